@@ -152,7 +152,7 @@ NOT_RUN = {
     ),
     'tools/quickstart.sh': (
         'it downloads all libraries; what it starts at its end is run by '
-        'tests/functional/packaging/test_quickstart.py'
+        'tests/functional/packaging/test_wheel.py'
     ),
 }
 # What runs without a part of it, and why.

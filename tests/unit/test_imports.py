@@ -2,7 +2,62 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+
 import grimp
+import pytest
+
+import scheduler_service
+from tests.support.paths import ROOT
+
+FILES = sorted((ROOT / 'scheduler_service').rglob('*.py'))
+# Every driver has to be a subclass of what this has.
+BASE = 'oslo_messaging._drivers.base'
+
+
+def imported(text: str) -> Iterator[str]:
+    """Yield the dotted names of oslo.messaging that a module imports."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f'{node.module}.{each.name}' for each in node.names)
+
+
+def private(text: str) -> list[str]:
+    """Return private names of oslo.messaging that a module imports."""
+    return [
+        name
+        for name in imported(text)
+        if name.startswith('oslo_messaging.') and '._' in name
+    ]
+
+
+def test_nothing_private_of_oslo_messaging_is_imported():
+    assert scheduler_service.__file__ == str(
+        ROOT / 'scheduler_service' / '__init__.py'
+    )
+    found = {
+        str(path.relative_to(ROOT)): names
+        for path in FILES
+        if (names := private(path.read_text()))
+    }
+    assert found == {'scheduler_service/bus/inproc.py': [BASE]}
+
+
+@pytest.mark.parametrize(
+    ('text', 'count'),
+    [
+        ('import oslo_messaging._drivers.amqp', 1),
+        ('from oslo_messaging._drivers import amqp, common', 2),
+        ('from oslo_messaging import _utils', 1),
+        ('def f():\n    from oslo_messaging.rpc import _x', 1),
+        ('import oslo_messaging\nfrom oslo_messaging import opts', 0),
+    ],
+)
+def test_a_private_import_is_seen(text, count):
+    assert len(private(text)) == count
 
 
 def test_no_module_imports_a_package_that_imports_it():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import time
 
 import pytest
 from oslo_config import cfg
@@ -95,14 +94,6 @@ def test_is_admin_has_to_be_true(make):
     assert not enforcer.allows('ping', {}, {'roles': []})
 
 
-def test_callers_with_other_roles_share_a_verdict(make):
-    enforcer = make()
-    for number in range(100):
-        caller = {'project_id': str(number), 'roles': [f'r{number}']}
-        enforcer.allows(RULE, {'project_id': 'p'}, caller)
-    assert len(enforcer._verdicts) == 1
-
-
 @pytest.mark.parametrize('order', [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
 def test_a_verdict_about_an_owner_is_not_one_about_others(make, order):
     enforcer = make()
@@ -151,37 +142,6 @@ def test_the_file_is_not_looked_at_for_every_verdict(make, file, monkeypatch):
     assert enforcer.allows('ping', {}, OWNER)
     write(file, '"ping": "role:other"')
     assert enforcer.allows('ping', {}, OWNER)
-
-
-def test_the_files_are_looked_at_once_in_a_while(make, monkeypatch):
-    monkeypatch.setattr(policies, '_RELOAD_S', 3600.0)
-    enforcer, looked = make(), []
-    monkeypatch.setattr(enforcer, '_read', lambda: looked.append(1))
-
-    def ask() -> int:
-        for _ in range(3):
-            enforcer.allows('ping', {}, OWNER)
-        return len(looked)
-
-    assert ask() == 0
-    enforcer._reload_at = time.monotonic()
-    assert ask() == 1
-    assert ask() == 1
-
-
-@pytest.mark.parametrize(
-    ('text', 'kept'),
-    [('"ping": "role:member"', 1), ('"ping": "user_id:%(of)s"', 0)],
-)
-def test_verdicts_are_kept_longer_when_rules_read_roles_alone(
-    make, text, kept
-):
-    """Other rules may ask somebody who answers otherwise later."""
-    enforcer = make(text)
-    enforcer.allows('ping', {'of': 'u'}, OWNER)
-    assert len(enforcer._verdicts) == 1
-    enforcer._read()
-    assert len(enforcer._verdicts) == kept
 
 
 def test_rules_stay_when_the_file_becomes_unreadable(

@@ -11,7 +11,6 @@ import time
 import pytest
 import yaml
 
-from scheduler_service.cmd import manage
 from scheduler_service.store.schema import VERSION
 from tests.support import kube
 from tests.support.commands import printed_json
@@ -21,15 +20,6 @@ def test_db_commands_succeed_when_the_tables_are_current(run):
     assert run('db', 'version')[1] == f'tables {VERSION}, release {VERSION}\n'
     assert run('db', 'check')[0] == 0
     assert run('db', 'sync')[0] == 0
-
-
-def test_db_check_fails_when_tables_are_missing(tmp_path, capsys):
-    config = tmp_path / 'b.conf'
-    config.write_text(f'[database]\nconnection=sqlite:///{tmp_path}/b.db\n')
-    assert manage.main(['--config-file', str(config), 'db', 'check']) == 1
-    assert 'db sync' in capsys.readouterr().out
-    assert manage.main(['--config-file', str(config), 'host', 'list']) == 1
-    assert 'db sync' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('words', ['host list', 'host list --sort host'])
@@ -83,11 +73,6 @@ def test_argument_is_refused_when_it_is_not_text(run):
     status, _, err = run('aggregate', 'create', 'a\udcff')
     assert status == 2
     assert "error: 'a\\udcff': not text" in err
-
-
-def test_command_fails_when_the_configuration_is_missing(capsys):
-    assert manage.main(['--config-file', '/nowhere', 'db', 'sync']) == 1
-    assert 'ConfigurationError' in capsys.readouterr().err
 
 
 def test_help_loads_no_heavy_library_when_printed():

@@ -63,3 +63,14 @@ def make_compute(
 @pytest.fixture(params=BUSES)
 def compute(request, make_compute):
     return make_compute(request.param)
+
+
+@pytest.fixture
+def serve_external(serve_http: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a function that starts a daemon that orders hosts over HTTP."""
+
+    def serve(**more: Any) -> Any:
+        options = {'inventory': HOSTS, 'compute__external_scheduler': True}
+        return serve_http(**{**options, **more})
+
+    return serve

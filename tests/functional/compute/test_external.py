@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random
 import statistics
 import time
 
@@ -24,27 +23,12 @@ PATH = '/scheduler/nova/external'
 OPTIONS = {
     'filter_scheduler__enabled_filters': ['ComputeFilter', 'RamFilter'],
     'filter_scheduler__weight_classes': ['RAMWeigher'],
-    'compute__external_scheduler': True,
 }
 
 
 @pytest.fixture
-def serve(make_service):
-    made = []
-
-    def make(**more):
-        port = free_port()
-        service = make_service(
-            inventory=more.pop('inventory', HOSTS),
-            http__bind_port=port,
-            **{**OPTIONS, **more},
-        )
-        made.append(HttpClient(service, port))
-        return made[-1]
-
-    yield make
-    for client in made:
-        client.close()
+def serve(serve_external):
+    return lambda **more: serve_external(**{**OPTIONS, **more})
 
 
 def body(*hosts, weights=None, **fields):
@@ -155,23 +139,6 @@ def test_what_is_not_ours_is_answered_with_400(serve, document):
     assert answer['error']['name'] == 'InvalidRequest'
 
 
-def test_a_thousand_hostile_bodies_get_no_name_that_was_not_sent(serve):
-    client, rng = serve(), random.Random(5)
-    text = json.dumps(body(1, 2, 3, weights={'compute-1': 1.0}))
-    for _ in range(1000):
-        changed = list(text)
-        for _ in range(rng.randrange(1, 4)):
-            at = rng.randrange(len(changed))
-            changed[at] = rng.choice('{}[]",:0x\x00-eé' + text)
-        sent = ''.join(changed).encode()
-        status, answer = client.send('POST', PATH, sent)
-        assert status in (200, 400)
-        if status == 200:
-            assert list(answer) == ['hosts']
-            named = {load['host'] for load in json.loads(sent)['hosts']}
-            assert {*answer['hosts']} <= named
-
-
 def test_the_path_is_there_only_where_it_is_configured(serve):
     client = serve(compute__external_scheduler=False)
     assert client.send('POST', PATH, body(1))[0] == 404
@@ -257,5 +224,6 @@ def test_a_listener_for_everybody_needs_authentication_turned_off(
             inventory=HOSTS,
             compute__external_scheduler_bind_port=free_port(),
             compute__external_scheduler_bind_host='0.0.0.0',
+            compute__external_scheduler=True,
             **OPTIONS,
         )

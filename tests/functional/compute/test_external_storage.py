@@ -5,35 +5,17 @@ from __future__ import annotations
 import pytest
 
 from scheduler_service.store.records import decisions
-from tests.support.compute import CONTEXT, HOSTS
-from tests.support.http_client import HttpClient
+from tests.support.compute import CONTEXT
 from tests.support.nova_wire import spec, thing
-from tests.support.servers import free_port
 
 PROPERTIES = {'manila': 'share_properties', 'cinder': 'volume_properties'}
 SERVICES = pytest.mark.parametrize('service', PROPERTIES)
 
 
-@pytest.fixture
-def serve(make_service):
-    made = []
-
-    def make(**more):
-        port = free_port()
-        service = make_service(
-            inventory=HOSTS,
-            http__bind_port=port,
-            filter_scheduler__enabled_filters=['ComputeFilter', 'DiskFilter'],
-            filter_scheduler__weight_classes=['RAMWeigher'],
-            compute__external_scheduler=True,
-            **more,
-        )
-        made.append(HttpClient(service, port))
-        return made[-1]
-
-    yield make
-    for client in made:
-        client.close()
+OPTIONS = {
+    'filter_scheduler__enabled_filters': ['ComputeFilter', 'DiskFilter'],
+    'filter_scheduler__weight_classes': ['RAMWeigher'],
+}
 
 
 def send(client, service, document):
@@ -55,8 +37,10 @@ def body(service, *hosts, size=10, weights=None, **properties):
 
 
 @SERVICES
-def test_known_hosts_are_ordered_and_others_keep_their_order(serve, service):
-    client = serve()
+def test_known_hosts_are_ordered_and_others_keep_their_order(
+    serve_external, service
+):
+    client = serve_external(**OPTIONS)
     sent = ['b@x#p', 'compute-3', 'a@x#p', 'compute-1']
     assert send(client, service, body(service, *sent)) == (
         200,
@@ -70,8 +54,10 @@ def test_known_hosts_are_ordered_and_others_keep_their_order(serve, service):
 
 
 @SERVICES
-def test_the_weights_that_are_sent_count(serve, service):
-    client = serve(compute__external_weight_multiplier=10.0)
+def test_the_weights_that_are_sent_count(serve_external, service):
+    client = serve_external(
+        **OPTIONS, compute__external_weight_multiplier=10.0
+    )
     weights = {'compute-1': 1.0, 'compute-3': 5.0}
     document = body(service, 'compute-1', 'compute-3', weights=weights)
     assert send(client, service, document)[1] == {
@@ -80,8 +66,12 @@ def test_the_weights_that_are_sent_count(serve, service):
 
 
 @SERVICES
-def test_a_size_that_a_known_host_has_not_free_leaves_it_out(serve, service):
-    client = serve(compute__external_unknown_hosts='dropped')
+def test_a_size_that_a_known_host_has_not_free_leaves_it_out(
+    serve_external, service
+):
+    client = serve_external(
+        **OPTIONS, compute__external_unknown_hosts='dropped'
+    )
     document = body(service, 'compute-1', 'x', size=501)
     assert send(client, service, document) == (200, {'hosts': []})
 
@@ -100,24 +90,27 @@ def test_a_size_that_a_known_host_has_not_free_leaves_it_out(serve, service):
         {'share_properties': {'size': 'x'}, 'volume_properties': {'size': []}},
     ],
 )
-def test_what_is_not_ours_is_answered_with_400(serve, service, wrong):
-    client = serve()
+def test_what_is_not_ours_is_answered_with_400(serve_external, service, wrong):
+    client = serve_external(**OPTIONS)
     document = {**body(service, 'compute-1'), 'spec': wrong}
     status, answer = send(client, service, document)
     assert (status, answer['error']['name']) == (400, 'InvalidRequest')
 
 
-def test_the_two_services_are_not_taken_for_each_other(serve):
-    client = serve()
+def test_the_two_services_are_not_taken_for_each_other(serve_external):
+    client = serve_external(**OPTIONS)
     assert send(client, 'cinder', body('manila', 'compute-1'))[0] == 400
     assert send(client, 'manila', body('cinder', 'compute-1'))[0] == 400
 
 
 @SERVICES
 @pytest.mark.parametrize(('needed', 'status'), [(True, 401), (False, 200)])
-def test_the_token_may_be_waived(serve, tmp_path, service, needed, status):
+def test_the_token_may_be_waived(
+    serve_external, tmp_path, service, needed, status
+):
     (tmp_path / 'token').write_text('secret')
-    client = serve(
+    client = serve_external(
+        **OPTIONS,
         http__token_file=str(tmp_path / 'token'),
         compute__external_scheduler_authentication=needed,
     )

@@ -12,9 +12,6 @@ import random
 import pytest
 
 from tests.support import fuzzing, nova_wire
-from tests.support.compute import HOSTS
-from tests.support.http_client import HttpClient
-from tests.support.servers import free_port
 
 COUNT = 1000
 SENT = [
@@ -24,17 +21,6 @@ SENT = [
 STORAGE = {
     'size': 1, 'availability_zone': 'nova', 'project_id': 'p', 'metadata': {},
 }  # fmt: skip
-
-
-@pytest.fixture
-def client(make_service):
-    port = free_port()
-    service = make_service(
-        inventory=HOSTS, http__bind_port=port, compute__external_scheduler=True
-    )
-    made = HttpClient(service, port)
-    yield made
-    made.close()
 
 
 def specs(service):
@@ -60,7 +46,8 @@ def body(spec):
 
 
 @pytest.mark.parametrize('service', ['nova', 'manila', 'cinder'])
-def test_a_thousand_hostile_calls(client, service):
+def test_a_thousand_hostile_calls(serve_external, service):
+    client = serve_external()
     rng, found = random.Random(service), specs(service)
     statuses = {200: 0, 400: 0, 413: 0}
     for _ in range(COUNT):

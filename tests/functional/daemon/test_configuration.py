@@ -37,22 +37,6 @@ def test_names_that_do_not_exist_are_warned_about(start):
     assert 'Traceback' not in done.stderr
 
 
-@pytest.mark.parametrize(
-    ('text', 'place'),
-    [
-        ('[scheduler]\nbatch_size = lots', '[scheduler] batch_size'),
-        ('[filter_scheduler]\nhost_subset_size = 0', 'host_subset_size'),
-        ('[database]\nconnect_timeout = 1', '[database] connect_timeout'),
-    ],
-)
-def test_a_value_that_is_nonsense_ends_the_start(start, text, place):
-    done = start(text)
-    assert done.returncode == 1
-    assert place in done.stderr
-    assert 'a.conf' in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
 def test_a_log_that_cannot_be_written_ends_the_start(start):
     done = start('[DEFAULT]\nlog_file = /no/such/folder/a.log')
     assert done.returncode == 1

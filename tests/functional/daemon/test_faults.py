@@ -13,28 +13,6 @@ from tests.support import (
 pytestmark = [pytest.mark.broker, pytest.mark.db, pytest.mark.slow]
 
 
-def test_nothing_is_promised_twice_when_hosts_are_nearly_full(
-    postgresql, quorum_bus
-):
-    with clouds.cloud(postgresql[1], quorum_bus, daemons=2) as cloud:
-        told = faults.nearly_full(cloud, hosts=20, callers=8, requests=300)
-    assert told['placed'] == told['room']
-    faults.check(told)
-
-
-@pytest.mark.parametrize(
-    ('kind', 'policy'),
-    [('postgresql', 'anti-affinity'), ('mariadb', 'affinity')],
-)
-def test_group_policies_hold_when_daemons_place_members_at_once(
-    kind, policy, request, quorum_bus
-):
-    database = request.getfixturevalue(kind)[1]
-    with clouds.cloud(database, quorum_bus, daemons=2) as cloud:
-        told = faults.groups(cloud, policy, groups=20, members=5, callers=8)
-    faults.check(told)
-
-
 def test_casts_are_answered_when_daemons_are_killed(quorum_bus, postgresql):
     with clouds.cloud(postgresql[1], quorum_bus, daemons=2) as cloud:
         told = faults.casts(cloud, 150, faults.killing(cloud, every=1.0))

@@ -76,6 +76,7 @@ def test_the_usual_places_are_read_without_arguments(tmp_path):
         ('[pool_scheduler]\nscheduler_filters = atribute\n',
          'did you mean attribute?'),
         ('[filter_scheduler]\nhost_subset_size = 0\n', 'host_subset_size'),
+        ('[scheduler]\nbatch_size = lots\n', '[scheduler] batch_size'),
         ('[filter_scheduler]\navailable_filters = os.path.join\n',
          'os.path.join is neither a class nor a function'),
         ('[scheduler]\ntopic = $scheduler.topic\n', 'it refers to itself'),

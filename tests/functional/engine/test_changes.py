@@ -26,6 +26,7 @@ from tests.support.stores import (
     claim_on,
     import_two_hosts,
     load_snapshot,
+    move_of,
     used_memory,
     write_claims,
 )
@@ -103,10 +104,7 @@ def test_releases_share_one_transaction_and_keep_their_own_results(
 
 def test_different_changes_share_one_transaction(store, changer, held):
     snapshot = load_snapshot(store)
-    moving = claim_on(
-        snapshot, 1, consumer=held[2], is_present=True, move=True
-    )
-    write_claims(store, moving)
+    write_claims(store, move_of(snapshot, held[2]))
     before = revision(store)
     drop = ClaimsJob(
         change=Change.DROP_MOVES, instances=[held[2]], message=message()

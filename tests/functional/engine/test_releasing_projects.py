@@ -13,7 +13,8 @@ from tests.support.services import new_conf
 from tests.support.stores import import_inventory
 
 pytestmark = pytest.mark.db
-OWNER, STRANGER = 'owner', 'stranger'
+# Some databases ignore case where nobody tells them.
+OWNER, STRANGER = 'owner', 'OWNER'
 CANCELLED = {'error': 'RequestCancelled'}
 
 

@@ -22,6 +22,7 @@ from tests.support.stores import (
     import_inventory,
     import_two_hosts,
     load_snapshot,
+    move_of,
     new_claim,
     write_claims,
 )
@@ -66,9 +67,7 @@ def test_refresh_sees_each_change_of_claims_by_itself(store):
     """No other change of the same hosts tells of it."""
     snapshot = import_two_hosts(store)
     one = claim_on(snapshot, 0)
-    move = claim_on(
-        snapshot, 1, consumer=one.consumer, is_present=True, move=True
-    )
+    move = move_of(snapshot, one.consumer)
     seen = {one.consumer: 'compute-1'}
     arrived = {one.consumer: move.host}
     for change in (

@@ -8,7 +8,12 @@ import sqlalchemy as sa
 from scheduler_service.store import schema
 from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.reading import claim_counts
-from tests.support.stores import claim_on, import_two_hosts, write_claims
+from tests.support.stores import (
+    claim_on,
+    import_two_hosts,
+    move_of,
+    write_claims,
+)
 
 pytestmark = pytest.mark.db
 
@@ -40,10 +45,7 @@ def test_claims_are_counted_by_state_and_age(store):
         write_claims(store, claim)
     for one, seconds in zip(claims, (0, 300, 7200, 10**6), strict=True):
         make_older(store, one, seconds)
-    moving = claim_on(
-        snapshot, 1, consumer=claims[0].consumer, is_present=True, move=True
-    )
-    write_claims(store, moving)
+    write_claims(store, move_of(snapshot, claims[0].consumer))
     seen = {claims[3].consumer: 'compute-1'}
     store.write(lambda writer: lifecycle.confirm(writer, seen))
     assert counts(store) == {

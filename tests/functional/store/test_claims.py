@@ -26,6 +26,7 @@ from tests.support.stores import (
     claim_on,
     import_inventory,
     load_snapshot,
+    move_of,
     new_claim,
     used_amounts,
     write_claims,
@@ -356,10 +357,7 @@ def test_anti_affinity_counts_a_member_that_moves_on_both_its_hosts(
     policies = ('anti-affinity',)
     member = claim_on(snapshot, 0, group=group)
     write_claims(store, member, policies=policies)
-    move = claim_on(
-        snapshot, 1, group=group, consumer=member.consumer, is_present=True,
-        move=True,
-    )  # fmt: skip
+    move = move_of(snapshot, member.consumer, group=group)
     if row == 0:
         # In one batch with the move, which leaves its host later.
         beside = claim_on(snapshot, row, group=group)

@@ -26,6 +26,7 @@ from tests.support.stores import (
     claim_on,
     import_inventory,
     load_snapshot,
+    move_of,
     new_claim,
     used_amounts,
     write_claims,
@@ -171,8 +172,7 @@ def test_a_member_that_moves_stays_when_its_group_is_imported_again(store):
     member = str(uuid.uuid4())
     reported = [{'uuid': member, 'host': HOSTS[0]}]
     import_inventory(store, {**HOSTS_AND_GROUP, 'instances': reported})
-    move = claim_on(load_snapshot(store), 1, consumer=member, is_present=True,
-                    move=True, group=GROUP)  # fmt: skip
+    move = move_of(load_snapshot(store), member, group=GROUP)
     write_claims(store, move, policies=STRICT)
     report = import_inventory(store, HOSTS_AND_GROUP)
     assert report.changed.total() == 0
@@ -240,8 +240,7 @@ def test_replace_keeps_the_group_of_an_instance_that_moves(store):
     member = str(uuid.uuid4())
     reported = [{'uuid': member, 'host': HOSTS[0]}]
     import_inventory(store, {**HOSTS_AND_GROUP, 'instances': reported})
-    move = claim_on(load_snapshot(store), 1, consumer=member, is_present=True,
-                    move=True, group=GROUP)  # fmt: skip
+    move = move_of(load_snapshot(store), member, group=GROUP)
     write_claims(store, move, policies=STRICT)
     document = {'hosts': HOSTS_AND_GROUP['hosts']}
     assert import_inventory(store, document, replace=True).kept

@@ -21,9 +21,11 @@ from tests.support.stores import (
     assert_same_snapshot,
     audit_findings,
     claim_on,
+    claim_state,
     import_inventory,
     import_two_hosts,
     load_snapshot,
+    move_of,
     used_memory,
     write_claims,
 )
@@ -33,39 +35,33 @@ pytestmark = pytest.mark.db
 GROUP = 'aaaaaaaa-0000-4000-8000-000000000002'
 
 
-def test_claim_is_confirmed_when_its_own_host_reports_it(store):
-    snapshot = import_two_hosts(store)
-    one = claim_on(snapshot, 0)
-    write_claims(store, one)
-    assert store.write(
-        lambda w: lifecycle.confirm(w, {one.consumer: 'compute-2'})
-    ) == []  # fmt: skip
-    seen = {one.consumer: 'compute-1'}
-    assert store.write(lambda w: lifecycle.confirm(w, seen)) == [one.consumer]
-    assert store.write(lambda w: lifecycle.confirm(w, seen)) == []
-    with store.reading() as conn:
-        assert claim_queries.show(conn, one.consumer)['state'] == 'confirmed'
+def test_claim_is_confirmed_when_its_own_host_reports_it(store, claim):
+    def confirm(host):
+        seen = {claim.consumer: host}
+        return store.write(lambda w: lifecycle.confirm(w, seen))
+
+    assert confirm('compute-2') == []
+    assert confirm('compute-1') == [claim.consumer]
+    assert confirm('compute-1') == []
+    assert claim_state(store, claim.consumer) == 'confirmed'
 
 
-def test_other_daemons_are_told_of_what_is_confirmed(store):
-    snapshot = import_two_hosts(store)
-    one, other = (claim_on(snapshot, 0) for _ in range(2))
-    write_claims(store, one, other)
-    seen = {one.consumer: 'compute-1'}
+def test_other_daemons_are_told_of_what_is_confirmed(store, snapshot, claim):
+    write_claims(store, claim_on(snapshot, 0))
+    seen = {claim.consumer: 'compute-1'}
 
     def touched(writer):
         lifecycle.confirm(writer, seen)
         return [*writer.touched.instances]
 
-    assert store.write(touched) == [one.consumer]
+    assert store.write(touched) == [claim.consumer]
     # Again there is nothing to tell.
     assert store.write(touched) == []
 
 
 @pytest.mark.parametrize('amounts', [{}, {'MEMORY_MB': 64}])
-def test_other_daemons_are_told_of_what_is_released(store, amounts):
+def test_other_daemons_are_told_of_what_is_released(store, snapshot, amounts):
     """The host has an instance less, also where it used nothing."""
-    snapshot = import_two_hosts(store)
     one = claim_on(snapshot, 1, amounts=amounts)
     write_claims(store, one)
     told: list[str] = []
@@ -82,127 +78,83 @@ def test_other_daemons_are_told_of_what_is_released(store, amounts):
     assert_same_snapshot(after, load_snapshot(store))
 
 
-def test_reported_instance_stays_on_its_host_while_it_moves(store):
+def test_reported_instance_stays_on_its_host_while_it_moves(store, snapshot):
     """Where it is not known by a claim yet, both hosts count it."""
-    snapshot = import_two_hosts(store)
     reported = str(uuid.uuid4())
-    import_inventory(store, {'instances': [
-        {'uuid': reported, 'host': 'compute-1'},
-    ]})  # fmt: skip
-    moving = claim_on(
-        snapshot, 1, consumer=reported, is_present=True, move=True
-    )
-    write_claims(store, moving)
+    here = Instance(uuid=reported, host='compute-1')
+    store.write(lambda w: instance_rows.report(w, [here]))
+    write_claims(store, move_of(snapshot, reported))
     placed = load_snapshot(store).hosts.instances.get(reported)
     assert placed is not None
     assert (placed.host, placed.bound_for) == ('compute-1', 'compute-2')
 
 
-def test_a_move_holds_both_places_until_it_is_confirmed(store):
-    snapshot = import_two_hosts(store)
-    one = claim_on(snapshot, 0)
-    write_claims(store, one)
-    moving = claim_on(
-        snapshot, 1, consumer=one.consumer, is_present=True, move=True
-    )
-    write_claims(store, moving)
+def test_a_move_holds_both_places_until_it_is_confirmed(
+    store, snapshot, claim, moving
+):
     assert used_memory(store) == [1024, 1024]
-    placed = load_snapshot(store).hosts.instances.get(one.consumer)
+    placed = load_snapshot(store).hosts.instances.get(claim.consumer)
     assert placed is not None
     assert (placed.host, placed.bound_for) == ('compute-1', 'compute-2')
     with pytest.raises(claims.ClaimLost):
         write_claims(store, moving)
 
     def touched(writer):
-        lifecycle.confirm(writer, {one.consumer: 'compute-2'})
+        lifecycle.confirm(writer, {claim.consumer: 'compute-2'})
         return {*writer.touched.load}
 
     # Daemons are told of both hosts.
     assert store.write(touched) == set(snapshot.hosts.ids.tolist())
     assert used_memory(store) == [0, 1024]
     with store.reading() as conn:
-        shown = claim_queries.show(conn, one.consumer)
+        shown = claim_queries.show(conn, claim.consumer)
     assert (shown['state'], shown['host']) == ('confirmed', 'compute-2')
     assert audit_findings(store) == []
 
 
-def test_instance_stays_on_its_host_when_the_move_is_dropped(store):
-    snapshot = import_two_hosts(store)
-    one = claim_on(snapshot, 0)
-    write_claims(store, one)
-    write_claims(
-        store,
-        claim_on(
-            snapshot, 1, consumer=one.consumer, is_present=True, move=True
-        ),
-    )
-    drop = [one.consumer]
+def test_instance_stays_on_its_host_when_the_move_is_dropped(store, moving):
+    drop = [moving.consumer]
     assert store.write(lambda w: lifecycle.drop_moves(w, drop)) == drop
     assert store.write(lambda w: lifecycle.drop_moves(w, drop)) == []
     assert used_memory(store) == [1024, 0]
 
 
-def test_release_gives_back_both_places_when_it_was_moving(store):
-    snapshot = import_two_hosts(store)
-    one = claim_on(snapshot, 0)
-    write_claims(store, one)
-    write_claims(
-        store,
-        claim_on(
-            snapshot, 1, consumer=one.consumer, is_present=True, move=True
-        ),
-    )
-    store.write(lambda w: lifecycle.release(w, [one.consumer]))
+def test_release_gives_back_both_places_when_it_was_moving(store, moving):
+    store.write(lambda w: lifecycle.release(w, [moving.consumer]))
     assert used_memory(store) == [0, 0]
-    assert load_snapshot(store).hosts.instances.get(one.consumer) is None
+    assert load_snapshot(store).hosts.instances.get(moving.consumer) is None
     assert audit_findings(store) == []
 
 
-def test_old_host_is_freed_when_it_reports_the_instance_gone(store):
-    snapshot = import_two_hosts(store)
-    one = claim_on(snapshot, 0)
-    write_claims(store, one)
-    write_claims(
-        store,
-        claim_on(
-            snapshot, 1, consumer=one.consumer, is_present=True, move=True
-        ),
-    )
+def test_old_host_is_freed_when_it_reports_the_instance_gone(store, moving):
+    one = moving.consumer
     assert store.write(
-        lambda w: lifecycle.remove_from_host(w, 'compute-1', [one.consumer])
+        lambda w: lifecycle.remove_from_host(w, 'compute-1', [one])
     )
     assert used_memory(store) == [0, 1024]
-    placed = load_snapshot(store).hosts.instances.get(one.consumer)
+    placed = load_snapshot(store).hosts.instances.get(one)
     assert placed is not None
     assert (placed.host, placed.bound_for) == ('compute-2', '')
 
 
-def test_claims_expire_when_nobody_confirmed_them(store):
-    snapshot = import_two_hosts(store)
-    kept, lost, moved = (claim_on(snapshot, 0) for _ in range(3))
-    write_claims(store, kept, lost, moved)
-    write_claims(
-        store,
-        claim_on(
-            snapshot, 1, consumer=moved.consumer, is_present=True, move=True
-        ),
-    )
-    seen = {kept.consumer: 'compute-1', moved.consumer: 'compute-1'}
+def test_claims_expire_when_nobody_confirmed_them(store, snapshot, moving):
+    kept, lost = (claim_on(snapshot, 0) for _ in range(2))
+    write_claims(store, kept, lost)
+    seen = dict.fromkeys((kept.consumer, moving.consumer), 'compute-1')
     store.write(lambda w: lifecycle.confirm(w, seen))
+
+    def expire(*how):
+        return store.write(lambda w: released_claims.expire(w, *how))
+
     with store.reading() as conn:
         assert not released_claims.any_to_expire(conn, 60)
         assert released_claims.any_to_expire(conn, -60)
-    assert store.write(lambda w: released_claims.expire(w, 60)) == {
-        'claims': 0, 'moves': 0,
-    }  # fmt: skip
+    assert expire(60) == {'claims': 0, 'moves': 0}
     # Others may say when a move ends.
-    expired = store.write(lambda w: released_claims.expire(w, -60, False))
-    assert expired == {'claims': 1, 'moves': 0}
+    assert expire(-60, False) == {'claims': 1, 'moves': 0}
     with store.reading() as conn:
         assert not released_claims.any_to_expire(conn, -60, moves=False)
-    assert store.write(lambda w: released_claims.expire(w, -60)) == {
-        'claims': 0, 'moves': 1,
-    }  # fmt: skip
+    assert expire(-60) == {'claims': 0, 'moves': 1}
     assert used_memory(store) == [2048, 0]
 
 
@@ -217,28 +169,24 @@ def test_move_is_lost_when_it_breaks_the_policy_of_its_group(store, policy):
     members = [claim_on(snapshot, row, group=GROUP) for row in rows]
     for member in members:
         write_claims(store, member, policies=STRICT)
-    target = 1
-    moving = claim_on(snapshot, target, consumer=members[0].consumer,
-                is_present=True, move=True, group=GROUP)  # fmt: skip
+    moving = move_of(snapshot, members[0].consumer, group=GROUP)
     with pytest.raises(claims.ClaimLost):
         write_claims(store, moving, policies=STRICT)
     assert audit_findings(store) == []
 
 
-def test_instance_is_where_it_is_seen_when_claimed_elsewhere(store):
-    snapshot = import_two_hosts(store)
-    one = claim_on(snapshot, 0)
-    write_claims(store, one)
-    here = Instance(uuid=one.consumer, host='compute-2')
+def test_instance_is_where_it_is_seen_when_claimed_elsewhere(store, claim):
+    here = Instance(uuid=claim.consumer, host='compute-2')
     store.write(lambda w: instance_rows.report(w, [here]))
     assert used_memory(store) == [0, 0]
-    placed = load_snapshot(store).hosts.instances.get(one.consumer)
+    placed = load_snapshot(store).hosts.instances.get(claim.consumer)
     assert placed is not None
     assert (placed.host, placed.claimed) == ('compute-2', False)
 
 
-def test_unconfirmed_claims_stay_when_a_host_lists_its_instances(store):
-    snapshot = import_two_hosts(store)
+def test_unconfirmed_claims_stay_when_a_host_lists_its_instances(
+    store, snapshot
+):
     coming, there, gone = (claim_on(snapshot, 0) for _ in range(3))
     write_claims(store, coming, there, gone)
     seen = {one.consumer: 'compute-1' for one in (there, gone)}
@@ -269,14 +217,12 @@ def follow(store):
     return check
 
 
-def test_daemons_learn_that_a_reported_instance_does_not_move(store, follow):
-    snapshot = import_two_hosts(store)
+def test_daemons_learn_that_a_reported_instance_does_not_move(
+    store, snapshot, follow
+):
     one = Instance(uuid=str(uuid.uuid4()), host='compute-1')
     store.write(lambda w: instance_rows.report(w, [one]))
-    write_claims(
-        store,
-        claim_on(snapshot, 1, consumer=one.uuid, is_present=True, move=True),
-    )
+    write_claims(store, move_of(snapshot, one.uuid))
     assert load_snapshot(store).hosts.instances.get(one.uuid).bound_for
     hosts = follow(lambda w: lifecycle.release(w, [one.uuid]))
     placed = hosts.instances.get(one.uuid)

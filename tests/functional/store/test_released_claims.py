@@ -12,9 +12,8 @@ from scheduler_service.store.claims import lifecycle, outcomes, released_claims
 from scheduler_service.store.writing import server_groups
 from tests.support.stores import (
     audit_findings,
-    claim_on,
-    import_two_hosts,
     load_snapshot,
+    move_of,
     used_memory,
     write_claims,
 )
@@ -26,15 +25,6 @@ GROUP = 'aaaaaaaa-0000-4000-8000-000000000002'
 
 def undo(store, consumer, key='m/0'):
     return store.write(lambda w: released_claims.undo(w, [consumer], key))
-
-
-@pytest.fixture
-def claim(store):
-    """A claim of 1,024 MB on the first host, of a message."""
-    snapshot = import_two_hosts(store)
-    made = claim_on(snapshot, 0, key='m/0')
-    write_claims(store, made)
-    return made
 
 
 def test_what_a_message_claimed_is_undone_once(store, claim):
@@ -92,19 +82,9 @@ def test_what_another_message_got_as_its_answer_stays(
     assert bool(undo(store, claim.consumer)) is not kept
 
 
-def test_a_move_is_undone_and_the_present_place_stays(store, claim):
-    snapshot = load_snapshot(store)
-    lifecycle_seen = {claim.consumer: 'compute-1'}
-    store.write(lambda w: lifecycle.confirm(w, lifecycle_seen))
-    moving = claim_on(
-        snapshot,
-        1,
-        consumer=claim.consumer,
-        is_present=True,
-        move=True,
-        key='n/0',
-    )
-    write_claims(store, moving)
+def test_a_move_is_undone_and_the_present_place_stays(store, claim, moving):
+    seen = {claim.consumer: 'compute-1'}
+    store.write(lambda w: lifecycle.confirm(w, seen))
     assert used_memory(store) == [1024, 1024]
     assert undo(store, claim.consumer, 'n/0') == [claim.consumer]
     assert used_memory(store) == [1024, 0]
@@ -130,20 +110,13 @@ def test_a_message_without_a_key_gives_up_every_earlier_claim(store, claim):
     assert supersede(store, claim.consumer, None) == [claim.consumer]
 
 
-def test_a_later_message_gives_up_a_move_and_keeps_the_place(store, claim):
-    snapshot = load_snapshot(store)
+def test_a_later_message_gives_up_a_move_and_keeps_the_place(
+    store, snapshot, claim
+):
     seen = {claim.consumer: 'compute-1'}
     store.write(lambda w: lifecycle.confirm(w, seen))
     assert supersede(store, claim.consumer, 'o/0') == []
-    moving = claim_on(
-        snapshot,
-        1,
-        consumer=claim.consumer,
-        is_present=True,
-        move=True,
-        key='n/0',
-    )
-    write_claims(store, moving)
+    write_claims(store, move_of(snapshot, claim.consumer, key='n/0'))
     assert supersede(store, claim.consumer, 'n/0') == []
     assert supersede(store, claim.consumer, 'o/0') == [claim.consumer]
     assert used_memory(store) == [1024, 0]

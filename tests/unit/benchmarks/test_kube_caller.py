@@ -8,7 +8,6 @@ import json
 import pytest
 
 from benchmarks import kube_caller
-from scheduler_service.kube import pod_reader
 from tests.support.paths import RECORDINGS
 
 NAMES = [f'node-{number}' for number in range(1000)]
@@ -21,13 +20,6 @@ def some(count: int):
     )
 
 
-@pytest.mark.parametrize(
-    ('nodes', 'looked_for'), [(50, 50), (1000, 420), (5000, 500), (15000, 750)]
-)
-def test_so_many_nodes_are_sent_as_documented(nodes, looked_for):
-    assert kube_caller.enough(nodes) == looked_for
-
-
 def test_windows_are_nodes_where_the_pod_fits():
     calls = some(300)
     assert len({shape.text for shape, _ in calls}) == kube_caller.SHAPES
@@ -38,16 +30,6 @@ def test_windows_are_nodes_where_the_pod_fits():
         else:
             assert {ZONES[name] for name in names} == {shape.zone}
     assert len({tuple(names) for _, names in calls}) > 290
-
-
-def test_pods_ask_for_twenty_different_things():
-    asked = set()
-    for shape in kube_caller.shapes():
-        pod = json.loads(shape.pod(7))
-        assert pod['metadata']['name'] == 'pod-7'
-        request = pod_reader.pod_request(pod, kube_caller.DOMAIN)
-        asked.add(repr((request.flavor, request.availability_zone)))
-    assert len(asked) == kube_caller.SHAPES
 
 
 def test_pods_have_the_fields_of_a_recorded_one():

@@ -111,18 +111,6 @@ def stored(store: Store) -> dict[str, str]:
         return {row.name: row.pool_id for row in zones.listing(conn)}
 
 
-def test_the_chosen_pool_is_stored_and_replied(
-    store, make_scheduler, make_job
-):
-    job = make_job(attributes=WANTS_GOLD)
-    make_scheduler().decide([job])
-    reply = job.future.result(0)
-    assert (reply.pool_id, reply.pool_name) == (GOLD, 'gold')
-    assert reply.zone_id == job.zone.id
-    assert reply.explanation is None
-    assert stored(store) == {'a.example.': GOLD}
-
-
 def test_a_job_that_is_not_to_be_stored_says_what_would_happen(
     store, make_scheduler, make_job
 ):
@@ -135,19 +123,6 @@ def test_a_job_that_is_not_to_be_stored_says_what_would_happen(
         'funnel': [{'filter': 'attribute', 'left': 1, 'pools': ['gold']}],
     }
     assert stored(store) == {}
-
-
-def test_a_zone_that_was_scheduled_before_keeps_its_pool(
-    make_scheduler, make_job
-):
-    zone_id = str(uuid.uuid4())
-    first = make_job(id=zone_id, attributes=WANTS_GOLD)
-    again = make_job(id=zone_id, explain=True)
-    make_scheduler().decide([first])
-    make_scheduler().decide([again])
-    reply = again.future.result(0)
-    assert (reply.pool_id, reply.pool_name) == (GOLD, 'gold')
-    assert reply.explanation == {'pools': 2, 'kept': True, 'funnel': []}
 
 
 @pytest.mark.parametrize('zone_id', [None, ZONE])
@@ -288,12 +263,6 @@ def test_a_refusal_concerns_no_other_job(
     assert health.counters() == {
         'requests': {'NoValidPoolFound': 1, 'zone chosen': 1}
     }
-
-
-def test_the_policy_decides_who_may_name_the_pool(make_scheduler, make_job):
-    job = make_job(attributes={'pool_id': GOLD})
-    make_scheduler(plugins.pool_filters(['pool_id_attribute'])).decide([job])
-    assert isinstance(job.future.exception(0), errors.Forbidden)
 
 
 def test_decisions_are_recorded_with_their_reasons(

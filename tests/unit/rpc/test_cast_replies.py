@@ -40,19 +40,6 @@ def publish(notifier, args, result, error=None):
     cast.notify()
 
 
-def test_result_is_published_when_notifications_are_on():
-    notifier = Notifier()
-    publish(notifier, {}, {'request_id': 'req-1', 'hosts': 1})
-    ((priority, event, payload),) = notifier.published
-    assert (priority, event) == ('info', 'scheduler.select_destinations.end')
-    assert payload == {
-        'verb': 'select_destinations',
-        'request_id': 'req-1',
-        'result': {'request_id': 'req-1', 'hosts': 1},
-        'error': None,
-    }
-
-
 def test_error_has_the_id_of_the_request_when_it_cannot_be_parsed():
     notifier = Notifier()
     args = {'request': {'request_id': 'req-1', 'flavor': 'nonsense'}}

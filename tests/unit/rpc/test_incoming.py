@@ -26,36 +26,6 @@ def parser() -> ArgumentParser:
     return ArgumentParser(max_bytes=1000)
 
 
-def test_arguments_are_typed_when_they_are_valid(parser):
-    parsed = parser.parse({'request': {'a': [1]}, 'claim': False}, Arguments)
-    assert parsed == Arguments({'a': [1]}, claim=False)
-
-
-def test_defaults_are_set_when_arguments_are_left_out(parser):
-    assert parser.parse({'request': {}}, Arguments).claim is True
-
-
-@pytest.mark.parametrize(
-    ('args', 'place'),
-    [
-        ({'request': {}, 'claim': 'yes'}, 'claim'),
-        ({'request': {}, 'unknown': 1}, 'unknown'),
-        ({}, 'request'),
-        ([], 'expected an object'),
-    ],
-)
-def test_arguments_are_refused_with_their_place_when_wrong(
-    parser, args, place
-):
-    with pytest.raises(errors.InvalidRequest, match=place):
-        parser.parse(args, Arguments)
-
-
-def test_arguments_are_refused_when_json_cannot_hold_them(parser):
-    with pytest.raises(errors.InvalidRequest, match='cannot be read'):
-        parser.parse({'request': {'a': object()}}, Arguments)
-
-
 @pytest.mark.parametrize(('size', 'refused'), [(1000, False), (1001, True)])
 def test_arguments_are_refused_when_they_are_larger_than_allowed(
     parser, size, refused

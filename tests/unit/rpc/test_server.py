@@ -44,6 +44,9 @@ class Endpoint:
         self.asked.append(name)
         return Pending(self.futures[name], undo=self.undone.append)
 
+    def hidden(self, ctxt, args, incoming):
+        raise AssertionError
+
 
 class Bus:
     """A server, and what is sent to it."""
@@ -55,7 +58,7 @@ class Bus:
         self._worker = RedeliveryWorker(Quarantine(store, 1, health))
         self._executor = ThreadPoolExecutor(1)
         self.server = Server(
-            Dispatcher([self.endpoint], '1.0'),
+            Dispatcher([self.endpoint], '1.1'),
             self._worker,
             self._executor,
             tracer,
@@ -185,26 +188,18 @@ def test_result_is_undone_when_the_caller_has_left(bus, redelivered):
 @pytest.mark.parametrize(
     'message',
     [
-        pytest.param({}, id='nothing'),
-        pytest.param({'method': 'other', 'args': {}}, id='no such method'),
-        pytest.param({'method': None}, id='no method'),
-        pytest.param(
-            {'method': 'ask', 'namespace': 'a', 'args': {'name': 'a'}},
-            id='a namespace',
-        ),
-        pytest.param(
-            {'method': 'ask', 'version': '2.0', 'args': {'name': 'a'}},
-            id='another major version',
-        ),
-        pytest.param(
-            {'method': 'ask', 'version': '1.1', 'args': {'name': 'a'}},
-            id='a newer version',
-        ),
-        pytest.param(
-            {'method': 'ask', 'version': 'x', 'args': {'name': 'a'}},
-            id='no version',
+        {},
+        {'method': None},
+        {'method': ['ask']},
+        {'method': 'other'},
+        {'method': 'hidden'},
+        {'method': 'ask', 'namespace': 'a'},
+        *(
+            {'method': 'ask', 'version': version}
+            for version in ('2.0', '1.2', '0.9', '1', 'x', 11)
         ),
     ],
+    ids=repr,
 )
 def test_what_is_no_request_is_refused_and_not_passed_on(bus, message):
     _, failure = bus.send_message(message).get(timeout=30)

@@ -17,8 +17,6 @@ from scheduler_service.store import schema
 from scheduler_service.store.connection import (
     ChangeRecord,
     Store,
-    in_chunks,
-    new_lineage,
     next_number,
 )
 from scheduler_service.store.driver_errors import translate_errors
@@ -164,16 +162,6 @@ def test_counter_is_advanced_by_as_many_as_asked_for(store):
     with store.engine.begin() as conn:
         before = next_number(conn, 'revision')
         assert next_number(conn, 'revision', 5) == before + 5
-
-
-def test_changes_are_told_apart_by_their_tokens():
-    tokens = {new_lineage() for _ in range(1000)}
-    assert len(tokens) == 1000
-
-
-def test_last_chunk_is_smaller_when_items_do_not_fill_it():
-    assert list(in_chunks(range(5), 2)) == [[0, 1], [2, 3], [4]]
-    assert list(in_chunks([], 2)) == []
 
 
 @pytest.mark.parametrize(

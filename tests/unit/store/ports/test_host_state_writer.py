@@ -72,28 +72,6 @@ def update(host: str, instance: str) -> UpdateInstances:
     )
 
 
-def test_reports_are_written_by_a_flush_and_counted(store, writer, health):
-    reports = [documents.host_report({'host': name}) for name in ('c', 'd')]
-    assert writer.report(reports) == 2
-    assert set(hosts(store)) == {'a', 'b'}
-    writer.flush()
-    assert set(hosts(store)) == {'a', 'b', 'c', 'd'}
-    assert health.counters() == {'host_reports': 2}
-
-
-def test_a_rejected_report_costs_no_other_report(
-    store, writer, health, caplog
-):
-    good = documents.host_report({'host': 'good'})
-    # No such report is ever parsed.
-    bad = good._replace(host='bad', node='x', changes={'no_such_field': 1})
-    writer.report([good, bad])
-    writer.flush()
-    assert set(hosts(store)) == {'a', 'b', 'good'}
-    assert health.counters()['host_reports_rejected'] == 1
-    assert caplog.messages[0].startswith('Host report rejected: bad: ')
-
-
 def test_refused_reports_are_logged_counted_and_stored(
     store, writer, health, caplog, tmp_path
 ):
@@ -211,23 +189,3 @@ def test_stop_writes_what_is_buffered(store, writer):
     assert 'c' in hosts(store)
     with pytest.raises(errors.ServiceBusy):
         writer.heartbeat(['a'])
-
-
-def test_a_host_without_a_heartbeat_is_marked_down(
-    store, health, import_inventory, caplog
-):
-    import_inventory(INVENTORY)
-    options = HostStateWriterOptions(service_down_time=0.2)
-    writer = HostStateWriter(store, options, health)
-    writer.heartbeat(['a'])
-    writer.flush()
-    writer.start()
-    deadline = 100
-    while hosts(store)['a'] == 'up' and deadline:
-        deadline -= 1
-        writer._thread.join(0.05)
-    writer.stop(30)
-    # A host that never sent a heartbeat is what its document says.
-    assert hosts(store) == {'a': 'down', 'b': 'up'}
-    assert health.counters()['hosts_marked_down'] == 1
-    assert 'Hosts marked down: 1; no heartbeat for 0.2 s' in caplog.messages

@@ -48,23 +48,6 @@ def test_message_stays_put_aside_when_it_comes_again(store, health):
         begin(quarantine)
 
 
-def test_count_starts_anew_when_a_message_was_worked_on_to_its_end(
-    store, health
-):
-    quarantine = Quarantine(store, limit=1, health=health)
-    for _ in range(3):
-        begin(quarantine)
-        quarantine.end('m')
-
-
-def test_messages_are_counted_apart_when_their_ids_differ(store, health):
-    quarantine = Quarantine(store, limit=1, health=health)
-    begin(quarantine, 'm')
-    begin(quarantine, 'n')
-    with pytest.raises(errors.RequestPutAside):
-        begin(quarantine, 'n')
-
-
 def test_no_message_is_put_aside_when_there_is_no_limit(store, health):
     quarantine = Quarantine(store, limit=0, health=health)
     for _ in range(5):
@@ -94,12 +77,3 @@ def test_work_begins_when_the_database_does_not_answer(tmp_path, health):
         begin(quarantine)
     quarantine.end('m')
     store.dispose()
-
-
-def test_delivery_is_not_counted_when_the_message_was_returned(store, health):
-    quarantine = Quarantine(store, limit=1, health=health)
-    begin(quarantine, 'm')
-    quarantine.cancel('m')
-    begin(quarantine, 'm')
-    with pytest.raises(errors.RequestPutAside):
-        begin(quarantine, 'm')
