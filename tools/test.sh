@@ -6,7 +6,7 @@
 #
 # --fast leaves out the tests that are marked slow. Options, by environment:
 #   SCHEDULER_TEST_REQUIRE_SERVICES=1  a missing server is a failure
-#   SCHEDULER_TEST_PROCESSES=N         run tests in so many processes (3: most
+#   SCHEDULER_TEST_PROCESSES=N         run tests in so many processes (4: most
 #                                      of the slow ones wait)
 #   SCHEDULER_TEST_VENV=FOLDER         the virtual environment (.venv-test)
 set -euo pipefail
@@ -66,5 +66,5 @@ say "Documentation"
 say "Tests"
 # Each daemon and command that a test starts would compile the package again.
 unset PYTHONDONTWRITEBYTECODE
-"$bin/python" -m pytest -n "${SCHEDULER_TEST_PROCESSES:-3}" --dist worksteal \
+"$bin/python" -m pytest -n "${SCHEDULER_TEST_PROCESSES:-4}" --dist worksteal \
     "${select[@]}" "$@"

@@ -1,10 +1,11 @@
-"""The scenarios of benchmarks.faults, with fewer of everything."""
+"""The scenarios of benchmarks.faults and .chaos, with fewer of everything."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.support import (
+    chaos,
     clouds,
     faults,
     servers,
@@ -52,3 +53,21 @@ def test_answers_continue_when_the_disk_of_the_broker_was_full(postgresql):
         told = faults.full_disk(cloud, server, requests=20)
     assert told['said'] == 1
     faults.check(told)
+
+
+# See clouds.clean.
+@pytest.mark.filterwarnings('ignore:unclosed <socket:ResourceWarning')
+@pytest.mark.parametrize('kind', ['postgresql', 'mariadb'])
+def test_rows_are_what_callers_were_told_whatever_happens(kind):
+    database = getattr(servers, kind)
+    with (
+        servers.rabbitmq() as (broker, bus),
+        database(durable=True) as (server, base),
+        clouds.cloud(base, bus, daemons=2) as cloud,
+    ):
+        told = chaos.run(cloud, broker, server, callers=4, seconds=20, every=2)
+    assert sum(told['faults'].values()) >= 5
+    assert told['calls']['placed'] > 20
+    assert told['wrong'] == []
+    assert told['untrue'] == []
+    assert told['books'] == []

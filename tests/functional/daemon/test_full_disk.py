@@ -51,7 +51,6 @@ def limited_bus(rabbitmq):
     [
         ('postgresql', 1, 12),
         pytest.param('postgresql', 2, 60, marks=SLOW),
-        pytest.param('mariadb', 1, 12, marks=SLOW),
         pytest.param('mariadb', 2, 20, marks=SLOW),
         pytest.param('sqlite', 1, 12, marks=SLOW),
     ],

@@ -18,7 +18,6 @@ pytestmark = [
     ('kind', 'daemons', 'seconds'),
     [
         ('sqlite', 2, 5),
-        ('postgresql', 2, 10),
         pytest.param('postgresql', 3, 30, marks=pytest.mark.slow),
         pytest.param('mariadb', 3, 30, marks=pytest.mark.slow),
     ],

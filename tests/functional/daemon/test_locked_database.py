@@ -56,7 +56,7 @@ def test_blocking_session_is_named_when_it_has_the_counter_row(
             ]
         )
         assert 'locks in the database are held by' in told[0]
-        daemon.wait_for(f'Degraded: {told[0].split(", idle")[0]}', 1)
+        daemon.wait_for(f'Degraded: {told[0].split(", idle")[0]}')
         time.sleep(2.5)
         assert asking.ping(CONTEXT)['counters']['database_timeouts'] >= 1
         assert asking.ping(CONTEXT)['database'] == 'up'

@@ -1,4 +1,4 @@
-"""Extenders that filter and weigh hosts for the daemon."""
+"""Extenders that filter, weigh and bind hosts for the daemon."""
 
 from __future__ import annotations
 
@@ -125,3 +125,36 @@ def test_extender_is_asked_again_when_all_that_it_left_is_taken(serve_with):
         (host,) = served[0].select_hosts()
     assert host in {'compute-1', 'compute-2', 'compute-3'}
     assert server.verbs() == ['filter'] * 2
+
+
+def test_next_host_is_tried_when_one_cannot_be_bound(serve_with):
+    def answer(verb: str, asked: Any) -> Reply:
+        if verb == 'bind' and asked['Node'] == 'compute-4':
+            return Reply({'Error': 'the port is gone'})
+        return extenders.pass_all(verb, asked)
+
+    with extenders.extender(answer) as server:
+        service = serve_with(entry(server, bindVerb='bind'))
+        assert service.select_hosts() == ['compute-3']
+        assert server.verbs() == ['filter', 'bind'] * 2
+        with service.store.reading() as conn:
+            from scheduler_service.store.claims import claim_queries
+
+            rows = claim_queries.listing(conn)
+        assert [row['host'] for row in rows] == ['compute-3']
+
+
+def test_no_claim_is_left_when_no_host_can_be_bound(serve_with):
+    def answer(verb: str, asked: Any) -> Reply:
+        if verb == 'bind':
+            return Reply({'Error': 'no'})
+        return extenders.pass_all(verb, asked)
+
+    with extenders.extender(answer) as server:
+        service = serve_with(entry(server, bindVerb='bind'))
+        with pytest.raises(errors.ExtenderFailed, match='to bind: no'):
+            service.select_hosts()
+        from scheduler_service.store.claims import claim_queries
+
+        with service.store.reading() as conn:
+            assert claim_queries.listing(conn) == []
