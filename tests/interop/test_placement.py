@@ -25,6 +25,15 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture
+def started(cloud, service, start_claiming):
+    """A daemon that knows one host: it, the host's name and its provider."""
+    name, provider = add_host(cloud, service)
+    daemon = start_claiming()
+    ready(daemon, name)
+    return daemon, name, provider
+
+
 def test_claims_are_in_placement_and_capacity_from_it(
     cloud, service, start_claiming
 ):
@@ -56,12 +65,8 @@ def test_claims_are_in_placement_and_capacity_from_it(
     wait_until(counts_once)
 
 
-def test_a_host_that_comes_back_has_its_capacity_again(
-    cloud, service, start_claiming
-):
-    name, _ = add_host(cloud, service)
-    daemon = start_claiming()
-    ready(daemon, name)
+def test_a_host_that_comes_back_has_its_capacity_again(cloud, started):
+    daemon, name, _ = started
     cloud.delete(cloud.api, 'host_mappings', host=name)
     wait_until(lambda: stored_host(daemon.store, name) is None)
     cloud.insert(cloud.api, 'host_mappings', host=name, cell_id=2)
@@ -69,10 +74,8 @@ def test_a_host_that_comes_back_has_its_capacity_again(
     assert select(daemon, new()) == [name]
 
 
-def test_release_and_delivery_again(cloud, service, start_claiming):
-    name, on = add_host(cloud, service)
-    daemon = start_claiming()
-    ready(daemon, name)
+def test_release_and_delivery_again(service, started):
+    daemon, _name, on = started
     vm = new()
     message = Message('select_destinations', (request(vm),))
     first = message.run(daemon.scheduler)
@@ -82,12 +85,8 @@ def test_release_and_delivery_again(cloud, service, start_claiming):
     wait_until(lambda: service.held(vm) == {})
 
 
-def test_allocations_lost_in_a_crash_are_made_on_redelivery(
-    cloud, service, start_claiming
-):
-    name, on = add_host(cloud, service)
-    daemon = start_claiming()
-    ready(daemon, name)
+def test_allocations_lost_in_a_crash_are_made_on_redelivery(service, started):
+    daemon, _name, on = started
     vm = new()
     message = Message('select_destinations', (request(vm),))
     first = message.run(daemon.scheduler)
@@ -157,11 +156,9 @@ def test_limits_are_known_again_after_a_start(cloud, service, start_claiming):
 
 
 def test_a_host_that_others_filled_is_selected_no_more(
-    cloud, service, start_claiming
+    cloud, service, started
 ):
-    full, on = add_host(cloud, service)
-    daemon = start_claiming()
-    ready(daemon, full)
+    daemon, full, on = started
     service.take(new(), on, VCPU=8)
     free, other = add_host(cloud, service, VCPU=1, MEMORY_MB=600, DISK_GB=5)
     ready(daemon, free)
@@ -226,12 +223,8 @@ def test_many_requests_at_once_share_calls(cloud, service, start_claiming):
         select(daemon, new())
 
 
-def test_what_is_not_supported_is_refused_by_name(
-    cloud, service, start_claiming
-):
-    name, _ = add_host(cloud, service)
-    daemon = start_claiming()
-    ready(daemon, name)
+def test_what_is_not_supported_is_refused_by_name(started):
+    daemon, _name, _ = started
     for key, value in (
         ('resources1:VGPU', '1'),
         ('group_policy', 'none'),
@@ -244,10 +237,8 @@ def test_what_is_not_supported_is_refused_by_name(
             )
 
 
-def test_instances_of_others_are_refused(cloud, service, start_claiming):
-    name, on = add_host(cloud, service)
-    daemon = start_claiming()
-    ready(daemon, name)
+def test_instances_of_others_are_refused(service, started):
+    daemon, _name, on = started
     vm = new()
     service.take(vm, on, VCPU=2)
     with pytest.raises(errors.Conflict):
@@ -256,12 +247,8 @@ def test_instances_of_others_are_refused(cloud, service, start_claiming):
     assert claim_state(daemon.store, vm) is None
 
 
-def test_deleted_instances_are_the_compute_services(
-    cloud, service, start_claiming
-):
-    name, on = add_host(cloud, service)
-    daemon = start_claiming()
-    ready(daemon, name)
+def test_deleted_instances_are_the_compute_services(cloud, service, started):
+    daemon, name, on = started
     vm = new()
     select(daemon, vm)
     cloud.add_instance(name, uuid=vm)
@@ -275,12 +262,8 @@ def test_deleted_instances_are_the_compute_services(
     assert service.held(vm) == {on: TAKEN}
 
 
-def test_placement_that_is_away_is_an_error_and_comes_back(
-    cloud, service, start_claiming
-):
-    name, on = add_host(cloud, service)
-    daemon = start_claiming()
-    ready(daemon, name)
+def test_placement_that_is_away_is_an_error_and_comes_back(service, started):
+    daemon, name, on = started
     service.stop()
     try:
         vm = new()
@@ -293,12 +276,8 @@ def test_placement_that_is_away_is_an_error_and_comes_back(
     assert service.held(vm) == {on: TAKEN}
 
 
-def test_a_move_has_both_places_until_it_is_dropped(
-    cloud, service, start_claiming
-):
-    old, from_host = add_host(cloud, service)
-    daemon = start_claiming()
-    ready(daemon, old)
+def test_a_move_has_both_places_until_it_is_dropped(cloud, service, started):
+    daemon, old, from_host = started
     vm = new()
     select(daemon, vm)
     cloud.add_instance(old, uuid=vm)
@@ -312,12 +291,8 @@ def test_a_move_has_both_places_until_it_is_dropped(
     wait_until(lambda: service.held(vm) == {from_host: TAKEN})
 
 
-def test_a_claim_that_the_compute_service_ended_is_released(
-    cloud, service, start_claiming
-):
-    name, _ = add_host(cloud, service)
-    daemon = start_claiming()
-    ready(daemon, name)
+def test_a_claim_that_the_compute_service_ended_is_released(service, started):
+    daemon, _name, _ = started
     kept, ended = new(), new()
     select(daemon, kept)
     select(daemon, ended)
@@ -329,12 +304,8 @@ def test_a_claim_that_the_compute_service_ended_is_released(
     assert claim_state(daemon.store, kept) == 'claimed'
 
 
-def test_what_others_made_stays_where_placement_was_away(
-    cloud, service, start_claiming
-):
-    name, on = add_host(cloud, service)
-    daemon = start_claiming()
-    ready(daemon, name)
+def test_what_others_made_stays_where_placement_was_away(service, started):
+    daemon, _name, on = started
     vm = new()
     service.take(vm, on, VCPU=2)
     service.stop()

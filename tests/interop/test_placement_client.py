@@ -9,13 +9,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from scheduler_service import errors
 from scheduler_service.compute.placement import claims
-from scheduler_service.compute.placement import options as placement_options
 from scheduler_service.compute.placement.claims import AllocationResult, Undone
-from scheduler_service.compute.placement.client import PlacementClient
 from tests.support.placement_claims import TAKEN, new, provider, wanted
-from tests.support.placement_service import daemon_options
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -256,13 +252,3 @@ def test_claims_of_several_daemons_at_once_are_all_made(
     ]
     # A few may give up after several tries; none is half made.
     assert service.usages(on)['VCPU'] == len(made) >= 8
-
-
-def test_a_service_that_is_away_is_an_error(service):
-    conf = daemon_options(service)
-    conf.set_override('endpoint', 'http://127.0.0.1:1', 'placement')
-    away = PlacementClient(placement_options.new_adapter(conf))
-    with pytest.raises(errors.PlacementUnavailable):
-        away.check()
-    with pytest.raises(errors.PlacementUnavailable):
-        claims.make(away, [wanted(new())], set())

@@ -32,7 +32,7 @@ RATIOS = dict.fromkeys(STANDARD_CLASSES, 1.0)
 
 
 @pytest.fixture(params=DATABASES)
-def store(request, make_store):
+def moving_store(request, make_store):
     """A store in which an instance of project p has a claim, and a move."""
     store = make_store(request.param)
     import_inventory(store)
@@ -51,8 +51,8 @@ def store(request, make_store):
     return store
 
 
-def test_lists_are_read_from_each_database(store):
-    with store.reading() as conn:
+def test_lists_are_read_from_each_database(moving_store):
+    with moving_store.reading() as conn:
         claims = claim_queries.listing(conn, project='p')
         old = claim_queries.listing(conn, older_than=3600.0)
         hosts = list(

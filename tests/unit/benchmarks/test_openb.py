@@ -52,8 +52,3 @@ def test_pods_are_requests_in_the_order_of_their_creation(folder) -> None:
     assert early.forbidden_traits == {'CUSTOM_GPU_P100'}
     assert late.resources[openb.RESOURCE] == 1000
     assert not late.forbidden_traits
-
-
-def test_missing_trace_is_named(tmp_path) -> None:
-    with pytest.raises(openb.TraceMissing, match='--traces'):
-        openb.requests(tmp_path)

@@ -115,14 +115,6 @@ def test_limits_of_numa_cells_are_as_a_compute_service_checks_them():
     assert plain['limits']['numa_topology']['nova_object.data'] == ratios
 
 
-def test_without_objects_there_is_one_dict_for_each_instance():
-    recorded = nova_wire.answered('dicts')['result']
-    answer = answer_of([host('a'), host('b')], [host('c')])
-    found = reply.plain(answer)
-    assert [set(one) for one in found] == 2 * [set(recorded[0])]
-    assert found[0] == {'host': 'a', 'nodename': 'a-node', 'limits': {}}
-
-
 def sent(error):
     """Return an error as it travels."""
     text = common.serialize_remote_exception((type(error), error, None))

@@ -326,25 +326,6 @@ def test_requests_that_read_the_same_of_hosts_share_what_is_kept():
     assert cache.misses < 10
 
 
-def test_groups_and_several_instances_share_it_as_well():
-    cache = SearchCache(min_hosts=0)
-    chain = pipeline(Settings(), cache)
-    world = World(chain, 2000, 1, False)
-    for turn in range(1, 31):
-        world.take(turn, ('0', 'several', 'anti-affinity')[turn % 3])
-    assert cache.hits > cache.misses * 2
-
-
-def test_a_request_for_many_of_the_best_looks_at_all_hosts():
-    settings = Settings(host_subset_size=65)
-    cache = SearchCache(min_hosts=0)
-    chain = pipeline(settings, cache)
-    world = World(chain, 100, 1, False)
-    for turn in range(1, 5):
-        world.request(turn, flavor=SMALL)
-    assert (cache.hits, cache.misses) == (0, 0)
-
-
 def test_leaders_are_of_their_own_hosts_when_hosts_are_replaced():
     """Rows name other hosts once there are others."""
     cache = SearchCache(min_hosts=0)
@@ -366,14 +347,6 @@ def test_leaders_are_of_their_own_hosts_when_hosts_are_replaced():
             overlay.forget()
             (assigned,) = result.assignments
             assert assigned.placement.selected.host == f'{name}-0'
-
-
-def test_small_tables_are_searched_without_it():
-    cache = SearchCache()
-    world = World(pipeline(Settings(), cache), 30, 1, False)
-    for turn in range(1, 5):
-        world.request(turn, flavor=SMALL)
-    assert (cache.hits, cache.misses) == (0, 0)
 
 
 HOSTS = table({'hosts': [{'host': name} for name in 'abc']})
