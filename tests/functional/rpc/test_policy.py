@@ -75,6 +75,28 @@ def batch(context, service):
         raise getattr(errors, one['error']['name'])(one['error']['message'])
 
 
+def selecting(**more):
+    """Return what selects for an instance of project p."""
+    return lambda context, service: select(context, service, **more)
+
+
+def scheduling(keep=True, **fields):
+    """Return what schedules a zone of project p."""
+
+    def act(context, service):
+        zone = {'name': f'{uuid.uuid4().hex}.', 'project_id': 'p', **fields}
+        service.client.schedule_zone(context, zone, keep=keep)
+
+    return act
+
+
+def changing(method, make=claimed):
+    """Return what changes the claim of an instance."""
+    return lambda context, service: getattr(service.client, method)(
+        context, [make(service)]
+    )
+
+
 def report(method, **args):
     """Return what calls one of the methods for reports."""
     return lambda context, service: service.client.call(
@@ -82,56 +104,37 @@ def report(method, **args):
     )
 
 
+def own(context):
+    """Return the project of which a caller says that something is."""
+    return context.get('project_id', 'p')
+
+
+SELECT, FORCE = 'select_destinations', 'select_destinations:forced_host'
 # (rule, what is done) -> who may do it. Everything belongs to project p.
 WAYS = {
-    ('select_destinations', 'select'): (select, OWNERS),
-    ('select_destinations', 'join a group'): (
+    (SELECT, 'select'): (selecting(), OWNERS),
+    (SELECT, 'join a group'): (selecting(instance_group=GROUP), OWNERS),
+    (SELECT, 'read the placement of a claim'): (
         lambda context, service: select(
-            context, service, instance_group=GROUP
+            context, service, instance_uuids=[claimed(service)],
+            project_id=own(context),
         ),
         OWNERS,
     ),
-    ('select_destinations', 'read the placement of a claim'): (
-        lambda context, service: select(
-            context,
-            service,
-            instance_uuids=[claimed(service)],
-            # A stranger says that the instance is its own.
-            project_id=context.get('project_id', 'p'),
-        ),
-        OWNERS,
-    ),
-    ('select_destinations', 'move'): (
+    (SELECT, 'move'): (
         lambda context, service: service.client.select_destinations(
-            context,
-            {'flavor': SMALL, 'instance_uuids': [claimed(service)]},
+            context, {'flavor': SMALL, 'instance_uuids': [claimed(service)]},
             move=True,
         ),
         OWNERS,
     ),
-    ('select_destinations:forced_host', 'force a host'): (
-        lambda context, service: select(
-            context, service, force_hosts=['compute-1']
-        ),
-        ADMINS,
+    (FORCE, 'a host'): (selecting(force_hosts=['compute-1']), ADMINS),
+    (FORCE, 'a node'): (selecting(force_nodes=['compute-1']), ADMINS),
+    (FORCE, 'a required host'): (
+        selecting(requested_destination={'host': 'compute-1'}), ADMINS,
     ),
-    ('select_destinations:forced_host', 'force a node'): (
-        lambda context, service: select(
-            context, service, force_nodes=['compute-1']
-        ),
-        ADMINS,
-    ),
-    ('select_destinations:forced_host', 'require a host'): (
-        lambda context, service: select(
-            context, service, requested_destination={'host': 'compute-1'}
-        ),
-        ADMINS,
-    ),
-    ('select_destinations:forced_host', 'require a node'): (
-        lambda context, service: select(
-            context, service, requested_destination={'node': 'compute-1'}
-        ),
-        ADMINS,
+    (FORCE, 'a required node'): (
+        selecting(requested_destination={'node': 'compute-1'}), ADMINS,
     ),
     ('select_destinations:dry_run', 'select without a claim'): (
         lambda context, service: service.client.select_destinations(
@@ -139,58 +142,21 @@ WAYS = {
         ),
         ADMINS,
     ),
-    ('schedule_zone', 'schedule'): (
-        lambda context, service: service.client.schedule_zone(
-            context, {'name': f'{uuid.uuid4().hex}.', 'project_id': 'p'}
-        ),
-        OWNERS,
-    ),
+    ('schedule_zone', 'schedule'): (scheduling(), OWNERS),
     ('schedule_zone', 'read the pool of a zone'): (
         lambda context, service: service.client.schedule_zone(
-            context,
-            {
-                **placed_zone(service),
-                'project_id': context.get('project_id', 'p'),
-            },
+            context, {**placed_zone(service), 'project_id': own(context)},
         ),
         OWNERS,
     ),
-    ('schedule_zone:dry_run', 'schedule and store nothing'): (
-        lambda context, service: service.client.schedule_zone(
-            context, {'name': 'b.', 'project_id': 'p'}, keep=False
-        ),
-        ADMINS,
-    ),
+    ('schedule_zone:dry_run', 'store nothing'): (scheduling(False), ADMINS),
     ('zone_create_forced_pool', 'name the pool'): (
-        lambda context, service: service.client.schedule_zone(
-            context,
-            {
-                'name': f'{uuid.uuid4().hex}.',
-                'project_id': 'p',
-                'attributes': {'pool_id': GOLD_POOL},
-            },
-        ),
-        ADMINS,
+        scheduling(attributes={'pool_id': GOLD_POOL}), ADMINS,
     ),
     ('schedule_many', 'select'): (batch, OWNERS),
-    ('release', 'release'): (
-        lambda context, service: service.client.release(
-            context, [claimed(service)]
-        ),
-        OWNERS,
-    ),
-    ('confirm', 'confirm'): (
-        lambda context, service: service.client.confirm(
-            context, [claimed(service)]
-        ),
-        OWNERS,
-    ),
-    ('drop_moves', 'drop a move'): (
-        lambda context, service: service.client.drop_moves(
-            context, [moving(service)]
-        ),
-        OWNERS,
-    ),
+    ('release', 'release'): (changing('release'), OWNERS),
+    ('confirm', 'confirm'): (changing('confirm'), OWNERS),
+    ('drop_moves', 'drop a move'): (changing('drop_moves', moving), OWNERS),
     ('explain', 'explain'): (
         lambda context, service: service.client.explain(
             context, {'flavor': SMALL, 'project_id': 'p'}
@@ -198,40 +164,28 @@ WAYS = {
         ADMINS,
     ),
     ('ping', 'ping'): (
-        lambda context, service: service.client.ping(context),
-        ADMINS,
+        lambda context, service: service.client.ping(context), ADMINS,
     ),
     ('update_host_state', 'add a host'): (
-        report(
-            'update_host_state',
-            hosts=[{'host': 'new', 'hypervisor_hostname': 'new', 'vcpus': 1}],
-        ),
+        report('update_host_state', hosts=[{'host': 'new', 'vcpus': 1}]),
         SERVICES,
     ),
     ('heartbeat', 'send a heartbeat'): (
-        report('heartbeat', hosts=['compute-1']),
-        SERVICES,
+        report('heartbeat', hosts=['compute-1']), SERVICES,
     ),
     ('update_instance_info', 'report an instance'): (
-        report(
-            'update_instance_info',
-            host_name='compute-1',
-            instance_info={'uuid': str(uuid.uuid4())},
-        ),
+        report('update_instance_info', host_name='compute-1',
+               instance_info={'uuid': str(uuid.uuid4())}),
         SERVICES,
     ),
     ('delete_instance_info', 'report that an instance is gone'): (
-        report(
-            'delete_instance_info',
-            host_name='compute-1',
-            instance_uuid=str(uuid.uuid4()),
-        ),
+        report('delete_instance_info', host_name='compute-1',
+               instance_uuid=str(uuid.uuid4())),
         SERVICES,
     ),
     ('sync_instance_info', 'report all instances'): (
-        report(
-            'sync_instance_info', host_name='compute-1', instance_uuids=[]
-        ),
+        report('sync_instance_info', host_name='compute-1',
+               instance_uuids=[]),
         SERVICES,
     ),
     ('update_aggregates', 'add an aggregate'): (
@@ -239,8 +193,7 @@ WAYS = {
         ADMINS,
     ),
     ('delete_aggregate', 'remove an aggregate'): (
-        report('delete_aggregate', aggregate=7),
-        ADMINS,
+        report('delete_aggregate', aggregate=7), ADMINS,
     ),
 }  # fmt: skip
 
