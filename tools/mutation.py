@@ -41,19 +41,19 @@ from tests.support.shared_servers import SharedServers  # noqa: E402
 ROOMS = {
     'claims': (
         'store/claims/*.py', 'store/connection.py', 'engine/claiming.py',
-        'engine/batch.py', 'engine/selection.py', 'columns/overlay.py',
+        'engine/finishing.py', 'engine/host_stages.py', 'engine/selecting.py',
+        'columns/overlay.py',
     ),
     'acknowledgement': (
         'rpc/server.py', 'rpc/delivery.py', 'bus/replies.py',
         'bus/consumer.py', 'rpc/cast_replies.py',
     ),
     'quarantine': (
-        'rpc/redelivery.py', 'engine/quarantine.py',
-        'store/records/quarantine.py',
+        'store/ports/redeliveries.py', 'store/records/quarantine.py',
     ),
     'policy': (
         'policies.py', 'rpc/authorization.py', 'rpc/context.py',
-        'engine/request_context.py',
+        'request_context.py',
     ),
     'masks': (
         'filters/*.py', 'filters/hosts/*.py', 'pipeline/filtering.py',
@@ -71,14 +71,20 @@ Tests = dict[str, dict[str, object]]
 
 
 def files() -> dict[str, str]:
-    """Return path -> room of every file that is mutated."""
-    return {
-        str(path.relative_to(ROOT)): room
-        for room, patterns in ROOMS.items()
-        for pattern in patterns
-        for path in sorted((ROOT / 'scheduler_service').glob(pattern))
-        if path.name != '__init__.py'
-    }
+    """Return path -> room of every file that is mutated.
+
+    :raises LookupError: a room names a file that is not there
+    """
+    found = {}
+    for room, patterns in ROOMS.items():
+        for pattern in patterns:
+            paths = sorted((ROOT / 'scheduler_service').glob(pattern))
+            if not paths:
+                raise LookupError(f'{room}: there is no {pattern}')
+            for path in paths:
+                if path.name != '__init__.py':
+                    found[str(path.relative_to(ROOT))] = room
+    return found
 
 
 def measure(path: pathlib.Path, processes: int, tests: Sequence[str]) -> None:

@@ -47,6 +47,11 @@ def inventory(
     }
 
 
+def plain_hosts(names: str, *aggregates: dict[str, Any]) -> dict[str, Any]:
+    """Return an inventory of hosts without attributes, one for each letter."""
+    return inventory(aggregates=aggregates, **{name: {} for name in names})
+
+
 def aggregate(*hosts: str, **metadata: str) -> dict[str, Any]:
     """Return an aggregate; keys of metadata with a colon come by ``**``."""
     return {'hosts': list(hosts), 'metadata': metadata}

@@ -10,20 +10,16 @@ from scheduler_service.filters.hosts.aggregate_image_properties_isolation import
 from tests.support.plugins import (
     aggregate,
     has_opinion,
-    inventory,
     passing,
+    plain_hosts,
     reason,
 )
 
 # a is for windows, b for windows and linux, c for all images.
-HOSTS = inventory(
-    a={},
-    b={},
-    c={},
-    aggregates=(
-        aggregate('a', os_distro='windows'),
-        aggregate('b', os_distro='windows, linux'),
-    ),
+HOSTS = plain_hosts(
+    'abc',
+    aggregate('a', os_distro='windows'),
+    aggregate('b', os_distro='windows, linux'),
 )
 
 
@@ -50,12 +46,10 @@ def test_the_value_of_the_image_has_to_be_among_the_values(
 
 
 def test_values_of_several_aggregates_are_alternatives():
-    document = inventory(
-        a={},
-        aggregates=(
-            aggregate('a', os_distro='windows'),
-            aggregate('a', os_distro='linux'),
-        ),
+    document = plain_hosts(
+        'a',
+        aggregate('a', os_distro='windows'),
+        aggregate('a', os_distro='linux'),
     )
     request = image(os_distro='linux')
     hosts = passing(AggregateImagePropertiesIsolation(), document, request)
@@ -71,7 +65,7 @@ def test_an_image_without_the_property_goes_anywhere(properties):
 
 
 def test_a_property_that_compute_services_do_not_know_is_ignored():
-    document = inventory(a={}, aggregates=(aggregate('a', licence_x='1'),))
+    document = plain_hosts('a', aggregate('a', licence_x='1'))
     request = image(licence_x='2')
     hosts = passing(AggregateImagePropertiesIsolation(), document, request)
     assert hosts == ['a']
@@ -88,22 +82,17 @@ def test_a_property_that_compute_services_do_not_know_is_ignored():
     ],
 )
 def test_values_are_compared_as_text(value, metadata, passes):
-    document = inventory(
-        a={}, aggregates=(aggregate('a', hw_boot_menu=metadata),)
-    )
+    document = plain_hosts('a', aggregate('a', hw_boot_menu=metadata))
     request = image(hw_boot_menu=value)
     hosts = passing(AggregateImagePropertiesIsolation(), document, request)
     assert hosts == (['a'] if passes else [])
 
 
 def test_with_a_namespace_only_its_properties_are_compared():
-    document = inventory(
-        a={},
-        b={},
-        aggregates=(
-            aggregate('a', os_distro='windows'),
-            aggregate('b', hw_disk_bus='scsi'),
-        ),
+    document = plain_hosts(
+        'ab',
+        aggregate('a', os_distro='windows'),
+        aggregate('b', hw_disk_bus='scsi'),
     )
     hosts = passing(
         AggregateImagePropertiesIsolation(),

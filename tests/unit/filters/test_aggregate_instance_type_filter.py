@@ -10,7 +10,13 @@ import pytest
 from scheduler_service.filters.hosts.aggregate_instance_type_filter import (
     AggregateInstanceTypeFilter,
 )
-from tests.support.plugins import aggregate, inventory, passing, reason
+from tests.support.plugins import (
+    aggregate,
+    inventory,
+    passing,
+    plain_hosts,
+    reason,
+)
 
 FORCE = {'force_metadata_check': 'True'}
 NO_FORCE = {'force_metadata_check': 'False'}
@@ -154,7 +160,7 @@ def test_only_the_exact_value_forces(value):
 def test_the_reason_names_the_key_and_both_sides(
     extra_specs, metadata, expected
 ):
-    document = inventory(a={}, aggregates=(aggregate('a', **metadata),))
+    document = plain_hosts('a', aggregate('a', **metadata))
     request = {'flavor': {'extra_specs': extra_specs}}
     sentence = reason(AggregateInstanceTypeFilter(), document, request)
     assert sentence == expected

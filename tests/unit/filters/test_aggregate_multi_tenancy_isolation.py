@@ -7,18 +7,14 @@ import pytest
 from scheduler_service.filters.hosts.aggregate_multi_tenancy_isolation import (
     AggregateMultiTenancyIsolation,
 )
-from tests.support.plugins import aggregate, inventory, passing, reason
+from tests.support.plugins import aggregate, passing, plain_hosts, reason
 
 # a is for p1 and p2, b for p3, c for all projects.
-HOSTS = inventory(
-    a={},
-    b={},
-    c={},
-    aggregates=(
-        aggregate('a', filter_tenant_id='p1, p2'),
-        aggregate('b', filter_tenant_id='p3'),
-        aggregate('b', 'c', ssd='true'),
-    ),
+HOSTS = plain_hosts(
+    'abc',
+    aggregate('a', filter_tenant_id='p1, p2'),
+    aggregate('b', filter_tenant_id='p3'),
+    aggregate('b', 'c', ssd='true'),
 )
 
 
@@ -41,12 +37,10 @@ def test_reserved_hosts_pass_for_their_projects_only(project_id, expected):
 
 
 def test_every_key_with_the_prefix_adds_projects():
-    document = inventory(
-        a={},
-        aggregates=(
-            aggregate('a', filter_tenant_id='p1', filter_tenant_id2='p2'),
-            aggregate('a', **{'filter_tenant_id:3': 'p3'}),
-        ),
+    document = plain_hosts(
+        'a',
+        aggregate('a', filter_tenant_id='p1', filter_tenant_id2='p2'),
+        aggregate('a', **{'filter_tenant_id:3': 'p3'}),
     )
     for project_id, expected in (
         ('p1', ['a']),
@@ -60,9 +54,7 @@ def test_every_key_with_the_prefix_adds_projects():
 
 
 def test_an_empty_value_is_for_nobody():
-    document = inventory(
-        a={}, aggregates=(aggregate('a', filter_tenant_id=''),)
-    )
+    document = plain_hosts('a', aggregate('a', filter_tenant_id=''))
     request = {'project_id': 'p1'}
     hosts = passing(AggregateMultiTenancyIsolation(), document, request)
     assert hosts == []

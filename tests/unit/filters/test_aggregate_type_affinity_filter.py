@@ -7,17 +7,13 @@ import pytest
 from scheduler_service.filters.hosts.aggregate_type_affinity_filter import (
     AggregateTypeAffinityFilter,
 )
-from tests.support.plugins import aggregate, inventory, passing, reason
+from tests.support.plugins import aggregate, passing, plain_hosts, reason
 
 # a is for m1.small, b for m1.small and m1.large, c for every flavor.
-HOSTS = inventory(
-    a={},
-    b={},
-    c={},
-    aggregates=(
-        aggregate('a', 'b', instance_type='m1.small'),
-        aggregate('b', instance_type='m1.large, m1.huge'),
-    ),
+HOSTS = plain_hosts(
+    'abc',
+    aggregate('a', 'b', instance_type='m1.small'),
+    aggregate('b', instance_type='m1.large, m1.huge'),
 )
 
 
@@ -38,7 +34,7 @@ def test_reserved_hosts_pass_for_their_flavors_only(name, expected):
 
 
 def test_an_empty_value_is_for_no_flavor():
-    document = inventory(a={}, aggregates=(aggregate('a', instance_type=''),))
+    document = plain_hosts('a', aggregate('a', instance_type=''))
     request = {'flavor': {'name': 'm1.small'}}
     assert passing(AggregateTypeAffinityFilter(), document, request) == []
 

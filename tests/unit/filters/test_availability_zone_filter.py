@@ -10,21 +10,17 @@ from scheduler_service.filters.hosts.availability_zone_filter import (
 from tests.support.plugins import (
     aggregate,
     has_opinion,
-    inventory,
     passing,
+    plain_hosts,
     reason,
 )
 
 # a is in z1, b in z1 and z2, c in no zone of an aggregate.
-HOSTS = inventory(
-    a={},
-    b={},
-    c={},
-    aggregates=(
-        aggregate('a', 'b', availability_zone='z1'),
-        aggregate('b', availability_zone='z2, z3'),
-        aggregate('c', ssd='true'),
-    ),
+HOSTS = plain_hosts(
+    'abc',
+    aggregate('a', 'b', availability_zone='z1'),
+    aggregate('b', availability_zone='z2, z3'),
+    aggregate('c', ssd='true'),
 )
 
 
@@ -66,7 +62,7 @@ def test_it_has_no_opinion_without_a_requested_zone(zone):
 
 
 def test_an_empty_zone_in_metadata_is_a_zone_that_nobody_requests():
-    hosts = inventory(a={}, aggregates=(aggregate('a', availability_zone=''),))
+    hosts = plain_hosts('a', aggregate('a', availability_zone=''))
     request = {'availability_zone': 'nova'}
     assert passing(AvailabilityZoneFilter(), hosts, request) == []
 

@@ -72,7 +72,7 @@ GUESTS = st.builds(
 )
 
 
-def verdicts(hosts, guest, monkeypatch):
+def assert_as_the_rule_says(hosts, guest):
     names = {f'h{at}': host for at, host in enumerate(hosts)}
     document = inventory(
         **{
@@ -80,26 +80,21 @@ def verdicts(hosts, guest, monkeypatch):
             for name, host in names.items()
         }
     )
-    monkeypatch.setattr(numa, 'guest_topology', lambda _: guest)
-    return passing(
-        NUMATopologyFilter(),
-        document,
-        {},
-        cpu_allocation_ratio=2.0,
-        ram_allocation_ratio=1.5,
-    )
+    ratios = {'cpu_allocation_ratio': 2.0, 'ram_allocation_ratio': 1.5}
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(numa, 'guest_topology', lambda _: guest)
+        hosts = passing(NUMATopologyFilter(), document, {}, **ratios)
+    assert hosts == [
+        name
+        for name, host in names.items()
+        if numa_rule.passes(guest, host, 2.0, 1.5)
+    ]
 
 
 @settings(max_examples=100, deadline=None)
 @given(hosts=st.lists(HOSTS, min_size=1, max_size=6), guest=GUESTS)
 def test_every_host_is_judged_as_the_rule_says(hosts, guest):
-    expected = [
-        f'h{at}'
-        for at, host in enumerate(hosts)
-        if numa_rule.passes(guest, host, 2.0, 1.5)
-    ]
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        assert verdicts(hosts, guest, monkeypatch) == expected
+    assert_as_the_rule_says(hosts, guest)
 
 
 @settings(max_examples=100, deadline=None)
@@ -126,13 +121,7 @@ def test_guest_cells_of_many_kinds_are_matched_as_the_rule_says(
         }
         for some in hosts
     ]
-    expected = [
-        f'h{at}'
-        for at, host in enumerate(topologies)
-        if numa_rule.passes(guest, host, 2.0, 1.5)
-    ]
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        assert verdicts(topologies, guest, monkeypatch) == expected
+    assert_as_the_rule_says(topologies, guest)
 
 
 def host(cells: int, **fields) -> dict[str, object]:
@@ -140,15 +129,16 @@ def host(cells: int, **fields) -> dict[str, object]:
     return {'numa_topology': {'cells': [cell] * cells}}
 
 
+def guest(vcpus, memory_mb, **specs):
+    """Return a request for a topology; *specs* are those of ``hw:``."""
+    named = {f'hw:{name}': value for name, value in specs.items()}
+    flavor = {'vcpus': vcpus, 'memory_mb': memory_mb, 'extra_specs': named}
+    return {'flavor': flavor}
+
+
 def test_more_guest_cells_than_host_cells_are_refused_at_once():
     """Nine on eight used to be tried in every order."""
-    request = {
-        'flavor': {
-            'vcpus': 9,
-            'memory_mb': 9,
-            'extra_specs': {'hw:numa_nodes': '9'},
-        }
-    }
+    request = guest(9, 9, numa_nodes='9')
     document = inventory(a=host(8), b=host(9))
     start = time.monotonic()
     assert passing(NUMATopologyFilter(), document, request) == ['b']
@@ -158,18 +148,12 @@ def test_more_guest_cells_than_host_cells_are_refused_at_once():
 def test_a_pair_of_cells_for_the_same_host_cell_is_refused_at_once():
     """Every kind fits several cells, and all of them fit too few."""
     cells = 16
-    specs = {'hw:numa_nodes': str(cells)}
+    specs = {'numa_nodes': str(cells)}
     for number in range(cells):
-        specs[f'hw:numa_cpus.{number}'] = '0-1'
-        specs[f'hw:numa_mem.{number}'] = str(10 + number)
+        specs[f'numa_cpus.{number}'] = '0-1'
+        specs[f'numa_mem.{number}'] = str(10 + number)
     memory = sum(10 + number for number in range(cells))
-    request = {
-        'flavor': {
-            'vcpus': 2 * cells,
-            'memory_mb': memory,
-            'extra_specs': specs,
-        }
-    }
+    request = guest(2 * cells, memory, **specs)
     big = {'cpuset': [0, 1], 'memory': 1024}
     small = {'cpuset': [0, 1], 'memory': 12}
     topology = {'cells': [big] * (cells - 4) + [small] * 4}
@@ -185,15 +169,7 @@ def test_work_goes_on_where_it_stopped_when_the_turn_was_over():
         **{f'h{at}': host(2, memory=100 + at) for at in range(200)}
     )
     hosts = table(document)
-    request = documents.request(
-        {
-            'flavor': {
-                'vcpus': 2,
-                'memory_mb': 400,
-                'extra_specs': {'hw:numa_nodes': '2'},
-            }
-        }
-    )
+    request = documents.request(guest(2, 400, numa_nodes='2'))
     stops = 0
     while True:
         try:
@@ -224,9 +200,7 @@ def test_work_goes_on_where_it_stopped_when_the_turn_was_over():
 def test_a_topology_that_cannot_be_read_fits_nothing(topology):
     odd = Host(host=ODD, numa_topology=topology)
     found = unchecked_table({'hosts': [{'host': 'good', **host(1)}]}, odd, {})
-    request = documents.request(
-        {'flavor': {'memory_mb': 1, 'extra_specs': {'hw:numa_nodes': '1'}}}
-    ).with_ids()
+    request = documents.request(guest(0, 1, numa_nodes='1')).with_ids()
     one = NUMATopologyFilter()
     mask = one.mask(found, request, RATIOS)
     assert mask is not None
@@ -265,16 +239,8 @@ def test_dedicated_cpus_fit_when_enough_threads_of_cores_are_free(
     policy, vcpus, fields, passes
 ):
     cell = {'cpuset': [0, 1, 2, 3], 'memory': 1024, **fields}
-    request = {
-        'flavor': {
-            'vcpus': vcpus,
-            'memory_mb': 512,
-            'extra_specs': {
-                'hw:cpu_policy': 'dedicated',
-                'hw:cpu_thread_policy': policy,
-            },
-        }
-    }
+    specs = {'cpu_policy': 'dedicated', 'cpu_thread_policy': policy}
+    request = guest(vcpus, 512, **specs)
     document = inventory(a={'numa_topology': {'cells': [cell]}})
     hosts = passing(NUMATopologyFilter(), document, request)
     assert hosts == (['a'] if passes else [])
@@ -301,13 +267,7 @@ def test_pages_hold_the_memory_when_enough_are_not_used(used, asked, passes):
         large['used'] = used
     small = {'size_kb': 4, 'total': 65536, 'used': 0}
     cell = {'cpuset': [0, 1], 'memory': 1024, 'mempages': [small, large]}
-    request = {
-        'flavor': {
-            'vcpus': 1,
-            'memory_mb': 256,
-            'extra_specs': {'hw:mem_page_size': asked},
-        }
-    }
+    request = guest(1, 256, mem_page_size=asked)
     document = inventory(a={'numa_topology': {'cells': [cell]}})
     hosts = passing(NUMATopologyFilter(), document, request)
     assert hosts == (['a'] if passes else [])
@@ -319,12 +279,6 @@ def test_pages_of_one_kilobyte_are_pages():
         'memory': 64,
         'mempages': [{'size_kb': 1, 'total': 65536}],
     }
-    request = {
-        'flavor': {
-            'vcpus': 1,
-            'memory_mb': 64,
-            'extra_specs': {'hw:mem_page_size': '1'},
-        }
-    }
+    request = guest(1, 64, mem_page_size='1')
     document = inventory(a={'numa_topology': {'cells': [cell]}})
     assert passing(NUMATopologyFilter(), document, request) == ['a']

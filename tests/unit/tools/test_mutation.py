@@ -26,3 +26,7 @@ def test_what_a_module_only_names_is_tested_by_those_who_use_it():
     }
     assert mutation.importers(SQL) == [USER]
     assert mutation.covering(mutant, tests) == ['user']
+
+
+def test_rooms_name_files_that_are_there():
+    assert {*mutation.files().values()} == {*mutation.ROOMS}
