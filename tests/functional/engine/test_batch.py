@@ -11,15 +11,17 @@ import msgspec
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.engine import host_stages
 from scheduler_service.model import documents
 from scheduler_service.store import claims
 from scheduler_service.store.connection import Store
 from scheduler_service.store.reading import change_feed
-from scheduler_service.store.records import audit
 from tests.support.documents import CONTEXT
 from tests.support.services import hosts_of
-from tests.support.stores import DEFAULT_RATIOS, import_inventory
+from tests.support.stores import (
+    DEFAULT_RATIOS,
+    audit_findings,
+    import_inventory,
+)
 from tests.support.waiting import wait_until
 
 # Only PostgreSQL claims one portion while the next one is selected.
@@ -62,6 +64,30 @@ def beat(monkeypatch: Any, store: Store, beaten: int) -> list[int]:
     return calls
 
 
+def schedule(service: Any, requests: list[Any]) -> list[Any]:
+    """Send requests for hosts in one message; return their answers."""
+    return service.client.schedule_many(
+        CONTEXT, [{'select_destinations': one} for one in requests]
+    )
+
+
+def instances_of(answers: list[Any]) -> set[str]:
+    """Return the first instance that each answer places."""
+    return {
+        answer['result']['placements'][0]['instance_uuid']
+        for answer in answers
+    }
+
+
+def held(service: Any, amount: int) -> set[str]:
+    """Return who holds an amount of anything."""
+    with service.store.reading() as conn:
+        found = conn.exec_driver_sql(
+            f'SELECT consumer_uuid FROM allocations WHERE amount = {amount}'
+        )
+        return set(found.scalars())
+
+
 @BOTH
 @pytest.mark.parametrize('beaten', [1, 2])
 def test_only_the_loser_is_scheduled_again_when_a_claim_is_lost(
@@ -72,9 +98,7 @@ def test_only_the_loser_is_scheduled_again_when_a_claim_is_lost(
     calls = beat(monkeypatch, service.store, beaten)
     asked = [{'flavor': {'memory_mb': 256}}] * 80
     asked.insert(10, {'flavor': {'memory_mb': 10**7}})
-    answers = service.client.schedule_many(
-        CONTEXT, [{'select_destinations': one} for one in asked]
-    )
+    answers = schedule(service, asked)
     # As many as fit a portion, and the rest; then those of the one beaten.
     assert calls[0] == 31
     assert len(calls) > 2
@@ -82,17 +106,10 @@ def test_only_the_loser_is_scheduled_again_when_a_claim_is_lost(
     assert set(calls[beaten:-1]) == {1}
     refused = answers.pop(10)
     assert refused['error']['name'] == 'NoValidHost'
-    uuids = {
-        answer['result']['placements'][0]['instance_uuid']
-        for answer in answers
-    }
+    uuids = instances_of(answers)
     assert len(uuids) == 80
-    with service.store.reading() as conn:
-        held = conn.exec_driver_sql(
-            'SELECT consumer_uuid FROM allocations WHERE amount = 256'
-        )
-        assert set(held.scalars()) == uuids
-        assert audit.audit(conn, DEFAULT_RATIOS).findings == []
+    assert held(service, 256) == uuids
+    assert audit_findings(service.store) == []
 
 
 @BOTH
@@ -102,19 +119,11 @@ def test_all_of_many_portions_are_answered_when_a_claim_is_lost(
 ):
     service = make_service(database=database, scheduler__batch_size=500)
     calls = beat(monkeypatch, service.store, beaten)
-    asked = {'select_destinations': {'flavor': {'memory_mb': 1}}}
-    answers = service.client.schedule_many(CONTEXT, [asked] * 250)
-    placed = {
-        answer['result']['placements'][0]['instance_uuid']
-        for answer in answers
-    }
+    answers = schedule(service, [{'flavor': {'memory_mb': 1}}] * 250)
+    placed = instances_of(answers)
     assert len(calls) > 3
     assert len(placed) == 250
-    with service.store.reading() as conn:
-        held = conn.exec_driver_sql(
-            'SELECT consumer_uuid FROM allocations WHERE amount = 1'
-        )
-        assert set(held.scalars()) == placed
+    assert held(service, 1) == placed
 
 
 def test_others_are_placed_when_one_request_raises(make_service, monkeypatch):
@@ -132,43 +141,15 @@ def test_others_are_placed_when_one_request_raises(make_service, monkeypatch):
     monkeypatch.setattr(selector, 'select', select)
     asked: list[Any] = [{'flavor': {'memory_mb': 1}} for _ in range(80)]
     asked[49] = {'flavor': {'memory_mb': 1, 'vcpus': 7}}
-    answers = service.client.schedule_many(
-        CONTEXT, [{'select_destinations': one} for one in asked]
-    )
+    answers = schedule(service, asked)
     # The first portion was claimed before; the others were chosen for again.
     assert len(seen) == 50 + 48
     (bad,) = (answer['error'] for answer in answers if 'error' in answer)
     assert 'error' in answers[49]
     assert bad['name'] == 'SchedulerError'
-    with service.store.reading() as conn:
-        held = conn.exec_driver_sql('SELECT count(*) FROM allocations')
-        assert held.scalar_one() == 79
+    assert len(held(service, 1)) == 79
     more = service.client.select_destinations(CONTEXT, asked[0])
     assert len(more['placements']) == 1
-
-
-def test_one_snapshot_serves_requests_that_come_while_claiming(
-    make_service, monkeypatch
-):
-    """It is chosen for on the same view, and is not promised twice."""
-    service = make_service(scheduler__batch_size=64)
-    real, batches = host_stages.SchedulingBatch, []
-
-    def begin(*about: Any) -> Any:
-        batches.append(real(*about))
-        return batches[-1]
-
-    monkeypatch.setattr(host_stages, 'SchedulingBatch', begin)
-    one = {'select_destinations': {'flavor': {'memory_mb': 1}}}
-    answers = service.client.schedule_many(CONTEXT, [one] * 256)
-    uuids = {
-        answer['result']['placements'][0]['instance_uuid']
-        for answer in answers
-    }
-    assert len(uuids) == 256
-    assert len(batches) == 1
-    with service.store.reading() as conn:
-        assert audit.audit(conn, DEFAULT_RATIOS).findings == []
 
 
 @BOTH
@@ -207,9 +188,7 @@ def test_an_instance_is_claimed_once_when_a_batch_names_it_twice(
     asked = [
         {'flavor': {'memory_mb': 1}, 'instance_uuids': [one]} for one in uuids
     ]
-    answers = service.client.schedule_many(
-        CONTEXT, [{'select_destinations': one} for one in asked]
-    )
+    answers = schedule(service, asked)
     placed = [answer['result']['placements'] for answer in answers]
     assert placed[70] == placed[5]
     assert sorted(claimed) == sorted(set(uuids))
@@ -232,9 +211,7 @@ def test_requests_that_claim_nothing_take_no_room_from_each_other(
         CONTEXT, {'flavor': {'memory_mb': 8192}}
     )
     assert hosts & set(hosts_of(placed))
-    with service.store.reading() as conn:
-        held = conn.exec_driver_sql('SELECT count(*) FROM allocations')
-        assert held.scalar_one() == 1
+    assert len(held(service, 8192)) == 1
 
 
 def test_a_request_is_answered_when_the_database_is_away_for_a_while(
@@ -278,38 +255,12 @@ def test_nothing_is_promised_when_a_claim_is_lost_and_a_request_raises(
     monkeypatch.setattr(claims, 'send', begin)
     asked: list[Any] = [{'flavor': {'memory_mb': 256}} for _ in range(80)]
     asked[49] = {'flavor': {'memory_mb': 256, 'vcpus': 7}}
-    answers = service.client.schedule_many(
-        CONTEXT, [{'select_destinations': one} for one in asked]
-    )
+    answers = schedule(service, asked)
     assert 'error' in answers.pop(49)
-    uuids = {
-        answer['result']['placements'][0]['instance_uuid']
-        for answer in answers
-    }
+    uuids = instances_of(answers)
     assert len(uuids) == 79
-    with service.store.reading() as conn:
-        held = conn.exec_driver_sql(
-            'SELECT consumer_uuid FROM allocations WHERE amount = 256'
-        )
-        assert set(held.scalars()) == uuids
-        assert audit.audit(conn, DEFAULT_RATIOS).findings == []
-
-
-def test_a_refusal_is_decided_once_when_nobody_changed_the_hosts(
-    make_service, monkeypatch
-):
-    service = make_service()
-    service.select_hosts()
-    selector = service.daemon.scheduler._hosts._selector
-    real, tried = selector.select, []
-    monkeypatch.setattr(
-        selector,
-        'select',
-        lambda *about: tried.append(1) or real(*about),
-    )
-    with pytest.raises(errors.NoValidHost):
-        service.select_hosts(flavor={'memory_mb': 10**7})
-    assert len(tried) == 1
+    assert held(service, 256) == uuids
+    assert audit_findings(service.store) == []
 
 
 def test_a_refusal_is_decided_again_when_room_came_while_hosts_were_read(
