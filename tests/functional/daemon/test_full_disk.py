@@ -19,7 +19,7 @@ from tests.support.processes import on_topic
 from tests.support.stores import import_inventory
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.broker, pytest.mark.db]
+pytestmark = [pytest.mark.broker, pytest.mark.db, pytest.mark.slow]
 
 # Enough to need room that the pages of an empty table do not have.
 REQUEST = {'flavor': {'memory_mb': 1}, 'num_instances': 50}
@@ -31,7 +31,6 @@ amqp_durable_queues = true
 rabbit_quorum_queue = true
 rabbit_transient_quorum_queue = true
 """
-SLOW = pytest.mark.slow
 
 
 @pytest.fixture
@@ -50,9 +49,9 @@ def limited_bus(rabbitmq):
     ('kind', 'daemons', 'seconds'),
     [
         ('postgresql', 1, 12),
-        pytest.param('postgresql', 2, 60, marks=SLOW),
-        pytest.param('mariadb', 2, 20, marks=SLOW),
-        pytest.param('sqlite', 1, 12, marks=SLOW),
+        ('postgresql', 2, 60),
+        ('mariadb', 2, 20),
+        ('sqlite', 1, 12),
     ],
 )
 def test_every_caller_is_answered_when_the_disk_was_full(

@@ -38,7 +38,9 @@ def become(url: str, read_only: str) -> None:
 
 @pytest.mark.broker
 @pytest.mark.db
-@pytest.mark.parametrize('daemons', [1, 2])
+@pytest.mark.parametrize(
+    'daemons', [1, pytest.param(2, marks=pytest.mark.slow)]
+)
 def test_requests_do_not_circle_while_nothing_can_be_written(
     daemons, postgresql, quorum_bus
 ):
