@@ -9,7 +9,6 @@ from scheduler_service import errors
 from scheduler_service.cmd import manage
 from scheduler_service.factory import build
 from scheduler_service.store import migrate, schema, version
-from scheduler_service.store.connection import Store
 from tests.support.databases import DATABASES
 from tests.support.next_release import VERSION, in_process
 from tests.support.services import new_conf
@@ -233,20 +232,3 @@ def test_tables_are_used_after_a_migration_that_is_safe(
     else:
         with pytest.raises(errors.SchemaMismatch, match='newer than'):
             start(store)
-
-
-@pytest.mark.parametrize('kind', DATABASES)
-def test_empty_database_gets_the_tables_of_the_models_when_synced(
-    kind, make_url
-):
-    store = Store.connect(make_url(kind, empty=True))
-    try:
-        assert migrate.sync(store) == migrate.head()
-        assert migrate.differences(store) == []
-    finally:
-        store.dispose()
-
-
-def test_tables_match_the_models_when_synced_again(store):
-    assert migrate.sync(store) == migrate.head()
-    assert migrate.differences(store) == []

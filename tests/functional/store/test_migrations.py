@@ -1,0 +1,28 @@
+"""Migrations lead to the tables of the models."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_service.store import migrate
+from scheduler_service.store.connection import Store
+from tests.support.databases import DATABASES
+
+pytestmark = pytest.mark.db
+
+
+@pytest.mark.parametrize('kind', DATABASES)
+def test_empty_database_gets_the_tables_of_the_models_when_synced(
+    kind, make_url
+):
+    store = Store.connect(make_url(kind, empty=True))
+    try:
+        assert migrate.sync(store) == migrate.head()
+        assert migrate.differences(store) == []
+    finally:
+        store.dispose()
+
+
+def test_tables_match_the_models_when_synced_again(store):
+    assert migrate.sync(store) == migrate.head()
+    assert migrate.differences(store) == []
