@@ -131,12 +131,6 @@ def claim_on(snapshot: Snapshot, row: int, **how: Any) -> claims.Claim:
     return new_claim(snapshot, 1024, **{**place, **how})
 
 
-def move_of(snapshot: Snapshot, consumer: str, **how: Any) -> claims.Claim:
-    """Return the claim of a move to the second of two hosts."""
-    how = {'consumer': consumer, 'is_present': True, 'move': True, **how}
-    return claim_on(snapshot, 1, **how)
-
-
 def write_claims(
     store: Store, *wanted: claims.Claim, policies: Sequence[str] = ()
 ) -> int:
@@ -201,3 +195,9 @@ def assert_same_snapshot(one: Snapshot, two: Snapshot) -> None:
     assert set(first.instances) == set(second.instances)
     assert first.groups == second.groups
     assert first.topology.aggregates == second.topology.aggregates
+
+
+def move_of(snapshot: Snapshot, consumer: str, **how: Any) -> claims.Claim:
+    """Return the claim of a move to the second of two hosts."""
+    how = {'consumer': consumer, 'is_present': True, 'move': True, **how}
+    return claim_on(snapshot, 1, **how)
