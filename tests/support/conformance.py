@@ -210,20 +210,7 @@ def _pools(conf: Any, case: dict[str, Any], what: str, inventory: Any) -> Any:
 
 
 def _difference(found: Any, expected: Any) -> str:
-    if 'query' in expected:
-        good = found['query'] == expected['query']
-        return '' if good else f'{found} != {expected}'
-    if 'forbidden_aggregates' in expected:
-        good = (
-            found['forbidden_aggregates'] == expected['forbidden_aggregates']
-        )
-        return '' if good else f'{found} != {expected}'
-    if 'required_aggregates' in expected:
-        wanted = [sorted(one) for one in expected['required_aggregates']]
-        good = sorted(found['required_aggregates']) == sorted(wanted)
-        return '' if good else f'{found} != {expected}'
-    if 'pools' in expected:
-        return '' if found == expected['pools'] else f'{found} != {expected}'
+    """Return what differs; empty where nothing does."""
     if 'one_of' in expected:
         good = len(found) == 1 and found[0] in expected['one_of']
         return '' if good else f'{found} is not one of {expected}'
@@ -231,6 +218,16 @@ def _difference(found: Any, expected: Any) -> str:
         if found['order'] != expected['order']:
             return f'order {found["order"]} != {expected["order"]}'
         return _unlike(found['weights'], expected['weights'])
+    if 'pools' in expected:
+        return '' if found == expected['pools'] else f'{found} != {expected}'
+    for key in ('query', 'forbidden_aggregates'):
+        if key in expected:
+            good = found[key] == expected[key]
+            return '' if good else f'{found} != {expected}'
+    if 'required_aggregates' in expected:
+        both = found['required_aggregates'], expected['required_aggregates']
+        one, two = (sorted(map(sorted, each)) for each in both)
+        return '' if one == two else f'{found} != {expected}'
     return _unlike(found, expected)
 
 

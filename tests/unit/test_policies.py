@@ -144,6 +144,21 @@ def test_the_file_is_not_looked_at_for_every_verdict(make, file, monkeypatch):
     assert enforcer.allows('ping', {}, OWNER)
 
 
+@pytest.mark.parametrize(
+    ('text', 'kept'),
+    [('"ping": "role:member"', 1), ('"ping": "user_id:%(of)s"', 0)],
+)
+def test_verdicts_are_kept_longer_when_rules_read_roles_alone(
+    make, text, kept
+):
+    """Other rules may ask somebody who answers otherwise later."""
+    enforcer = make(text)
+    enforcer.allows('ping', {'of': 'u'}, OWNER)
+    assert len(enforcer._verdicts) == 1
+    enforcer._read()
+    assert len(enforcer._verdicts) == kept
+
+
 def test_rules_stay_when_the_file_becomes_unreadable(
     make, file, monkeypatch, caplog
 ):

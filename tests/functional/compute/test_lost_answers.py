@@ -18,6 +18,17 @@ from tests.support.slow_filter import SLOW, SlowFilter
 from tests.support.waiting import wait_until
 
 import oslo_messaging  # isort: skip
+import json
+import signal
+
+import kombu
+
+from tests.support.compute import (
+    HOSTS,
+    hosts_of,
+    new_topic,
+)
+from tests.support.stores import import_inventory
 
 
 def claimed(compute):
@@ -148,3 +159,38 @@ def test_each_of_many_requests_is_undone(compute):
         client.call(context, 'schedule_many', requests=listed)
     wait_until(lambda: counted(compute, 'answers_undone') == {'released': 2})
     assert claimed(compute) == []
+
+
+@pytest.mark.broker
+@pytest.mark.db
+def test_another_daemon_answers_with_the_host_that_is_claimed(
+    make_store, launch, rabbitmq
+):
+    store, topic = make_store('postgresql'), new_topic()
+    import_inventory(store, HOSTS)
+    database = store.engine.url.render_as_string(hide_password=False)
+    options = (
+        f'[scheduler]\ntopic = {new_topic()}\n'
+        f'[compute]\nenabled = true\ntopic = {topic}\n'
+    )
+    instance, replies = str(uuid.uuid4()), f'reply_{uuid.uuid4().hex}'
+
+    def claimed():
+        table = schema.allocations
+        with store.reading() as conn:
+            query = sa.select(table.c.consumer_uuid, table.c.host_id)
+            return set(conn.execute(query.distinct()).all())
+
+    first = launch(database, rabbitmq[1], options)
+    first.wait_for('Ready:')
+    publish_request(rabbitmq[1], topic, instance, replies)
+    (before,) = wait_until(claimed)
+    first.end(signal.SIGKILL)
+    with kombu.Connection(rabbitmq[1].replace('rabbit://', 'amqp://')) as conn:
+        channel = conn.channel()
+        channel.queue_declare(replies, auto_delete=False, exclusive=True)
+        launch(database, rabbitmq[1], options).wait_for('Ready:')
+        sent = wait_until(lambda: channel.basic_get(replies, no_ack=True), 30)
+    body = json.loads(json.loads(sent.body)['oslo.message'])
+    assert hosts_of(body['result'])[0][0] == 'compute-1'
+    assert claimed() == {before}

@@ -240,6 +240,11 @@ def test_the_error_names_the_rule_and_the_instance(guarded):
     with pytest.raises(errors.Forbidden) as caught:
         guarded.client.release(STRANGER, [one])
     assert caught.value.facts == {'rule': 'release', 'on': f'instance {one}'}
+    # Of a project that the caller has, no word that it has none.
+    with pytest.raises(errors.Forbidden) as caught:
+        guarded.client.ping(OWNER)
+    assert caught.value.facts == {'rule': 'ping'}
+    assert 'names no project' not in str(caught.value)
 
 
 def test_claims_stay_as_they_are_when_another_project_asks(guarded):

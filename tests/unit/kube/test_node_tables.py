@@ -81,13 +81,6 @@ def late(world):
     world.stored._last.until = 0.0
 
 
-def test_results_hold_as_long_as_another_copy_is_the_same(world):
-    first = world.ask()
-    late(world)
-    assert world.ask() is first
-    assert world.stored._last.until > 0.0
-
-
 @pytest.mark.parametrize('part', ['use', 'number', 'instance', 'group'])
 def test_results_are_forgotten_when_a_part_of_a_change_was_missing(
     world, part
