@@ -9,7 +9,7 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.engine import selecting
-from scheduler_service.engine.jobs import DeliveredMessage, Job
+from scheduler_service.engine.jobs import DeliveredMessage
 from scheduler_service.model import documents
 
 TINY = {'vcpus': 0, 'memory_mb': 1}
@@ -117,13 +117,3 @@ def test_explanations_are_finished_when_the_scheduler_stops(scheduler):
     assert scheduler.stop(30)
     assert all(one.done() for one in explained)
     assert scheduler._queue.is_drained()
-
-
-def test_request_is_refused_at_once_when_the_queue_is_full(make_service):
-    service = make_service(scheduler__request_queue_size=1)
-    inbox = service.daemon.scheduler._queue
-    with inbox._changed:
-        # Nobody takes while the lock is held; the first fills the inbox.
-        inbox._append(Job())
-        with pytest.raises(errors.ServiceBusy):
-            service.daemon.scheduler.release([])
