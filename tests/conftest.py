@@ -4,8 +4,6 @@ A server that is not installed skips its tests, unless
 ``SCHEDULER_TEST_REQUIRE_SERVICES`` is set: then it is a failure.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import pathlib

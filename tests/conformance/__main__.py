@@ -3,8 +3,6 @@
 Ends with ``N passed, M failed``; the exit status is 1 where any failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -1,7 +1,5 @@
 """Cases read off other implementations, where they lie beside the project."""
 
-from __future__ import annotations
-
 import pathlib
 
 import pytest

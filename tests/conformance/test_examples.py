@@ -1,7 +1,5 @@
 """The pages of components: written from the code, examples that run."""
 
-from __future__ import annotations
-
 import pathlib
 import sys
 

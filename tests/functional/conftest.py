@@ -1,7 +1,5 @@
 """Fixtures of daemons: in this process on any bus, and as processes."""
 
-from __future__ import annotations
-
 import contextlib
 import pathlib
 import uuid

@@ -1,7 +1,5 @@
 """Daemons that packages of other services call, as they come."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import pathlib

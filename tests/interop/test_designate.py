@@ -1,7 +1,5 @@
 """A designate-central of the index that asks our daemon for pools."""
 
-from __future__ import annotations
-
 import uuid
 
 import pytest

@@ -1,7 +1,5 @@
 """A daemon with an empty store waits for the compute service's hosts."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import time

@@ -1,7 +1,5 @@
 """Hosts, instances and aggregates follow the compute service's databases."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import datetime

@@ -1,7 +1,5 @@
 """nova's own client gets what it expects of a scheduler."""
 
-from __future__ import annotations
-
 import json
 import time
 import uuid

@@ -1,7 +1,5 @@
 """Capacity from the placement service, and claims of daemons in it."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Both books agree, whatever happens; see benchmarks.chaos."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support import chaos, placement_chaos, servers

@@ -1,7 +1,5 @@
 """A store in a file, and what is in it: no server needed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

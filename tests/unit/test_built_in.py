@@ -1,7 +1,5 @@
 """Every built-in filter and weigher has a module of its own, and tests."""
 
-from __future__ import annotations
-
 import pathlib
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Options by the names that operators know."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """What the package imports is declared, and what is declared is used."""
 
-from __future__ import annotations
-
 import ast
 import pathlib
 import re

@@ -1,7 +1,5 @@
 """Errors have a stable name, a sentence and facts that survive the bus."""
 
-from __future__ import annotations
-
 import inspect
 import json
 

@@ -1,7 +1,5 @@
 """Replies of extenders, as they come over the wire."""
 
-from __future__ import annotations
-
 import json
 import math
 

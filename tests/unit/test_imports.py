@@ -1,7 +1,5 @@
 """What the import fences of ``pyproject.toml`` cannot express."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

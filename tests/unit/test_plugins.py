@@ -1,7 +1,5 @@
 """From configured names to plug-ins."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service import errors, plugins

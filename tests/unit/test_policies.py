@@ -1,7 +1,5 @@
 """Policy rules, and the verdicts that are kept of them."""
 
-from __future__ import annotations
-
 import itertools
 import os
 

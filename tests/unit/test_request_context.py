@@ -1,7 +1,5 @@
 """What a caller may do, by the policy, and whose instances it may act on."""
 
-from __future__ import annotations
-
 import uuid
 
 import pytest

@@ -1,7 +1,5 @@
 """Extra-spec operators, edge by edge."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service import specops

@@ -1,7 +1,5 @@
 """What certificates are taken, by connections that are really made."""
 
-from __future__ import annotations
-
 import datetime
 import ssl
 

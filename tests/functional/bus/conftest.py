@@ -1,7 +1,5 @@
 """Consumers on RabbitMQ, and a channel of another program."""
 
-from __future__ import annotations
-
 import contextlib
 import uuid
 from collections.abc import Callable, Iterator

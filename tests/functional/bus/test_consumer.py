@@ -1,7 +1,5 @@
 """What a consumer takes from RabbitMQ, and what it acknowledges."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

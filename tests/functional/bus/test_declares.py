@@ -3,8 +3,6 @@
 Each declares what the other has declared, in both orders.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import kombu

@@ -3,8 +3,6 @@
 They are other processes, with the library of the release before others.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

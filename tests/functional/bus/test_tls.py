@@ -1,7 +1,5 @@
 """TLS to RabbitMQ: the certificate of each node is for its own name."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

@@ -1,7 +1,5 @@
 """Commands on a database with an inventory."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service.cmd import manage

@@ -1,7 +1,5 @@
 """Documents that operators write: all their errors, and what would change."""
 
-from __future__ import annotations
-
 import copy
 import json
 import uuid

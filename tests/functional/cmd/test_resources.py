@@ -1,7 +1,5 @@
 """Commands on hosts, pools, aggregates and groups."""
 
-from __future__ import annotations
-
 import json
 
 import yaml

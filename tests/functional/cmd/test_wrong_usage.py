@@ -1,7 +1,5 @@
 """Command lines that are wrong end with 2; what matches nothing is told."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

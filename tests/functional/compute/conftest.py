@@ -1,7 +1,5 @@
 """A daemon with the compute service's interface, and callers of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

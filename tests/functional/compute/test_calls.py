@@ -1,7 +1,5 @@
 """Callers of the compute service's interface get hosts, or clear errors."""
 
-from __future__ import annotations
-
 import json
 import uuid
 

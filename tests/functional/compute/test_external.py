@@ -1,7 +1,5 @@
 """Hosts that a compute service sends over HTTP come back in order."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import statistics

@@ -1,7 +1,5 @@
 """Share and block storage services send hosts over HTTP, too."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service.store.records import decisions

@@ -4,8 +4,6 @@ Whatever is sent, the answer has only names that were sent, and no other key;
 or it is a refusal. It is never a failure of the server.
 """
 
-from __future__ import annotations
-
 import json
 import random
 

@@ -4,8 +4,6 @@ Each call gets an answer, which is a result or a NoValidHost that says what is
 wrong; it is never an internal error. Nothing is claimed for nobody.
 """
 
-from __future__ import annotations
-
 import copy
 import random
 import uuid

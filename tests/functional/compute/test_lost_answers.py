@@ -1,7 +1,5 @@
 """A caller that has left is not claimed for; one that waits hears of it."""
 
-from __future__ import annotations
-
 import time
 import uuid
 

@@ -1,7 +1,5 @@
 """A topic for daemon processes."""
 
-from __future__ import annotations
-
 import uuid
 
 import pytest

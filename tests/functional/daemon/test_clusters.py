@@ -1,7 +1,5 @@
 """Daemons on clusters of servers, one server of which dies or hangs."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import signal

@@ -1,7 +1,5 @@
 """The line that a daemon writes for each decision, and the ids in it."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -1,7 +1,5 @@
 """The scenarios of benchmarks.faults and .chaos, with fewer of everything."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support import (

@@ -1,7 +1,5 @@
 """A database on a full disk: it is read, takes small writes, and no claims."""
 
-from __future__ import annotations
-
 import threading
 import time
 import uuid

@@ -1,7 +1,5 @@
 """Daemons on a Galera cluster, each on a node of its own."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time

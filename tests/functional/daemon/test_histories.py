@@ -1,7 +1,5 @@
 """What callers are told has an order; see benchmarks.histories."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support import clouds, histories

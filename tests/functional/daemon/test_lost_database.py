@@ -1,7 +1,5 @@
 """Daemon processes that lose their database while others keep it."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

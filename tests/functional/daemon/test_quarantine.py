@@ -1,7 +1,5 @@
 """A message that ends the daemon which handles it."""
 
-from __future__ import annotations
-
 import threading
 import time
 import uuid

@@ -1,7 +1,5 @@
 """A database that can be read and not written, such as a standby."""
 
-from __future__ import annotations
-
 import threading
 import time
 from typing import Any

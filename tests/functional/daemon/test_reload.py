@@ -1,7 +1,5 @@
 """A daemon process that reads its configuration anew while it serves."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import threading

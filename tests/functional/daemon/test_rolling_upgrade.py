@@ -5,8 +5,6 @@ into an environment of its own. This one has a migration more, which only this
 test has.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """What a daemon process does on SIGUSR2, and what it tells the watchdog."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import threading

@@ -1,7 +1,5 @@
 """The start of a daemon process, and what it refuses."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Daemon processes that end with requests under way."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import uuid

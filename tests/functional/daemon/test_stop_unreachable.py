@@ -1,7 +1,5 @@
 """Processes that are told to end while their servers are unreachable."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

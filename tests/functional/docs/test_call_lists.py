@@ -5,8 +5,6 @@ called there in this order, with other functions in between. A function that
 the bus or the database of a test does not use is left out.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.documents import CONTEXT, SMALL

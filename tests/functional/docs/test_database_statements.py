@@ -1,7 +1,5 @@
 """The statements for MariaDB on the pages give the rights that are needed."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import uuid

@@ -1,7 +1,5 @@
 """Requests of which some instances hold a claim already."""
 
-from __future__ import annotations
-
 import uuid
 
 import pytest

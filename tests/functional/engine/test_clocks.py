@@ -1,7 +1,5 @@
 """Daemons whose clocks differ from the database's."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Iterator

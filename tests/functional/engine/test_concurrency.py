@@ -1,7 +1,5 @@
 """Many callers and several daemons share what there is."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

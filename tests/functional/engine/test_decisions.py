@@ -1,7 +1,5 @@
 """Decisions are recorded with their reasons."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service import errors

@@ -1,7 +1,5 @@
 """Hosts that fall silent."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whether an engine moves, as others see it."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

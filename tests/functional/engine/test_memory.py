@@ -1,7 +1,5 @@
 """What the engine leaves in memory once requests are answered."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager

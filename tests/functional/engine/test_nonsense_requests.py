@@ -1,7 +1,5 @@
 """Hints, extra specs and image properties that make no sense."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -5,8 +5,6 @@ service is a stand-in, since the real one has no such faults to order; the
 engines, their store and their connections are real.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 import uuid

@@ -1,7 +1,5 @@
 """Whose requests a release cancels."""
 
-from __future__ import annotations
-
 import uuid
 
 import pytest

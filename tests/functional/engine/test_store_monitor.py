@@ -1,7 +1,5 @@
 """How long a database that failed is left alone."""
 
-from __future__ import annotations
-
 import types
 
 import pytest

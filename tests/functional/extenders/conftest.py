@@ -1,7 +1,5 @@
 """Daemons that have extenders."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from typing import Any

@@ -1,7 +1,5 @@
 """Connections to extenders: slow ones, kept ones, TLS."""
 
-from __future__ import annotations
-
 import base64
 import statistics
 import threading

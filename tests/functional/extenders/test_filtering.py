@@ -1,7 +1,5 @@
 """Extenders that filter, weigh and bind hosts for the daemon."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

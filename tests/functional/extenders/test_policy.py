@@ -1,7 +1,5 @@
 """Policy files of kube-scheduler."""
 
-from __future__ import annotations
-
 import pytest
 import urllib3
 

@@ -1,7 +1,5 @@
 """What a real kube-scheduler made of extenders' replies, and what we do."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import json

@@ -1,7 +1,5 @@
 """Who may use HTTP: tokens and client certificates."""
 
-from __future__ import annotations
-
 import ssl
 import subprocess
 

@@ -1,7 +1,5 @@
 """Pods that are bound through an API server."""
 
-from __future__ import annotations
-
 import copy
 import pathlib
 import socket

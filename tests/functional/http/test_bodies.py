@@ -1,7 +1,5 @@
 """Bodies in chunks, compressed ones, and requests that are not valid."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import time

@@ -1,7 +1,5 @@
 """What pods ask for, and what they use, when we are the extender."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

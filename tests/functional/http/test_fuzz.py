@@ -1,7 +1,5 @@
 """Requests made from noise and from the OpenAPI description."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 

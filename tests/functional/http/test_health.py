@@ -1,7 +1,5 @@
 """Health, readiness and metrics over HTTP."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

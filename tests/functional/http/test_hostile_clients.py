@@ -1,7 +1,5 @@
 """Clients that hold connections, and others that are served meanwhile."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

@@ -1,7 +1,5 @@
 """A daemon that takes other options of HTTP, and files that were replaced."""
 
-from __future__ import annotations
-
 import json
 import ssl
 import threading

@@ -1,7 +1,5 @@
 """Requests and replies over TLS: long ones, slow readers, the end."""
 
-from __future__ import annotations
-
 import json
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """Nodes of a cluster, written into a store as hosts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

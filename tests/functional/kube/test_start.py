@@ -1,7 +1,5 @@
 """Daemons that are told to follow a cluster that they cannot follow."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 

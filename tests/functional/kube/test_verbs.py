@@ -1,7 +1,5 @@
 """The daemon as a scheduler extender of others."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The wheel of the tree, built once for all tests that install it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pathlib

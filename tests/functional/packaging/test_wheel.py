@@ -1,7 +1,5 @@
 """The wheel alone is enough: what an operator does after ``pip install``."""
 
-from __future__ import annotations
-
 import pathlib
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A daemon on each kind of bus."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.services import BUSES

@@ -1,7 +1,5 @@
 """Permissions of the broker, as the page on security gives them."""
 
-from __future__ import annotations
-
 import shlex
 import uuid
 

@@ -1,7 +1,5 @@
 """Calls over the bus: in this process and on RabbitMQ."""
 
-from __future__ import annotations
-
 import gc
 import uuid
 

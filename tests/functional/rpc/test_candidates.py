@@ -1,7 +1,5 @@
 """Pools that come with a request for a zone, and are not stored."""
 
-from __future__ import annotations
-
 import uuid
 
 import pytest

@@ -1,7 +1,5 @@
 """Casts, whose answers are cast to a topic or published."""
 
-from __future__ import annotations
-
 import queue
 import uuid
 

@@ -1,7 +1,5 @@
 """Reply queues that are full and refuse: they cost nobody else anything."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import signal

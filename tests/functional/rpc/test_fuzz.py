@@ -1,7 +1,5 @@
 """Every RPC method with payloads that are wrong."""
 
-from __future__ import annotations
-
 import zlib
 
 import pytest

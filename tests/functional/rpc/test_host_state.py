@@ -1,7 +1,5 @@
 """What hosts report over the bus."""
 
-from __future__ import annotations
-
 import uuid
 
 import pytest

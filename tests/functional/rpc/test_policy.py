@@ -1,7 +1,5 @@
 """Who may do what: each method for each kind of caller."""
 
-from __future__ import annotations
-
 import uuid
 
 import pytest

@@ -1,7 +1,5 @@
 """Queues on RabbitMQ: whose they are, and what a restart leaves behind."""
 
-from __future__ import annotations
-
 import re
 import signal
 import uuid

@@ -1,7 +1,5 @@
 """A store on each kind of database."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

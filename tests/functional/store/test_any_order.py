@@ -1,7 +1,5 @@
 """Operations of the store in any order keep use equal to allocations."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Counts of claims by state and age, on each database."""
 
-from __future__ import annotations
-
 import pytest
 import sqlalchemy as sa
 

@@ -1,7 +1,5 @@
 """Connections that die without a word, while the database works."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

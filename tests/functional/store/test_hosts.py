@@ -1,7 +1,5 @@
 """Reports of hosts, written to the store."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

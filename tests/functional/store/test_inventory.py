@@ -1,7 +1,5 @@
 """Inventories that are imported and exported, on every database."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """Claims that are confirmed, moved, released and expire."""
 
-from __future__ import annotations
-
 import uuid
 
 import pytest

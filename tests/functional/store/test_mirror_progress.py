@@ -1,7 +1,5 @@
 """How far a mirror has filled the store."""
 
-from __future__ import annotations
-
 from scheduler_service.store.records import mirror_progress
 from scheduler_service.store.records.mirror_progress import Progress
 

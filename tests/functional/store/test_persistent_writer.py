@@ -1,7 +1,5 @@
 """Transactions on a connection that stays open."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

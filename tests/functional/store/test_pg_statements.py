@@ -1,7 +1,5 @@
 """Statements that are sent to PostgreSQL without waiting, and its errors."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

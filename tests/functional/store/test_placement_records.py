@@ -1,7 +1,5 @@
 """Leases, and records of claims that have allocations in placement."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from typing import Any

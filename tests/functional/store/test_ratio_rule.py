@@ -1,7 +1,5 @@
 """A claim fits exactly where the filters find room for it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple

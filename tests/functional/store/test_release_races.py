@@ -4,8 +4,6 @@ Between two statements of the change another connection claims, as another
 daemon may. SQLite has one writer at a time, so nothing can come in between.
 """
 
-from __future__ import annotations
-
 import threading
 import uuid
 from collections.abc import Callable

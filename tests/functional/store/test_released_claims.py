@@ -1,7 +1,5 @@
 """Claims that nobody uses are released, and no others."""
 
-from __future__ import annotations
-
 import uuid
 from concurrent import futures
 

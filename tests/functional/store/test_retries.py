@@ -1,7 +1,5 @@
 """Writes that collide are repeated."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A loaded table is the one that its hosts' documents make."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 import uuid

@@ -1,7 +1,5 @@
 """Names that differ by a blank at their end are two, on every database."""
 
-from __future__ import annotations
-
 import pytest
 import sqlalchemy as sa
 

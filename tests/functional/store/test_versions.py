@@ -1,7 +1,5 @@
 """Tables that are newer, older or damaged."""
 
-from __future__ import annotations
-
 import pytest
 import sqlalchemy as sa
 

@@ -1,7 +1,5 @@
 """What is written to see whether claims can be: it fails as they do."""
 
-from __future__ import annotations
-
 import pytest
 import sqlalchemy as sa
 

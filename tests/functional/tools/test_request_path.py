@@ -1,7 +1,5 @@
 """``tools.request_path`` prints what a request executes, and totals."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support import requirements

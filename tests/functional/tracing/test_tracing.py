@@ -1,7 +1,5 @@
 """Spans of requests, at a collector."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import subprocess

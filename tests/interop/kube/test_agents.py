@@ -1,7 +1,5 @@
 """Pods that go to nodes on which others may not run, as agents have to."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

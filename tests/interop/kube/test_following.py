@@ -1,7 +1,5 @@
 """A daemon follows the nodes and pods of a real API server."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

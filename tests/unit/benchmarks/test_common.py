@@ -1,7 +1,5 @@
 """A commit that is installed beside this tree, and what runs of it."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

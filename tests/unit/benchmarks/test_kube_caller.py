@@ -1,7 +1,5 @@
 """The calls of the benchmark are those of a kube-scheduler."""
 
-from __future__ import annotations
-
 import itertools
 import json
 

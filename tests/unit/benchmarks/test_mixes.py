@@ -1,7 +1,5 @@
 """The mix of requests: its proportions, and that it can be satisfied."""
 
-from __future__ import annotations
-
 import collections
 
 import pytest

@@ -1,7 +1,5 @@
 """Hosts and requests of the openb trace, from a small one."""
 
-from __future__ import annotations
-
 import pathlib
 
 import pytest

@@ -1,7 +1,5 @@
 """Heartbeats go to callers that expect them, as long as they wait."""
 
-from __future__ import annotations
-
 import gc
 import json
 import math

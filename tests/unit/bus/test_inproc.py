@@ -1,7 +1,5 @@
 """The bus inside one process behaves as a broker does."""
 
-from __future__ import annotations
-
 import queue
 import threading
 import time

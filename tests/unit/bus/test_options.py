@@ -1,7 +1,5 @@
 """Options of RabbitMQ: the URL's, the file's, and what they mean."""
 
-from __future__ import annotations
-
 import logging
 import re
 import ssl

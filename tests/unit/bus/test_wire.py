@@ -1,7 +1,5 @@
 """The wire form: recorded messages, hostile bodies, failures."""
 
-from __future__ import annotations
-
 import json
 import time
 

@@ -1,7 +1,5 @@
 """What an adapter costs a daemon that does not enable it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

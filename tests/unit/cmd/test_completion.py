@@ -1,7 +1,5 @@
 """Completion of command lines, asked of real shells."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Addresses of servers are printed without passwords."""
 
-from __future__ import annotations
-
 from oslo_config import cfg
 from oslo_messaging.transport import TransportURL
 

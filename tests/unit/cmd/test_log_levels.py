@@ -1,7 +1,5 @@
 """Levels of loggers that change while the process runs."""
 
-from __future__ import annotations
-
 import logging
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Lists: their columns, order, rows and format; tables that line up."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """What counts as a second request to stop."""
 
-from __future__ import annotations
-
 from scheduler_service.cmd.signals import StopSignal
 
 

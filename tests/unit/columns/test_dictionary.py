@@ -1,7 +1,5 @@
 """Columns of codes into a dictionary of values."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

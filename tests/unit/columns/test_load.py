@@ -1,7 +1,5 @@
 """Columns of load hold what they would if they were made anew."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from unittest import mock

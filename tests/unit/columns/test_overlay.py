@@ -1,7 +1,5 @@
 """Placements that are assumed, taken back or kept."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service.columns import Overlay

@@ -1,7 +1,5 @@
 """Hosts as columns."""
 
-from __future__ import annotations
-
 from scheduler_service.columns.build import with_hosts
 from scheduler_service.model import Host
 from scheduler_service.settings import Settings

@@ -1,7 +1,5 @@
 """TableCopier: copies stay as they were, and share what they may share."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

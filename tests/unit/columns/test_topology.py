@@ -1,7 +1,5 @@
 """Masks that are kept with a topology, in bounds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Answers and errors have the form that callers of compute services parse."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """What compute services cast becomes events, and a mirror hears of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service import errors

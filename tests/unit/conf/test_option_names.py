@@ -1,7 +1,5 @@
 """Names in configuration files that no option has."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The architecture page names what there is."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import pkgutil

@@ -1,7 +1,5 @@
 """Commands and options that pages name are those of the programs."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The page of comparison has figures in its table alone, with their source."""
 
-from __future__ import annotations
-
 import csv
 import re
 

@@ -1,7 +1,5 @@
 """The page on Designate names the options and errors of its pool filter."""
 
-from __future__ import annotations
-
 import ast
 import configparser
 import re

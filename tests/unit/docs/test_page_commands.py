@@ -1,7 +1,5 @@
 """Each command line and configuration on a page is run or checked."""
 
-from __future__ import annotations
-
 import pathlib
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The reference pages name every method, error, field and metric."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

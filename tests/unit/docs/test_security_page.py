@@ -1,7 +1,5 @@
 """The page on security lists the rules, with their defaults."""
 
-from __future__ import annotations
-
 import re
 
 from scheduler_service import policies

@@ -1,7 +1,5 @@
 """How full zones are; what fits where is what the pipeline can place."""
 
-from __future__ import annotations
-
 import random
 
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Jobs, and the results of jobs that came together."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """Policies and configurations that name extenders."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

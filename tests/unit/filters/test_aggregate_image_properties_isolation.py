@@ -1,7 +1,5 @@
 """AggregateImagePropertiesIsolation keeps other images off aggregates."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service.filters.hosts.aggregate_image_properties_isolation import (  # noqa: E501

@@ -1,7 +1,5 @@
 """AggregateInstanceExtraSpecsFilter matches specs with metadata."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service import errors

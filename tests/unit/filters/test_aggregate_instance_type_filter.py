@@ -3,8 +3,6 @@
 The use cases are those of the document that describes the filter.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service.filters.hosts.aggregate_instance_type_filter import (

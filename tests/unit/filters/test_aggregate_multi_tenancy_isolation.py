@@ -1,7 +1,5 @@
 """AggregateMultiTenancyIsolation reserves hosts for projects."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service.filters.hosts.aggregate_multi_tenancy_isolation import (

@@ -1,7 +1,5 @@
 """AggregateTypeAffinityFilter reserves hosts for flavors by name."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service.filters.hosts.aggregate_type_affinity_filter import (

@@ -1,7 +1,5 @@
 """AllHostsFilter passes every host."""
 
-from __future__ import annotations
-
 from scheduler_service.filters.hosts.all_hosts_filter import AllHostsFilter
 from tests.support.plugins import has_opinion, inventory, passing
 

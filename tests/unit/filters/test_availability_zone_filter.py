@@ -1,7 +1,5 @@
 """AvailabilityZoneFilter passes hosts in the requested zone."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service.filters.hosts.availability_zone_filter import (

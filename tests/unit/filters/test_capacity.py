@@ -1,7 +1,5 @@
 """Filters on free capacity and on counts, plain and by aggregates."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service.filters.hosts import BUILT_IN

@@ -1,7 +1,5 @@
 """ComputeCapabilitiesFilter matches extra specs with host attributes."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service import errors

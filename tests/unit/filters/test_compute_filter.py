@@ -1,7 +1,5 @@
 """ComputeFilter passes hosts that are enabled and up."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service.filters.hosts.compute_filter import ComputeFilter

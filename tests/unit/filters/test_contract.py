@@ -1,7 +1,5 @@
 """Every built-in filter keeps the promises of its key and its form."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """ImagePropertiesFilter passes hosts that can run the image."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service import errors

@@ -1,7 +1,5 @@
 """IsolatedHostsFilter keeps isolated images and hosts together."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service.filters.hosts.isolated_hosts_filter import (

@@ -1,7 +1,5 @@
 """JsonFilter passes hosts for which the query of the hint is true."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """MetricsFilter passes hosts that report all configured metrics."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service.filters.hosts.metrics_filter import MetricsFilter

@@ -1,7 +1,5 @@
 """One odd host changes no filter's verdict about another host."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

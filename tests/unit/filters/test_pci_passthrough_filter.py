@@ -1,7 +1,5 @@
 """PciPassthroughFilter passes hosts with the requested devices."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service import errors

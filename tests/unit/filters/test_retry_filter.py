@@ -1,7 +1,5 @@
 """RetryFilter rejects nodes that were already tried."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service.filters.hosts.retry_filter import RetryFilter

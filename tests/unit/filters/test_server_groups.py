@@ -1,7 +1,5 @@
 """Filters by server groups, and by the instances that hints name."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service.filters.hosts.different_host_filter import (

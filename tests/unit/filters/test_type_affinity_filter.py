@@ -1,7 +1,5 @@
 """TypeAffinityFilter gives each host instances of one flavor."""
 
-from __future__ import annotations
-
 import random
 
 from scheduler_service.columns import Overlay

@@ -1,7 +1,5 @@
 """How connections and the bytes of bodies are counted."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service.http.connection import Limits, owner_of

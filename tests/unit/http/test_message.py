@@ -1,7 +1,5 @@
 """Bodies of requests without their content coding."""
 
-from __future__ import annotations
-
 import gzip
 import random
 import zlib

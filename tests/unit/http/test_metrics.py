@@ -1,7 +1,5 @@
 """Names and labels of what /metrics reports."""
 
-from __future__ import annotations
-
 import prometheus_client
 import pytest
 

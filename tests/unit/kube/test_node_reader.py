@@ -1,7 +1,5 @@
 """Nodes of a cluster as hosts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Tables of stored nodes, and of those that the store lacks."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType

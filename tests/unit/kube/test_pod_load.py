@@ -1,7 +1,5 @@
 """Scores of distances and weights."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from scheduler_service.kube.pod_load import LoadScoring

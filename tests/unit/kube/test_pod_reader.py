@@ -1,7 +1,5 @@
 """Pods, as a kube-scheduler and an API server send them."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator

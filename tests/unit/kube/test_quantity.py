@@ -1,7 +1,5 @@
 """Quantities as the real library reads them, and classes of resources."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Scores of stored nodes are written as those of any others."""
 
-from __future__ import annotations
-
 import json
 import random
 

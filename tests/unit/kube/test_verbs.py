@@ -1,7 +1,5 @@
 """Large bodies of calls by a kube-scheduler: only what is read is parsed."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """AggregateMap: what requests look up, in bounds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from scheduler_service.model.aggregate_map import AggregateMap

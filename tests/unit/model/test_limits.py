@@ -1,7 +1,5 @@
 """Numbers in metadata that plug-ins read have a limit."""
 
-from __future__ import annotations
-
 from scheduler_service import weighers
 from scheduler_service.filters import hosts
 from scheduler_service.filters.capacity import (

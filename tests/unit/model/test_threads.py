@@ -1,7 +1,5 @@
 """Threads that are the first to parse a document at the same time."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

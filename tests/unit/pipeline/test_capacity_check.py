@@ -1,7 +1,5 @@
 """Room for every class of a claim: total, reserved, ratio, use and units."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service.filters.hosts.aggregate_core_filter import (

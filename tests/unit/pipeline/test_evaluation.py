@@ -1,7 +1,5 @@
 """Evaluations: the same as of a single request, however often asked."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What every request is filtered by, whatever filters are configured."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service.model import documents

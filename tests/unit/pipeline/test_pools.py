@@ -1,7 +1,5 @@
 """The fold of pool filters down to one pool."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

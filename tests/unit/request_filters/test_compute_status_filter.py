@@ -1,7 +1,5 @@
 """compute_status_filter keeps requests off disabled hosts."""
 
-from __future__ import annotations
-
 from scheduler_service.request_filters.compute_status_filter import (
     ComputeStatusFilter,
 )

@@ -1,7 +1,5 @@
 """devices_filter requires the traits of devices and features."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service.request_filters.devices_filter import DevicesFilter

@@ -1,7 +1,5 @@
 """isolate_aggregates forbids aggregates that are reserved by traits."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service.request_filters.isolate_aggregates import (

@@ -1,7 +1,5 @@
 """Scopes and reasons where there are a great many aggregates."""
 
-from __future__ import annotations
-
 import random
 import uuid
 

@@ -1,7 +1,5 @@
 """map_az_to_placement_aggregate requires aggregates of the zone."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service.request_filters.map_az_to_placement_aggregate import (

@@ -1,7 +1,5 @@
 """require_image_type_support requires the trait of the disk format."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service.request_filters.require_image_type_support import (

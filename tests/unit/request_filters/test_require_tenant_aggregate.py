@@ -1,7 +1,5 @@
 """require_tenant_aggregate keeps projects on their own aggregates."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service import errors

@@ -1,7 +1,5 @@
 """transform_image_metadata turns image properties into traits."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service.request_filters.transform_image_metadata import (

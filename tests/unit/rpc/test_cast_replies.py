@@ -1,7 +1,5 @@
 """Replies to casts: to the topic that is named, and as notifications."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

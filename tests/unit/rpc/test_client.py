@@ -1,7 +1,5 @@
 """What the client needs of the options that it is handed."""
 
-from __future__ import annotations
-
 import pytest
 from oslo_config import cfg
 

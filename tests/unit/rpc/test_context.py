@@ -1,7 +1,5 @@
 """The request context: sent as a dict, read as credentials."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

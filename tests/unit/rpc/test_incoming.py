@@ -1,7 +1,5 @@
 """Arguments of messages: size and depth first, then types."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """What a transport's options hand over to the libraries below it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

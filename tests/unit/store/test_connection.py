@@ -1,7 +1,5 @@
 """Transactions, revisions, and what a database in trouble raises."""
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 import time

@@ -1,7 +1,5 @@
 """What drivers say about full disks and the like, in words of ours."""
 
-from __future__ import annotations
-
 import sqlite3
 
 import psycopg

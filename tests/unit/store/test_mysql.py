@@ -1,7 +1,5 @@
 """Text in statements for MariaDB and MySQL."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

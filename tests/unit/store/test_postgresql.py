@@ -1,7 +1,5 @@
 """Columns in the binary format of PostgreSQL's arrays."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

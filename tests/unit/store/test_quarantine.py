@@ -1,7 +1,5 @@
 """Counts of redelivered messages, and the messages that were put aside."""
 
-from __future__ import annotations
-
 import pytest
 import sqlalchemy as sa
 

@@ -1,7 +1,5 @@
 """Many rows in one statement."""
 
-from __future__ import annotations
-
 import pytest
 import sqlalchemy as sa
 

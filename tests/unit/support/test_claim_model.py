@@ -1,7 +1,5 @@
 """Small histories of one instance that are right, or cannot be."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

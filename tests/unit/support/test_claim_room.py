@@ -1,7 +1,5 @@
 """Refusals that were right, and those where a host had room all the while."""
 
-from __future__ import annotations
-
 from tests.support.claim_model import Operation
 from tests.support.claim_room import Member, Refusal, Room
 from tests.support.linearizability import UNANSWERED

@@ -1,7 +1,5 @@
 """Orders of operations on a register, which holds the last value written."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pytest

@@ -1,7 +1,5 @@
 """check_keys finds keys that say too little."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Mutants: the source with one small change."""
 
-from __future__ import annotations
-
 import ast
 import sys
 

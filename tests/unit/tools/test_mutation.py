@@ -1,7 +1,5 @@
 """Which tests are run for a mutant of the code that keeps promises."""
 
-from __future__ import annotations
-
 import sys
 
 from tests.support.paths import ROOT

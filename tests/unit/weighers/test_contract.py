@@ -1,7 +1,5 @@
 """Every built-in weigher keeps the promise of its key."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from hypothesis import HealthCheck, given, settings

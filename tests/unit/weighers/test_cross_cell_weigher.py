@@ -1,7 +1,5 @@
 """CrossCellWeigher prefers hosts in the cell of the instance."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service.weighers.cross_cell_weigher import CrossCellWeigher

@@ -1,7 +1,5 @@
 """ImagePropertiesWeigher prefers hosts with images like the requested."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service.weighers.image_properties_weigher import (

@@ -1,7 +1,5 @@
 """MetricsWeigher weighs hosts by configured metrics."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service import errors

@@ -1,7 +1,5 @@
 """One odd host changes no other host's weight, and gets the worst itself."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

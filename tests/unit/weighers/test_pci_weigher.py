@@ -1,7 +1,5 @@
 """PCIWeigher prefers hosts with fewer free PCI devices."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service.weighers.pci_weigher import PCIWeigher

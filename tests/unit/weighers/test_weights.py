@@ -1,7 +1,5 @@
 """Raw weights by a column of hosts, and by members of a server group."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service.settings import Settings

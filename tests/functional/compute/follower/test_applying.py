@@ -1,7 +1,5 @@
 """What is read of a cell, written into our store."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 

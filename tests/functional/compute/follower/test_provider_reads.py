@@ -3,8 +3,6 @@
 The service is a stand-in that counts: what matters here is what is asked.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """URLs of cells' databases, as cell mappings have them."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

@@ -1,7 +1,5 @@
 """Bounds of providers that are read one by one."""
 
-from __future__ import annotations
-
 import threading
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows of the compute service become our documents."""
 
-from __future__ import annotations
-
 import datetime
 import json
 from types import SimpleNamespace

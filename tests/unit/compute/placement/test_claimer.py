@@ -1,7 +1,5 @@
 """Which requests can be claimed in the placement service."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service import errors

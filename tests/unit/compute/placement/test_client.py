@@ -3,8 +3,6 @@
 The adapter is a stand-in: a service of these versions cannot be had.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

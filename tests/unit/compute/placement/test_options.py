@@ -1,7 +1,5 @@
 """Options of [placement] that the library itself does not check."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service import conf as options

@@ -1,7 +1,5 @@
 """Which claims go together in a call of the placement service, and when."""
 
-from __future__ import annotations
-
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """HostStateWriter on SQLite: what a flush writes, keeps and rejects."""
 
-from __future__ import annotations
-
 import logging
 import uuid
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Redelivered messages: counted, and put aside in the end."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_service import errors

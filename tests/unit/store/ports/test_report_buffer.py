@@ -1,7 +1,5 @@
 """ReportBuffer: what is merged, and what is written together."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from scheduler_service.model import HostReport, documents
