@@ -9,7 +9,6 @@ import pytest
 
 from scheduler_service import errors
 from tests.support.documents import CONTEXT, SMALL
-from tests.support.waiting import wait_until
 
 
 def test_decisions_are_listed_when_they_were_recorded(serve_http):
@@ -23,13 +22,9 @@ def test_decisions_are_listed_when_they_were_recorded(serve_http):
     http.service.client.select_destinations(
         CONTEXT, {'flavor': SMALL, 'request_id': 'req-1'}
     )
-
-    def listed() -> list[str]:
-        _, told = http.send('GET', '/v1/decisions?limit=5')
-        return [one['request_id'] for one in told['decisions']]
-
-    # A thread stores them, and may be in the middle of it.
-    wait_until(lambda: listed() == ['req-1'])
+    http.service.daemon.scheduler.recorder.flush()
+    status, told = http.send('GET', '/v1/decisions?limit=5')
+    assert [one['request_id'] for one in told['decisions']] == ['req-1']
     status, told = http.send('GET', '/v1/decisions/req-1')
     assert told['decisions'][0]['explanation']['hosts'] == 4
 
