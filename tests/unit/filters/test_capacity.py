@@ -16,10 +16,11 @@ from tests.support.plugins import (
 
 FILTERS = {kind.name: kind() for kind in BUILT_IN}
 CORE, RAM, DISK = (
-    FILTERS[f'{name}Filter'] for name in ('Core', 'Ram', 'Disk')
+    FILTERS[name] for name in ('CoreFilter', 'RamFilter', 'DiskFilter')
 )
 EXACT_CORE, EXACT_RAM, EXACT_DISK = (
-    FILTERS[f'Exact{name}Filter'] for name in ('Core', 'Ram', 'Disk')
+    FILTERS[name]
+    for name in ('ExactCoreFilter', 'ExactRamFilter', 'ExactDiskFilter')
 )
 
 
@@ -251,20 +252,36 @@ def with_aggregates(host, key, values):
 
 
 def case(name, key, host, flavor):
-    return FILTERS[f'Aggregate{name}Filter'], key, host, flavor
+    return FILTERS[name], key, host, flavor
 
 
 # An aggregate filter, its metadata key, a host and a flavor.
-OF_CORE = case('Core', 'cpu_allocation_ratio', cpus(4, 10, 16.0), {'vcpus': 1})
+OF_CORE = case(
+    'AggregateCoreFilter',
+    'cpu_allocation_ratio',
+    cpus(4, 10, 16.0),
+    {'vcpus': 1},
+)
 OF_RAM = case(
-    'Ram', 'ram_allocation_ratio', memory(1000, 0, 1.0), {'memory_mb': 2500}
+    'AggregateRamFilter',
+    'ram_allocation_ratio',
+    memory(1000, 0, 1.0),
+    {'memory_mb': 2500},
 )
 OF_DISK = case(
-    'Disk', 'disk_allocation_ratio', disk(10, 0, 1.0), {'root_gb': 15}
+    'AggregateDiskFilter',
+    'disk_allocation_ratio',
+    disk(10, 0, 1.0),
+    {'root_gb': 15},
 )
-OF_IO_OPS = case('IoOps', 'max_io_ops_per_host', {'num_io_ops': 5}, {})
+OF_IO_OPS = case(
+    'AggregateIoOpsFilter', 'max_io_ops_per_host', {'num_io_ops': 5}, {}
+)
 OF_INSTANCES = case(
-    'NumInstances', 'max_instances_per_host', {'num_instances': 5}, {}
+    'AggregateNumInstancesFilter',
+    'max_instances_per_host',
+    {'num_instances': 5},
+    {},
 )
 
 
