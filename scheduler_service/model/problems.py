@@ -13,11 +13,9 @@ import itertools
 import json
 import math
 import re
-import sys
 import types
 import typing
 from collections.abc import (
-    Callable,
     Collection,
     Iterable,
     Iterator,
@@ -54,7 +52,6 @@ _KINDS = {
     'object': 'an object',
     'null': 'null',
 }
-_TOO_MANY_DIGITS = 'a value with too many digits'
 _ENTITIES = (Host, Instance, Aggregate)
 # Fields with values of any kind, which the types do not look into.
 _OPEN_FIELDS: Mapping[type, tuple[str, ...]] = {
@@ -154,11 +151,10 @@ def _value(entity: Any, key: str) -> Any:
 
 
 def unstorable(document: Any, place: str = '') -> Iterable[Problem]:
-    """Return text that not every database can store, and huge numbers.
+    """Return text that not every database can store: NUL, lone surrogates.
 
-    That is NUL, lone surrogates, and integers of more digits than Python
-    writes. The encoder recognises documents without any, which are nearly
-    all, without a walk through them.
+    The encoder recognises documents without any, which are nearly all,
+    without a walk through them.
 
     :param place: path of the document
     """
@@ -168,44 +164,30 @@ def unstorable(document: Any, place: str = '') -> Iterable[Problem]:
     except RecursionError:
         return [Problem(place or 'document', 'nested too deeply')]
     except (TypeError, ValueError):
-        # A lone surrogate or a huge integer, found below; or a type, which
-        # parsing rejects.
+        # A lone surrogate, found below, or a type that parsing rejects.
         pass
-    return _unstorable_scalars(document, place)
+    return (
+        Problem(at, 'expected text without NUL and lone surrogates')
+        for at, text in _texts(document, place)
+        if '\0' in text or any('\ud800' <= c <= '\udfff' for c in text)
+    )
 
 
-def _unstorable_scalars(document: Any, place: str) -> Iterator[Problem]:
-    for where, value in _scalars(document, place):
-        if isinstance(value, int):
-            if _written(value) == _TOO_MANY_DIGITS:
-                whole = '' if where else 'document: '
-                yield Problem(
-                    where,
-                    f'{whole}expected an integer of at most '
-                    f'{sys.get_int_max_str_digits()} digits',
-                )
-        elif '\0' in value or any('\ud800' <= c <= '\udfff' for c in value):
-            yield Problem(
-                where, 'expected text without NUL and lone surrogates'
-            )
-
-
-def _scalars(document: Any, place: str) -> Iterator[tuple[str, str | int]]:
-    """Yield every text and integer, key or value, with its path.
+def _texts(document: Any, place: str) -> Iterator[tuple[str, str]]:
+    """Yield every text, key or value, with its path.
 
     The path of a key is that of what it is in.
     """
-    if isinstance(document, str | int):
+    if isinstance(document, str):
         yield place, document
     elif isinstance(document, list):
         for index, item in enumerate(document):
-            yield from _scalars(item, f'{place}[{index}]')
+            yield from _texts(item, f'{place}[{index}]')
     elif isinstance(document, dict):
         for key, item in document.items():
-            if isinstance(key, str | int):
+            if isinstance(key, str):
                 yield place, key
-            step = _written(key, ascii).strip("'")
-            yield from _scalars(item, join(place, step))
+            yield from _texts(item, join(place, ascii(key).strip("'")))
 
 
 def mistyped(value: Any, kind: Any, place: str = '') -> Iterator[Problem]:
@@ -235,7 +217,7 @@ def _below(value: Any, kind: Any, place: str) -> Iterator[Problem]:
         yield from _in_fields(value, kind, place)
     elif isinstance(value, dict) and origin is dict:
         for key, item in value.items():
-            yield from mistyped(item, inner[1], join(place, _written(key)))
+            yield from mistyped(item, inner[1], join(place, str(key)))
     elif isinstance(value, list) and origin in (list, tuple):
         kinds = itertools.repeat(inner[0]) if origin is list else inner
         for index, (item, of) in enumerate(zip(value, kinds, strict=False)):
@@ -247,7 +229,7 @@ def _in_fields(
 ) -> Iterator[Problem]:
     fields = _fields(kind)
     for key, item in value.items():
-        name = _written(key)
+        name = str(key)
         if key in fields:
             yield from mistyped(item, fields[key], join(place, name))
         elif kind.__struct_config__.forbid_unknown_fields:
@@ -450,13 +432,5 @@ def shown(value: Any) -> str:
     try:
         text = msgspec.json.encode(value).decode()
     except (TypeError, ValueError):
-        text = _written(value, repr)
+        text = repr(value)
     return text if len(text) <= 60 else text[:57] + '...'
-
-
-def _written(value: Any, how: Callable[[Any], str] = str) -> str:
-    """Return a value as a text, also where an integer in it is too long."""
-    try:
-        return how(value)
-    except ValueError:
-        return _TOO_MANY_DIGITS
