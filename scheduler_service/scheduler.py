@@ -62,6 +62,10 @@ from scheduler_service.store.records import decisions
 
 # How often a message is delivered again before it is quarantined.
 _MAX_DELIVERIES = 5
+# How many requests may wait, and how often hosts are selected again after a
+# claim was lost to another daemon.
+_MAX_WAITING = 1000
+_CLAIM_RETRIES = 8
 
 
 class Scheduler:
@@ -84,7 +88,7 @@ class Scheduler:
         self.health = Health()
         self._store = store
         store.on_retry = partial(self.health.count, 'database_retries')
-        self._queue = RequestQueue(options.request_queue_size)
+        self._queue = RequestQueue(_MAX_WAITING)
         self.store_monitor = StoreMonitor(store, self.health, RETRY_S)
         self.host_state_writer = HostStateWriter(
             store,
@@ -113,7 +117,7 @@ class Scheduler:
             hosts,
             self.recorder,
             rng,
-            options.claim_retries,
+            _CLAIM_RETRIES,
             self.health,
             self._queue,
         )
@@ -166,10 +170,9 @@ class Scheduler:
 
     def _apply(self, plan: Plan, extenders: Extenders | None) -> None:
         options = plan.options
-        self._hosts.use(plan.hosts, options.claim_retries, extenders)
+        self._hosts.use(plan.hosts, _CLAIM_RETRIES, extenders)
         self._zones.pipeline = plan.pools
         self._loop.batch_size = options.batch_size
-        self._queue.size = options.request_queue_size
         self._source.forget(options.snapshot_max_age)
         self._outcomes.retention = options.outcome_retention
         self.recorder.logs = options.log_decisions
