@@ -6,6 +6,7 @@ thread, and returns a future at once.
 
 from __future__ import annotations
 
+import functools
 import random
 import threading
 import time
@@ -332,64 +333,23 @@ class Scheduler:
         job = ExplainJob(request=request, host=host, deadline=deadline)
         return self.put(job)
 
-    def release(
-        self,
-        instances: Sequence[str],
-        deadline: float | None = None,
-        caller: Caller | None = None,
-        message: DeliveredMessage = NO_MESSAGE,
-    ) -> Future[Any]:
-        """Release claims; the future holds those that held something.
-
-        Earlier requests of the caller's project, or of all, claim no more.
-
-        :param caller: whose right is checked; None: an operator's command
-        :raises ServiceBusy: too many requests wait
-        """
-        return self._change(
-            Change.RELEASE, instances, deadline, caller, message
-        )
-
-    def confirm(
-        self,
-        instances: Sequence[str],
-        deadline: float | None = None,
-        caller: Caller | None = None,
-        message: DeliveredMessage = NO_MESSAGE,
-    ) -> Future[Any]:
-        """Confirm claims; the future holds those that were not before.
-
-        :param caller: as for :meth:`release`
-        :raises ServiceBusy: too many requests wait
-        """
-        return self._change(
-            Change.CONFIRM, instances, deadline, caller, message
-        )
-
-    def drop_moves(
-        self,
-        instances: Sequence[str],
-        deadline: float | None = None,
-        caller: Caller | None = None,
-        message: DeliveredMessage = NO_MESSAGE,
-    ) -> Future[Any]:
-        """Release what instances hold where they do not move after all.
-
-        :param caller: as for :meth:`release`
-        :raises ServiceBusy: too many requests wait
-        """
-        return self._change(
-            Change.DROP_MOVES, instances, deadline, caller, message
-        )
-
-    def _change(
+    def change(
         self,
         change: Change,
         instances: Sequence[str],
-        deadline: float | None,
-        caller: Caller | None,
-        message: DeliveredMessage,
+        deadline: float | None = None,
+        caller: Caller | None = None,
+        message: DeliveredMessage = NO_MESSAGE,
     ) -> Future[Any]:
+        """Change claims; the future holds the instances that this changed.
+
+        After ``RELEASE`` and ``DROP_MOVES``, requests that the caller's
+        project sent before, or all projects, claim no more.
+
+        :param deadline: monotonic time after which nobody waits
+        :param caller: whose right is checked; None: an operator's command
+        :raises ServiceBusy: too many requests wait
+        """
         rule = change.name.lower()
         check = caller.owner_check(rule) if caller is not None else None
         # A caller without a project acts for the empty one: nobody's.
@@ -404,6 +364,12 @@ class Scheduler:
                 message=message,
             )
         )
+
+    # Release claims; confirm them; release the second claims of instances that
+    # do not move after all.
+    release = functools.partialmethod(change, Change.RELEASE)
+    confirm = functools.partialmethod(change, Change.CONFIRM)
+    drop_moves = functools.partialmethod(change, Change.DROP_MOVES)
 
     def supersede(
         self, instances: Sequence[str], message: DeliveredMessage
