@@ -138,10 +138,10 @@ def enforcer_of_tools() -> Any:
     if not conf.config_file and not conf.config_dir:
         conf(sys.argv[1:], project=options.PROJECT, prog='scheduler-service')
     policy_options.set_defaults(conf)
-    found = conf.find_file(conf.oslo_policy.policy_file)
-    if found:
-        # The tools open it as they find it in the options.
-        conf.set_override('policy_file', found, 'oslo_policy')
+    path = conf.find_file(conf.oslo_policy.policy_file)
+    if path:
+        # The tools open the path that the options have.
+        conf.set_override('policy_file', path, 'oslo_policy')
     enforcer = policy.Enforcer(conf)
     enforcer.register_defaults(RULES)
     return enforcer
@@ -173,9 +173,9 @@ class Enforcer:
             raise errors.ConfigurationError(
                 f'The policy file cannot be read: {fault}'
             ) from None
-        found = self.faults()
-        if found:
-            raise errors.ConfigurationError(f'Policy: {"; ".join(found)}')
+        faults = self.faults()
+        if faults:
+            raise errors.ConfigurationError(f'Policy: {"; ".join(faults)}')
         for name in self.unknown_rules():
             LOG.warning('Policy: %s: there is no such rule, ignored', name)
         self._reload_at = time.monotonic() + _RELOAD_S
@@ -218,7 +218,7 @@ class Enforcer:
 
         Such a rule allows nothing.
         """
-        found = [
+        faults = [
             f'{name}: {rule.check_str!r} cannot be parsed'
             for name, rule in self._enforcer.file_rules.items()
             if str(rule.check) == '!' and rule.check_str != '!'
@@ -226,15 +226,15 @@ class Enforcer:
         try:
             self._enforcer.check_rules(raise_on_violation=True)
         except policy.InvalidDefinitionError as fault:
-            found.append(str(fault))
-        return found
+            faults.append(str(fault))
+        return faults
 
     def unknown_rules(self) -> list[str]:
         """Return names in the policy files that nothing asks for."""
         texts = ' '.join(self._texts.values())
-        known = {rule.name for rule in RULES} | {'default'}
-        known.update(re.findall(r'rule:([^\s()]+)', texts))
-        return sorted(self._enforcer.file_rules.keys() - known)
+        used = {rule.name for rule in RULES} | {'default'}
+        used.update(re.findall(r'rule:([^\s()]+)', texts))
+        return sorted(self._enforcer.file_rules.keys() - used)
 
     def _key(
         self,
@@ -265,10 +265,10 @@ class Enforcer:
     ) -> bool:
         # Nobody owns what belongs to no project: a value that is absent must
         # not equal another one that is.
-        known = {name: of for name, of in target.items() if of is not None}
+        facts = {n: of for n, of in target.items() if of is not None}
         caller = {n: of for n, of in credentials.items() if of is not None}
         with self._lock:
-            return bool(self._enforcer.enforce(rule, known, caller))
+            return bool(self._enforcer.enforce(rule, facts, caller))
 
     def _reload(self) -> None:
         """Read policy files that changed; keep the rules if that fails."""

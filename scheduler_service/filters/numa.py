@@ -434,11 +434,11 @@ def evaluate(
     if guest.thread_policy == 'require':
         possible &= columns.threads[hosts.topology]
     results[~possible] = NO
-    left = np.flatnonzero(results == UNKNOWN)
+    undecided = np.flatnonzero(results == UNKNOWN)
     done = 0
-    while done < len(left):
-        step = _step(counts[left[done:]], len(kinds))
-        some = left[done : done + step]
+    while done < len(undecided):
+        step = _step(counts[undecided[done:]], len(kinds))
+        some = undecided[done : done + step]
         taken = Hosts(
             hosts.topology[some], hosts.cpu_ratio[some], hosts.ram_ratio[some]
         )
@@ -583,14 +583,14 @@ def _matches(fit: Mask, amounts: Sequence[int]) -> bool:
         for _ in range(count)
     ]
 
-    def finds(guest: int, seen: set[int]) -> bool:
+    def assign(guest: int, visited: set[int]) -> bool:
         for cell in guests[guest]:
-            if cell in seen:
+            if cell in visited:
                 continue
-            seen.add(cell)
-            if cell not in owners or finds(owners[cell], seen):
+            visited.add(cell)
+            if cell not in owners or assign(owners[cell], visited):
                 owners[cell] = guest
                 return True
         return False
 
-    return all(finds(guest, set()) for guest in range(len(guests)))
+    return all(assign(guest, set()) for guest in range(len(guests)))

@@ -64,12 +64,12 @@ def _twice_in_json(text: bytes) -> list[str]:
     def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         built = dict(pairs)
         if len(built) < len(pairs):
-            seen: set[str] = set()
+            keys: set[str] = set()
             for key, _ in pairs:
-                if key in seen:
+                if key in keys:
                     twice.append((id(built), key))
                     kept.append(built)
-                seen.add(key)
+                keys.add(key)
         return built
 
     # Held, so that no other object gets the same identity.
@@ -106,16 +106,16 @@ class _Loader(_Base):  # type: ignore[misc]
         self.twice: list[str] = []
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        seen: set[tuple[str, str]] = set()
+        keys: set[tuple[str, str]] = set()
         for key, _ in node.value:
             name = (key.tag, key.value)
             if not isinstance(key.value, str):
                 # Not a plain key: the parser refuses it, or it is unusual.
                 continue
-            if name in seen:
+            if name in keys:
                 line = key.start_mark.line + 1
                 self.twice.append(f'line {line}: {key.value} is there twice')
-            seen.add(name)
+            keys.add(name)
         return super().construct_mapping(node, deep)
 
 

@@ -93,7 +93,7 @@ def parse(
     """
     check_text(document, fault=fault)
     parsed = arguments(document, kind, fault)
-    _refuse_first(problems.left_open(parsed), fault)
+    _refuse_first(problems.beyond_types(parsed), fault)
     return parsed
 
 

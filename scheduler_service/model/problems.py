@@ -52,7 +52,6 @@ _KINDS = {
     'object': 'an object',
     'null': 'null',
 }
-_ENTITIES = (Host, Instance, Aggregate)
 # Fields with values of any kind, which the types do not look into.
 _OPEN_FIELDS: Mapping[type, tuple[str, ...]] = {
     Host: ('cpu_info', 'stats', 'pci_device_pools', 'numa_topology'),
@@ -259,8 +258,8 @@ def _narrowed(kind: Any, value: Any) -> Any:
         return _narrowed(typing.get_args(kind)[0], value)
     if origin in _UNIONS:
         containers = (list, tuple) if isinstance(value, list) else (dict,)
-        for each in typing.get_args(kind):
-            plain = _narrowed(each, value)
+        for member in typing.get_args(kind):
+            plain = _narrowed(member, value)
             if typing.get_origin(plain) in containers:
                 return plain
             if isinstance(value, dict) and _is_struct(plain):
@@ -279,8 +278,11 @@ def _explained(message: str, value: Any, kind: Any, place: str) -> Problem:
     text, at = match['text'], join(place, match['path'] or '')
     info = inspect.type_info(kind)
     if isinstance(info, inspect.UnionType):
-        given = (each for each in info.types
-                 if not isinstance(each, inspect.NoneType))  # fmt: skip
+        given = (
+            member
+            for member in info.types
+            if not isinstance(member, inspect.NoneType)
+        )
         info = next(given, info)
     if text.startswith('Expected'):
         least = info.ge if isinstance(info, inspect.IntType) else None
@@ -313,21 +315,19 @@ def _not_accepted(value: Any, info: inspect.Type) -> str:
         info = info.key_type
     if not isinstance(info, inspect.LiteralType):
         return f'not an accepted value, got {shown(value)}'
-    accepted = ', '.join(str(each) for each in info.values)
+    accepted = ', '.join(str(option) for option in info.values)
     if isinstance(value, dict):
         return f'expected the keys {accepted} only, got {shown(value)}'
     return f'{shown(value)} is not one of {accepted}'
 
 
-def left_open(entity: Any, place: str = '') -> Iterable[Problem]:
-    """Return what is wrong in a parsed entity beyond its fields' types.
+def beyond_types(entity: Any, place: str = '') -> Iterator[Problem]:
+    """Yield what is wrong in a parsed host, instance or aggregate.
+
+    That is what the types of the fields do not say.
 
     :param place: path of the entity
     """
-    return _left_open(entity, place) if isinstance(entity, _ENTITIES) else ()
-
-
-def _left_open(entity: Any, place: str) -> Iterator[Problem]:
     if isinstance(entity, Aggregate):
         for key, text in entity.metadata.items():
             limit = limits.metadata_limit(key)
@@ -337,7 +337,7 @@ def _left_open(entity: Any, place: str) -> Iterator[Problem]:
                     f'expected a number of -{limit:g} to {limit:g}, '
                     f'got {shown(text)}',
                 )
-    else:
+    elif isinstance(entity, Host | Instance):
         for name, kind in NESTED_TYPES.items():
             if value := getattr(entity, name, None):
                 plain = msgspec.to_builtins(value)
@@ -348,14 +348,14 @@ def in_entities(parts: Mapping[str, Sequence[Any]]) -> Iterator[Problem]:
     """Yield what is wrong in the entities of an inventory document.
 
     These checks are for documents that operators write. What hosts and other
-    services report is taken as it is, as far as :func:`left_open` accepts it.
+    services report is only checked by :func:`beyond_types`.
 
     :param parts: entities by part; None stands for one that is not valid
     """
     for part, entities in parts.items():
         for index, entity in enumerate(entities):
             place = f'{part}[{index}]'
-            yield from left_open(entity, place)
+            yield from beyond_types(entity, place)
             for field in _OPEN_FIELDS.get(type(entity), ()):
                 if value := getattr(entity, field):
                     yield from _not_finite(value, join(place, field))
@@ -375,18 +375,18 @@ def _not_finite(value: Any, place: str) -> Iterator[Problem]:
         # Nearly all values are fine, and this is quicker than to look at each.
         _STRICT.encode(value)
     except ValueError:
-        yield from _each_not_finite(value, place)
+        yield from _infinite_numbers(value, place)
 
 
-def _each_not_finite(value: Any, place: str) -> Iterator[Problem]:
+def _infinite_numbers(value: Any, place: str) -> Iterator[Problem]:
     if isinstance(value, float) and not math.isfinite(value):
         yield Problem(place, f'expected a finite number, got {shown(value)}')
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from _each_not_finite(item, join(place, str(key)))
+            yield from _infinite_numbers(item, join(place, str(key)))
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _each_not_finite(item, f'{place}[{index}]')
+            yield from _infinite_numbers(item, f'{place}[{index}]')
 
 
 def _unique(entity: Any, key: str) -> Any:
@@ -401,11 +401,11 @@ def duplicates(
     part: str, key: str, values: Sequence[Any]
 ) -> Iterator[tuple[int, Problem]]:
     """Yield (index, problem) of repeated values; None does not count."""
-    seen: dict[Any, int] = {}
+    index_of: dict[Any, int] = {}
     for index, value in enumerate(values):
         if value is None:
             continue
-        first = seen.setdefault(value, index)
+        first = index_of.setdefault(value, index)
         if first != index:
             text = f'{value} is a duplicate of {part}[{first}]'
             yield index, Problem(f'{part}[{index}].{key}', text)

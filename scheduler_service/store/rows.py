@@ -183,8 +183,8 @@ def _in_array(element: _Among, compiler: Any, **how: Any) -> str:
     """
     column, keys = element.clauses
     kind = POSTGRESQL[cast(_Keys, keys.type).array]
-    left, right = (compiler.process(side, **how) for side in (column, keys))
-    return f'{left} = ANY(CAST({right} AS {kind}[]))'
+    name, values = (compiler.process(side, **how) for side in (column, keys))
+    return f'{name} = ANY(CAST({values} AS {kind}[]))'
 
 
 def document(values: Mapping[str, Any]) -> str:
@@ -206,10 +206,10 @@ def select_in(
     conn: Connection, query: Any, column: Any, keys: Iterable[Any]
 ) -> list[Any]:
     """Return the rows of a query whose *column* is in *keys*."""
-    found: list[Any] = []
+    selected: list[Any] = []
     for part in in_chunks(keys, _CHUNK):
-        found += conn.execute(query.where(column.in_(part)))
-    return found
+        selected += conn.execute(query.where(column.in_(part)))
+    return selected
 
 
 def delete(conn: Connection, column: Any, keys: Sequence[Any]) -> int:

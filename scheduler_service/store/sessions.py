@@ -80,7 +80,7 @@ class Wait(NamedTuple):
     since: float
 
     @property
-    def goes_on(self) -> bool:
+    def is_under_way(self) -> bool:
         """Whether the session has been waiting ever since."""
         return bool(self.session.waits_since == self.since)
 
@@ -154,25 +154,25 @@ class Sessions:
 
     def abort_wait(self, wait: Wait) -> None:
         """Break one wait off, if it goes on."""
-        if wait.goes_on:
+        if wait.is_under_way:
             wait.session.abort()
             with self._lock:
                 self._aborted.append(wait)
 
-    def left_behind(self) -> list[Wait]:
+    def aborted_waits(self) -> list[Wait]:
         """Return the waits that were broken off, until they are forgotten.
 
         Their sessions are closed here. The server may not know that.
         """
-        left = []
+        closed = []
         with self._lock:
             for wait in list(self._aborted):
                 if wait.session.closed:
-                    left.append(wait)
-                elif not wait.goes_on:
+                    closed.append(wait)
+                elif not wait.is_under_way:
                     # It was answered after all.
                     self._aborted.remove(wait)
-        return left
+        return closed
 
     def forget(self, wait: Wait) -> None:
         """Forget a wait that was broken off."""

@@ -44,26 +44,26 @@ class RecentReleases:
     """Instances whose claims callers released in the last minute."""
 
     def __init__(self) -> None:
-        self._seen_at: dict[str, float] = {}
+        self._added_at: dict[str, float] = {}
 
     def add(self, instances: Iterable[str]) -> None:
         """Add instances; drop those that were added long ago."""
         now = time.monotonic()
         for uuid in instances:
-            self._seen_at.pop(uuid, None)
-            self._seen_at[uuid] = now
+            self._added_at.pop(uuid, None)
+            self._added_at[uuid] = now
         old = []
-        for uuid, seen_at in self._seen_at.items():
-            if now - seen_at < _RELEASES_KEPT_S:
+        for uuid, added_at in self._added_at.items():
+            if now - added_at < _RELEASES_KEPT_S:
                 break
             old.append(uuid)
         for uuid in old:
-            del self._seen_at[uuid]
+            del self._added_at[uuid]
 
     def any_of(self, instances: Iterable[str]) -> bool:
         """Whether one of some instances was released."""
-        seen_at = self._seen_at
-        return bool(seen_at) and any(uuid in seen_at for uuid in instances)
+        added_at = self._added_at
+        return bool(added_at) and any(uuid in added_at for uuid in instances)
 
 
 class StoreHostSource:

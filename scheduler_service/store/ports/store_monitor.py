@@ -164,9 +164,9 @@ class StoreMonitor:
 
     def _check_sessions(self, probe: Probe) -> None:
         sessions = self._store.sessions
-        left = sessions.left_behind()
-        probe.end(left)
-        for wait in left:
+        closed = sessions.aborted_waits()
+        probe.end(closed)
+        for wait in closed:
             sessions.forget(wait)
         if sessions.waits(_LONG_WAIT_S):
             self._health.database_blocked(probe.blockers())
