@@ -34,7 +34,7 @@
           +-- SchemaMismatch       the tables are not those of this release
           +-- FilterNotFound, NoFiltersConfigured
 
-Each is made from keyword facts, which travel over the message bus in
+An error is made from keyword facts, which travel over the message bus in
 ``kwargs``: a caller reads ``error.facts`` and need not parse the text.
 """
 

@@ -112,7 +112,7 @@ RULES = [
 # How often the policy files are looked at, in seconds.
 _RELOAD_S = 1.0
 _MAX_VERDICTS = 10_000
-# What a caller is known by, where rules read more than roles and the project.
+# What identifies a caller where rules read more than roles and the project.
 _IDENTITY = ('user_id', 'project_id', 'domain_id', 'system_scope')
 _CHECK = re.compile(r'@|!|and|or|not|rule:[^%]+|is_admin:(True|False)')
 _ROLE = re.compile(r'role:([^%]+)')
@@ -188,8 +188,8 @@ class Enforcer:
     ) -> bool:
         """Return whether a rule lets a caller act on something.
 
-        :param target: its ``project_id``, where it belongs to one, and what
-            else a rule may read
+        :param target: its ``project_id``, if it has a project, and what else
+            a rule may read
         :param credentials: of the caller
         """
         if time.monotonic() >= self._reload_at:
@@ -206,7 +206,7 @@ class Enforcer:
         return verdict
 
     def adopt(self, other: Enforcer) -> None:
-        """Take the rules and the files of another one, from now on."""
+        """Take the rules and the files of another enforcer, from now on."""
         with self._lock:
             self._enforcer = other._enforcer
             self._texts = other._texts
@@ -263,8 +263,8 @@ class Enforcer:
         target: Mapping[str, Any],
         credentials: Mapping[str, Any],
     ) -> bool:
-        # Nobody owns what belongs to no project: a value that is absent must
-        # not equal another one that is.
+        # No project owns a target without a project: absent values must not
+        # compare as equal.
         facts = {n: of for n, of in target.items() if of is not None}
         caller = {n: of for n, of in credentials.items() if of is not None}
         with self._lock:

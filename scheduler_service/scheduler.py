@@ -141,7 +141,7 @@ class Scheduler:
         self._stopping = threading.Event()
 
     def extend(self, plan: Plan) -> None:
-        """Have the extenders of a plan asked, from the start on.
+        """Call the extenders of a plan, from the start on.
 
         :raises ConfigurationError: their TLS material does not load
         """
@@ -188,7 +188,7 @@ class Scheduler:
             self._source.drop()
 
     def complete_with(self, make: MakeCompleter) -> None:
-        """Have claims completed, from the start on."""
+        """Complete claims in another service, from the start on."""
         self._hosts.complete_with(make(self._queue))
 
     def start(self, is_filled: Callable[[], bool] = lambda: True) -> bool:
@@ -248,7 +248,7 @@ class Scheduler:
     ) -> Future[Any]:
         """Select hosts for the instances of a request, and claim them.
 
-        :param deadline: monotonic time after which nobody waits
+        :param deadline: monotonic time after which the caller does not wait
         :param move: instances keep the places that they have beside it;
             None: if a host has one of them
         :param caller: whose rights are checked; None: an operator's command
@@ -301,7 +301,7 @@ class Scheduler:
         deadline: float | None = None,
         message: DeliveredMessage = NO_MESSAGE,
     ) -> Future[list[BatchItem]]:
-        """Schedule entries together; an error for one leaves the others.
+        """Schedule entries together; an entry may fail by itself.
 
         :return: a future of one finished item for each entry, in order
         """
@@ -326,7 +326,7 @@ class Scheduler:
         host: str | None = None,
         deadline: float | None = None,
     ) -> Future[Any]:
-        """Say what would happen, and what each filter says of the hosts.
+        """Return what would be selected, and the result of each filter.
 
         :raises ServiceBusy: too many requests wait
         """
@@ -346,13 +346,14 @@ class Scheduler:
         After ``RELEASE`` and ``DROP_MOVES``, requests that the caller's
         project sent before, or all projects, claim no more.
 
-        :param deadline: monotonic time after which nobody waits
+        :param deadline: monotonic time after which the caller does not wait
         :param caller: whose right is checked; None: an operator's command
         :raises ServiceBusy: too many requests wait
         """
         rule = change.name.lower()
         check = caller.owner_check(rule) if caller is not None else None
-        # A caller without a project acts for the empty one: nobody's.
+        # A caller without a project acts for the empty project, which owns
+        # no instance.
         acts_for = caller.project_id or '' if caller and check else None
         return self.put(
             ClaimsJob(
@@ -451,7 +452,7 @@ class Scheduler:
         return self.introspection.status()
 
     def snapshot(self) -> Snapshot | None:
-        """Return the newest snapshot, which the engine goes on to write."""
+        """Return the newest snapshot; the engine writes to it meanwhile."""
         return self._source.snapshot
 
     def decisions(

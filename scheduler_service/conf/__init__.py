@@ -24,9 +24,9 @@ from scheduler_service.conf import (
     http,
     metrics,
     option_names,
+    oslo_reports,
     pci,
     pool_scheduler,
-    reports,
     scheduler,
     tracing,
 )
@@ -41,7 +41,7 @@ MODULES = (
     metrics,
     pci,
     pool_scheduler,
-    reports,
+    oslo_reports,
     scheduler,
     tracing,
 )

@@ -136,7 +136,7 @@ def missing_hosts(inventory: Any, stored: Collection[str] = ()) -> list[str]:
 
 
 def _values(inventory: Any, part: str, key: str, kind: type[T]) -> Iterator[T]:
-    """Yield a value of each entry; an empty one where it is not of *kind*."""
+    """Yield a value of each entry; ``kind()`` where it is of another type."""
     entries = _value(inventory, part)
     for entry in entries if isinstance(entries, list) else ():
         value = _value(entry, key)
@@ -350,7 +350,7 @@ def in_entities(parts: Mapping[str, Sequence[Any]]) -> Iterator[Problem]:
     These checks are for documents that operators write. What hosts and other
     services report is only checked by :func:`beyond_types`.
 
-    :param parts: entities by part; None stands for one that is not valid
+    :param parts: entities by part; None in place of an invalid entity
     """
     for part, entities in parts.items():
         for index, entity in enumerate(entities):
@@ -365,14 +365,14 @@ def in_entities(parts: Mapping[str, Sequence[Any]]) -> Iterator[Problem]:
             values = [_unique(entity, key) for entity in entries]
             for index, problem in duplicates(part, key, values):
                 yield problem
-                # Its other keys may follow from this one.
+                # Duplicates of its other keys may follow from this key.
                 entries[index] = None
 
 
 def _not_finite(value: Any, place: str) -> Iterator[Problem]:
     """Yield each number that JSON cannot represent."""
     try:
-        # Nearly all values are fine, and this is quicker than to look at each.
+        # Nearly all values are fine, and the encoder is quicker than a walk.
         _STRICT.encode(value)
     except ValueError:
         yield from _infinite_numbers(value, place)

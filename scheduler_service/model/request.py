@@ -482,7 +482,7 @@ class ZoneRequest(Document):
         )
 
 
-class Candidates(Document):
+class PoolCandidates(Document):
     """The pools that a caller sends with a zone."""
 
     pools: list[Pool]

@@ -54,7 +54,7 @@ def sync(store: Store, target: str = 'head') -> str:
 
 
 def _revisions(before: str | None, target: str) -> list[str]:
-    """Return the versions after one, up to another, oldest first."""
+    """Return the versions after *before* up to *target*, oldest first."""
     between = _scripts().iterate_revisions(target, before or 'base')
     return [revision.revision for revision in between][::-1]
 

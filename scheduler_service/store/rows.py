@@ -127,8 +127,8 @@ def pack(
 def among(column: Any) -> Any:
     """Return the condition that a column is one of the parameter ``keys``.
 
-    For statements that are made once: to make one anew takes four times as
-    long as to execute it.
+    For statements that are built once: building takes four times as long as
+    executing.
     """
     array = 'int' if isinstance(column.type, sa.Integer) else 'text'
     return _Among(column, sa.bindparam('keys', type_=_Keys(array)))
@@ -179,7 +179,7 @@ def _listed(element: _Among, compiler: Any, **how: Any) -> str:
 def _in_array(element: _Among, compiler: Any, **how: Any) -> str:
     """Return SQL with one parameter, the same however many values there are.
 
-    A statement of another text is prepared anew, and psycopg reads it anew.
+    A statement of another text would be parsed and prepared again.
     """
     column, keys = element.clauses
     kind = POSTGRESQL[cast(_Keys, keys.type).array]

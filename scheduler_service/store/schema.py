@@ -321,7 +321,7 @@ leases = sa.Table(
     metadata,
     sa.Column('name', sa.String(32), primary_key=True),
     sa.Column('holder', _NAME, nullable=False),
-    # By the database's clock; in the past: nobody has it.
+    # By the database's clock; in the past: it is free.
     sa.Column('expires_at', sa.Double(), nullable=False),
     **_TABLE,
 )

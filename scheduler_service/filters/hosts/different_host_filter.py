@@ -15,7 +15,7 @@ class DifferentHostFilter(HintedHostsFilter):
     """Rejects hosts that have any instance named by ``different_host``.
 
     The hint holds the uuid of one instance or a list of them. Instances that
-    are not known do not matter.
+    are not stored do not matter.
     """
 
     once = True

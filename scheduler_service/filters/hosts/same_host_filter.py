@@ -15,7 +15,7 @@ class SameHostFilter(HintedHostsFilter):
     """Passes hosts that have any instance named by ``same_host``.
 
     The hint holds the uuid of one instance or a list of them. Where none of
-    them is known, every host fails.
+    them is stored, every host fails.
     """
 
     once = True

@@ -135,7 +135,7 @@ def _release(
     if final:
         outcomes.keep_placements(writer, gone, moving=False)
     _remove_instances(writer, gone)
-    _touch_hosts(writer, {locked[uuid].host for uuid in gone})
+    touch_hosts(writer, {locked[uuid].host for uuid in gone})
     return held.union(gone)
 
 
@@ -283,7 +283,7 @@ def remove_from_host(
             release_allocations(writer, [uuid])
             outcomes.keep_placements(writer, [uuid], moving=False)
             _remove_instances(writer, [uuid])
-            _touch_hosts(writer, [host])
+            touch_hosts(writer, [host])
     return sorted(changed)
 
 
@@ -374,7 +374,7 @@ def _complete_move(writer: Writer, row: Any, move: Any) -> None:
     conn.execute(sa.delete(moves).where(moves.c.instance_uuid == row.uuid))
     writer.touched.instances.append(row.uuid)
     writer.touched.load.append(move.host_id)
-    _touch_hosts(writer, [row.host])
+    touch_hosts(writer, [row.host])
 
 
 def _remove_instances(writer: Writer, uuids: Sequence[str]) -> None:
@@ -390,7 +390,7 @@ def _remove_instances(writer: Writer, uuids: Sequence[str]) -> None:
     writer.touched.instances_gone += uuids
 
 
-def _touch_hosts(writer: Writer, hosts: Iterable[str]) -> None:
+def touch_hosts(writer: Writer, hosts: Iterable[str]) -> None:
     """Record that the numbers of service hosts' instances changed."""
     for part in in_chunks(sorted(hosts), _CHUNK):
         ids = writer.conn.execute(_HOST_IDS, {'keys': part})

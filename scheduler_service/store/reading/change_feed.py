@@ -74,7 +74,7 @@ class HistoryChanged(Exception):
     """
 
 
-class Change(NamedTuple):
+class FeedEntry(NamedTuple):
     """A row of the ``changes`` table.
 
     :ivar touched: JSON of a :class:`ChangeRecord`; None where it was not read
@@ -94,12 +94,12 @@ def since(
     revision: int,
     after: int | None = None,
     limit: int = _MAX_CHANGES,
-) -> list[Change]:
+) -> list[FeedEntry]:
     """Return the change of *revision*, if stored, and all later changes.
 
     MariaDB may show a transaction without the transaction that it waited for,
     where both were committed while the statement began. A later statement
-    shows both, so the changes are read again if one in between is missing, up
+    shows both, so the changes are read again if any in between is missing, up
     to three times in all.
 
     :param after: only changes after this revision have ``touched``; None:
@@ -117,12 +117,12 @@ def since(
 
 def _read(
     conn: Connection, revision: int, after: int, limit: int
-) -> list[Change]:
+) -> list[FeedEntry]:
     values = {'revision': revision, 'after': after, 'most': limit}
-    return [Change(*row) for row in conn.execute(_SINCE, values)]
+    return [FeedEntry(*row) for row in conn.execute(_SINCE, values)]
 
 
-def is_interrupted(changes: Sequence[Change]) -> bool:
+def is_interrupted(changes: Sequence[FeedEntry]) -> bool:
     """Whether a change is missing between the first and the last."""
     return bool(changes) and changes[-1].revision - changes[0].revision >= len(
         changes
@@ -171,7 +171,7 @@ def refresh(
     return Snapshot(table, pools, new[-1].revision, new[-1].lineage)
 
 
-def _is_pruned(changes: Sequence[Change], snapshot: Snapshot) -> bool:
+def _is_pruned(changes: Sequence[FeedEntry], snapshot: Snapshot) -> bool:
     """Whether changes are missing before the first or in between.
 
     The newest change is never pruned, so an empty list is not a sign of it.
@@ -183,7 +183,7 @@ def _is_pruned(changes: Sequence[Change], snapshot: Snapshot) -> bool:
 
 
 def _check_history(
-    changes: Sequence[Change], snapshot: Snapshot, own: Mapping[int, str]
+    changes: Sequence[FeedEntry], snapshot: Snapshot, own: Mapping[int, str]
 ) -> None:
     """Check that all changes that the snapshot includes are still stored.
 
@@ -220,7 +220,7 @@ def prune(conn: Connection, older_than: float) -> int:
 
 
 def _merge(changes: Iterable[ChangeRecord]) -> ChangeRecord:
-    """Merge records into one."""
+    """Merge records."""
     whole = ChangeRecord()
     parts: dict[str, set[Any]] = {
         name: set() for name in ChangeRecord.__struct_fields__

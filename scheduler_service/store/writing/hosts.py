@@ -357,7 +357,7 @@ def _inventory_row(
     }
 
 
-class _Held(msgspec.Struct):
+class Held(msgspec.Struct):
     """Amounts of the claims on a host.
 
     :ivar counted: resource class -> amount that the host's report includes
@@ -398,7 +398,7 @@ def report(writer: Writer, reports: Sequence[HostReport]) -> dict[str, int]:
     whole: list[tuple[int, Host]] = []
     for store_id, host in stored.items():
         changes = by_id[store_id].changes
-        reported = _as_stored(host, changes, held[store_id])
+        reported = as_stored(host, changes, held[store_id])
         if reported != host:
             only_load = changes.keys() <= _LOAD_FIELDS
             (load if only_load else whole).append((store_id, reported))
@@ -427,9 +427,9 @@ def _ids(
 
 def _held(
     conn: Connection, reports: Mapping[int, HostReport]
-) -> dict[int, _Held]:
+) -> dict[int, Held]:
     """Return the amounts of claims by host id."""
-    totals: dict[int, _Held] = defaultdict(_Held)
+    totals: dict[int, Held] = defaultdict(Held)
     held, inst = schema.allocations, schema.instances
     for part in in_chunks(reports, _CHUNK):
         query = (
@@ -464,7 +464,7 @@ def _held(
     return totals
 
 
-def _as_stored(host: Host, reported: Mapping[str, Any], held: _Held) -> Host:
+def as_stored(host: Host, reported: Mapping[str, Any], held: Held) -> Host:
     """Return a host's new document, with use that excludes its claims.
 
     :param host: as stored, with use that excludes its claims

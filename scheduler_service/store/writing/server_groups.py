@@ -67,7 +67,7 @@ def put(writer: Writer, group: ServerGroup) -> bool:
 def change(
     writer: Writer, groups: Sequence[tuple[ServerGroup, ServerGroup]]
 ) -> None:
-    """Change groups, and make their members the new ones.
+    """Change groups, and replace their members.
 
     The rows stay and are locked meanwhile, so that no member can join
     unnoticed. A member that holds a claim stays: it may have joined since the
