@@ -32,7 +32,7 @@ from scheduler_service.filters.unreadable import (
 )
 from scheduler_service.model import Request
 from scheduler_service.model.limits import MAX_NUMA_CELLS, MAX_RATIO
-from scheduler_service.model.request import GuestNuma
+from scheduler_service.model.request import MAX_CPUS, GuestNuma
 
 _PAGE_SIZE = re.compile(
     r'^\s*(\d+)\s*(k|kb|kib|m|mb|mib|g|gb|gib)?\s*$', re.IGNORECASE
@@ -159,12 +159,17 @@ def _guest_cells(request: Request, count: int) -> tuple[GuestCell, ...]:
 
 
 def _cpu_count(text: str) -> int:
-    """Return how many CPUs a list such as ``0-2,4,^1`` names."""
+    """Return how many CPUs a list such as ``0-2,4,^1`` names.
+
+    :raises ValueError: it is no list of CPUs, or their numbers are too large
+    """
     included = excluded = 0
     for item in text.split(','):
         part = item.strip()
         first, _, last = part.removeprefix('^').partition('-')
-        # A bit for each CPU; what a request may name is bounded.
+        if int(last or first) >= MAX_CPUS:
+            raise ValueError(f'expected CPUs below {MAX_CPUS}')
+        # A bit for each CPU.
         cpus = (1 << (int(last or first) + 1)) - (1 << int(first))
         if part.startswith('^'):
             excluded |= max(cpus, 0)

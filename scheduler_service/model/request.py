@@ -26,7 +26,6 @@ from scheduler_service.model.limits import (
     MAX_NUMA_CELLS,
     Name,
     Short,
-    check_numa,
 )
 
 T = TypeVar('T')
@@ -78,10 +77,6 @@ class Flavor(Document):
         dict[str, str], msgspec.Meta(max_length=MAX_SETTINGS)
     ] = {}
 
-    def __post_init__(self) -> None:
-        if self.extra_specs:
-            check_numa(self.extra_specs)
-
 
 class Image(Document):
     """The image to boot: what matters for scheduling."""
@@ -91,10 +86,6 @@ class Image(Document):
         dict[str, Any], msgspec.Meta(max_length=MAX_SETTINGS)
     ] = {}
     disk_format: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.properties:
-            check_numa(self.properties)
 
 
 class Retry(Document):

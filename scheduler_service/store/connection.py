@@ -376,8 +376,11 @@ def next_number(conn: Connection, counter: str, count: int = 1) -> int:
     return int(conn.execute(_ADVANCE, values).scalar_one())
 
 
-def in_chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Yield lists of at most *size* items."""
+def in_chunks(items: Iterable[Any], size: int = 500) -> Iterator[list[Any]]:
+    """Yield lists of at most *size* items.
+
+    The default suits keys of a statement: SQLite takes a limited number.
+    """
     chunk: list[Any] = []
     for item in items:
         chunk.append(item)

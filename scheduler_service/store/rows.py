@@ -21,7 +21,6 @@ from sqlalchemy.sql.functions import FunctionElement
 from scheduler_service.store import clock
 from scheduler_service.store.connection import in_chunks
 
-_CHUNK = 500
 POSTGRESQL = {'int': 'bigint', 'float': 'double precision', 'text': 'text'}
 _PATHS = {
     'int': 'BIGINT',
@@ -207,7 +206,7 @@ def select_in(
 ) -> list[Any]:
     """Return the rows of a query whose *column* is in *keys*."""
     selected: list[Any] = []
-    for part in in_chunks(keys, _CHUNK):
+    for part in in_chunks(keys):
         selected += conn.execute(query.where(column.in_(part)))
     return selected
 
@@ -215,7 +214,7 @@ def select_in(
 def delete(conn: Connection, column: Any, keys: Sequence[Any]) -> int:
     """Delete the rows whose *column* is in *keys*; return how many."""
     gone = 0
-    for part in in_chunks(keys, _CHUNK):
+    for part in in_chunks(keys):
         query = sa.delete(column.table).where(column.in_(part))
         gone += conn.execute(query).rowcount
     return gone

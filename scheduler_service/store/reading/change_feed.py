@@ -47,7 +47,8 @@ _SINCE = (
     .limit(sa.bindparam('most'))
 )
 _NONE: Mapping[int, str] = MappingProxyType({})
-_CHUNK = 500
+# A query with more keys is sent by itself, in chunks.
+_MAX_KEYS = 500
 _HOSTS, _OFFERED = schema.hosts.c, schema.inventories.c
 # Columns of a host that every claim changes.
 _LOADS = sa.select(
@@ -291,7 +292,7 @@ def _set_loads(conn: Connection, table: HostTable, ids: list[int]) -> None:
         'disk_available_least': {},
         'up': {},
     }
-    for part in in_chunks(ids, _CHUNK):
+    for part in in_chunks(ids):
         counts = loading.instance_counts(conn, part)
         row_of: dict[int, int] = {}
         for host in conn.execute(_LOADS, {'keys': part}):
@@ -330,7 +331,7 @@ def _send(
         executed, and executes all other queries itself
     """
     some = [(query, keys) for query, keys in queries
-            if keys and len(keys) <= _CHUNK]  # fmt: skip
+            if keys and len(keys) <= _MAX_KEYS]  # fmt: skip
     if conn.dialect.name != 'postgresql' or len(some) < 2:
         return conn
     from psycopg.rows import namedtuple_row

@@ -33,7 +33,6 @@ from scheduler_service.store.reading.loading import HOST_COLUMNS, MAX_UNIT
 from scheduler_service.store.rows import delete, insert, select_in
 from scheduler_service.store.writing import aggregates
 
-_CHUNK = 500
 _HOSTS, _OFFERED = schema.hosts, schema.inventories
 _encode = msgspec.json.Encoder(order='deterministic').encode
 # Fields that change with every report; no other row depends on them.
@@ -431,7 +430,7 @@ def _held(
     """Return the amounts of claims by host id."""
     totals: dict[int, Held] = defaultdict(Held)
     held, inst = schema.allocations, schema.instances
-    for part in in_chunks(reports, _CHUNK):
+    for part in in_chunks(reports):
         query = (
             sa.select(held, inst.c.state, inst.c.host, _HOSTS.c.host)
             .join(_HOSTS, _HOSTS.c.id == held.c.host_id)
