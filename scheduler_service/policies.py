@@ -283,11 +283,6 @@ class Enforcer:
                     fault,
                 )
 
-    def _log_change(self) -> None:
-        LOG.info('The policy changed')
-        for fault in self.faults():
-            LOG.error('Policy: %s; it allows nothing', fault)
-
     def _read(self) -> None:
         self._enforcer.load_rules()
         rules = self._enforcer.rules
@@ -297,7 +292,9 @@ class Enforcer:
             self._roles = _roles_read(texts)
             self._verdicts = {}
             if changed:
-                self._log_change()
+                LOG.info('The policy changed')
+                for fault in self.faults():
+                    LOG.error('Policy: %s; it allows nothing', fault)
         elif self._roles is None:
             self._verdicts = {}
 

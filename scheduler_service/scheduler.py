@@ -201,7 +201,7 @@ class Scheduler:
         """
         self.store_monitor.start()
         loaded = self.store_monitor.wait_until(
-            lambda: self._load(is_filled), self._stopping
+            lambda: is_filled() and bool(self._source.load()), self._stopping
         )
         if loaded:
             self.recorder.start()
@@ -209,9 +209,6 @@ class Scheduler:
             self.host_state_writer.start()
             self._loop.start()
         return loaded
-
-    def _load(self, is_filled: Callable[[], bool]) -> bool:
-        return is_filled() and bool(self._source.load())
 
     def stop(self, timeout: float = 30.0) -> bool:
         """Accept nothing more, and finish what was accepted.

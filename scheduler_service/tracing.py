@@ -18,7 +18,7 @@ from scheduler_service import errors, time_slice
 
 # Where the W3C context is, in headers and in the context of a message.
 CARRIED = ('traceparent', 'tracestate')
-# A message with many requests has so many stages at most, the first ones.
+# Only the first stages of a message with many requests are sent.
 _MOST_STAGES = 200
 # How often spans are sent, in milliseconds.
 _SEND_MS = 500
@@ -99,7 +99,7 @@ class Trace:
                 )
 
     def headers(self) -> dict[str, str]:
-        """Return the W3C context that others are to be given."""
+        """Return the W3C context for services that are called."""
         return self._tracer.headers(self._span)
 
     def end(self, outcome: str) -> None:
@@ -162,7 +162,7 @@ class Tracer:
     def begin(self, name: str, carrier: Any) -> Trace | None:
         """Begin a trace now; None where it is not sampled.
 
-        :param carrier: mapping that may have a W3C context, of anybody
+        :param carrier: a mapping that may have a W3C context; untrusted
         """
         headers = carrier if isinstance(carrier, Mapping) else {}
         given = {
