@@ -43,12 +43,12 @@ def _repeat(call: Callable[[], None], count: Any, over: Any) -> None:
 
 def _flood(bus: str, flooders: int, count: Any, over: Any) -> None:
     """Send batches from several callers with reply queues of their own."""
-    one = {'select_destinations': common.request(num_instances=INSTANCES)}
+    entry = {'select_destinations': common.request(num_instances=INSTANCES)}
 
     def send() -> None:
         client = Caller(bus, timeout=600).client
         _repeat(
-            lambda: client.schedule_many(CONTEXT, [one] * REQUESTS),
+            lambda: client.schedule_many(CONTEXT, [entry] * REQUESTS),
             count,
             over,
         )
@@ -78,10 +78,10 @@ def _in_threads(work: Callable[[], None], threads: int) -> None:
     running = [
         threading.Thread(target=work, daemon=True) for _ in range(threads)
     ]
-    for one in running:
-        one.start()
-    for one in running:
-        one.join()
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
 
 
 @contextlib.contextmanager

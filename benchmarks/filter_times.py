@@ -213,14 +213,16 @@ def measure(hosts: int, turns: int) -> dict[str, dict[str, float]]:
     by_filter = requests()
     ratios = {}
     for kind in BUILT_IN:
-        one = kind()
-        for label, request in by_filter.get(one.name, by_filter['']).items():
+        plugin = kind()
+        for label, request in by_filter.get(
+            plugin.name, by_filter['']
+        ).items():
             arguments = (table, request, settings)
-            if one.mask_key(*arguments) is None:
+            if plugin.mask_key(*arguments) is None:
                 continue
             calls = (
-                functools.partial(run_warm, one, *arguments),
-                functools.partial(one.mask, *arguments),
+                functools.partial(run_warm, plugin, *arguments),
+                functools.partial(plugin.mask, *arguments),
                 functools.partial(np.greater_equal, column, 0.5),
             )
             calls[0]()
@@ -229,7 +231,7 @@ def measure(hosts: int, turns: int) -> dict[str, dict[str, float]]:
                 [common.timed(call) for call in calls] for _ in range(turns)
             ]
             warm, anew, unit = map(statistics.median, zip(*times, strict=True))
-            ratios[f'{one.name}, {label}' if label else one.name] = {
+            ratios[f'{plugin.name}, {label}' if label else plugin.name] = {
                 'warm': round(warm / unit, 1),
                 'anew': round(anew / unit, 1),
             }

@@ -61,7 +61,7 @@ class Floor:
         names = sorted(set(zones.values()))
         code = {name: number for number, name in enumerate(names)}
         self._zone = np.array([code[zones[h.host]] for h in hosts], np.int64)
-        self._wanted_zone = code[zone]
+        self._zone_code = code[zone]
         self._free_memory = np.array(
             [host.memory_mb * 1.5 - host.memory_mb_used for host in hosts]
         )
@@ -85,20 +85,20 @@ class Floor:
             flavor['root_gb'] * 1024.0,
         )
         self._mask = np.empty(count, np.bool_)
-        self._one = np.empty(count, np.bool_)
+        self._buffer = np.empty(count, np.bool_)
         self._values = np.empty(count)
         self._totals = np.empty(count)
 
     def run(self) -> None:
         """Filter and weigh all hosts once."""
-        mask, one = self._mask, self._one
+        mask, buffer = self._mask, self._buffer
         memory_mb, vcpus, disk_mb = self._needed
         np.logical_and(self._enabled, self._up, out=mask)
-        mask &= np.equal(self._zone, self._wanted_zone, out=one)
-        mask &= np.greater_equal(self._free_memory, memory_mb, out=one)
-        mask &= np.greater_equal(self._free_vcpus, vcpus, out=one)
-        mask &= np.greater_equal(self._free_disk, disk_mb, out=one)
-        mask &= np.less(self._io_operations, _MOST_IO_OPERATIONS, out=one)
+        mask &= np.equal(self._zone, self._zone_code, out=buffer)
+        mask &= np.greater_equal(self._free_memory, memory_mb, out=buffer)
+        mask &= np.greater_equal(self._free_vcpus, vcpus, out=buffer)
+        mask &= np.greater_equal(self._free_disk, disk_mb, out=buffer)
+        mask &= np.less(self._io_operations, _MOST_IO_OPERATIONS, out=buffer)
         rows = np.flatnonzero(mask)
         values, totals = self._values[: len(rows)], self._totals[: len(rows)]
         first, *others = self._weights

@@ -126,9 +126,9 @@ class Bindings:
 
     def _add(self, uid: str) -> bool:
         """Count a pod; return whether no more are waited for."""
-        known = len(self._bound)
+        before = len(self._bound)
         self._bound.add(uid)
-        if len(self._bound) > known and len(self._bound) in self._marks:
+        if len(self._bound) > before and len(self._bound) in self._marks:
             used = process_seconds(self._pid) if self._pid else 0.0
             self.moments.append((time.perf_counter(), used))
         return len(self.moments) == len(self._marks)
@@ -161,7 +161,7 @@ def measure(cluster: Cluster, variant: Variant, pods: int) -> dict[str, float]:
 
 
 @contextlib.contextmanager
-def ours(
+def own_extender(
     cluster: Cluster, folder: pathlib.Path, nodes: int, more: str = ''
 ) -> Iterator[tuple[int, int]]:
     """Run this service, which follows the cluster; yield port and pid."""
@@ -209,9 +209,11 @@ def variants(
                 'benchmarks.null_extender', str(null), ready='Ready:'
             )
         )
-        port, pid = stack.enter_context(ours(cluster, folder / 'a', nodes))
+        port, pid = stack.enter_context(
+            own_extender(cluster, folder / 'a', nodes)
+        )
         closed, tls_pid = stack.enter_context(
-            ours(cluster, folder / 'b', nodes, tls)
+            own_extender(cluster, folder / 'b', nodes, tls)
         )
         secure = {
             'urlPrefix': f'https://localhost:{closed}/extender',
@@ -234,26 +236,26 @@ def variants(
 
 
 def figures(
-    told: Mapping[str, list[dict[str, float]]],
+    figures_of: Mapping[str, list[dict[str, float]]],
 ) -> dict[str, Any]:
     """Return medians over the turns, and ratios to the null extender."""
-    found: dict[str, Any] = {}
-    for name, turns in told.items():
+    shown: dict[str, Any] = {}
+    for name, turns in figures_of.items():
         for kind in ('pods/s', 'cpu ms'):
             value = statistics.median(turn[kind] for turn in turns)
             if value:
-                found[f'{name}, {kind}'] = round(value, 2)
-    null = told.get('null extender', [])
-    for name, turns in told.items():
+                shown[f'{name}, {kind}'] = round(value, 2)
+    null = figures_of.get('null extender', [])
+    for name, turns in figures_of.items():
         if null and turns is not null:
-            found[f'{name} to null extender, pods/s'] = round(
+            shown[f'{name} to null extender, pods/s'] = round(
                 statistics.median(
                     a['pods/s'] / b['pods/s']
                     for a, b in zip(turns, null, strict=True)
                 ),
                 3,
             )
-    return found
+    return shown
 
 
 def main() -> None:
@@ -277,17 +279,17 @@ def main() -> None:
             )
             with variants(cluster, folder, args.nodes) as compared:
                 kept = [
-                    one
-                    for one in compared
-                    if not args.only or one.name in args.only
+                    extender
+                    for extender in compared
+                    if not args.only or extender.name in args.only
                 ]
-                told: dict[str, list[dict[str, float]]] = {}
+                figures_of: dict[str, list[dict[str, float]]] = {}
                 for _ in range(args.turns):
-                    for one in kept:
-                        told.setdefault(one.name, []).append(
-                            measure(cluster, one, args.pods)
+                    for extender in kept:
+                        figures_of.setdefault(extender.name, []).append(
+                            measure(cluster, extender, args.pods)
                         )
-    common.show(figures(told), args.json)
+    common.show(figures(figures_of), args.json)
 
 
 if __name__ == '__main__':

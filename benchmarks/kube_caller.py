@@ -103,9 +103,9 @@ def _shape(number: int) -> Shape:
             'securityContext': {},
             'schedulerName': 'default-scheduler',
             'tolerations': [
-                {'key': f'node.kubernetes.io/{one}', 'operator': 'Exists',
+                {'key': f'node.kubernetes.io/{problem}', 'operator': 'Exists',
                  'effect': 'NoExecute', 'tolerationSeconds': 300}
-                for one in _TOLERATED
+                for problem in _TOLERATED
             ],
             'priority': 0,
             'enableServiceLinks': True,
@@ -167,13 +167,13 @@ def windows(
             if shape.zone is None or zone_of(name) == shape.zone
         ]
         start = rng.randrange(len(fitting))
-        found = [*fitting[start:], *fitting[:start]][: enough(len(names))]
+        nodes = [*fitting[start:], *fitting[:start]][: enough(len(names))]
         # Sixteen threads look at nodes in parallel.
-        for at in range(0, len(found), 16):
-            part = found[at : at + 16]
+        for at in range(0, len(nodes), 16):
+            part = nodes[at : at + 16]
             rng.shuffle(part)
-            found[at : at + 16] = part
-        yield shape, found
+            nodes[at : at + 16] = part
+        yield shape, nodes
 
 
 def tls_context(ca: pathlib.Path) -> ssl.SSLContext:
@@ -234,14 +234,14 @@ class KubeCaller:
 
     def _read(self) -> bytes:
         data = self._sock.recv(262144)
-        head, found, body = data.partition(b'\r\n\r\n')
-        if not (found and head.startswith(b'HTTP/1.1 200 ')):
+        head, separator, body = data.partition(b'\r\n\r\n')
+        if not (separator and head.startswith(b'HTTP/1.1 200 ')):
             raise RuntimeError(f'reply: {data[:300]!r}')
         size = int(head.lower().partition(b'content-length: ')[2].split()[0])
-        parts, left = [body], size - len(body)
-        while left > 0:
-            parts.append(self._sock.recv(min(left, 1048576)))
-            left -= len(parts[-1])
+        parts, remaining = [body], size - len(body)
+        while remaining > 0:
+            parts.append(self._sock.recv(min(remaining, 1048576)))
+            remaining -= len(parts[-1])
         return b''.join(parts)
 
     def place(self, shape: Shape, names: Sequence[str]) -> int:

@@ -157,13 +157,15 @@ def by_objects(made: dict[str, Side], turns: int) -> dict[str, Any]:
 
 def _figures(made: dict[str, Side]) -> dict[str, Any]:
     """Return medians over the turns after the first, and forget them."""
-    found: dict[str, Any] = {}
+    shown: dict[str, Any] = {}
     for kind in ('cpu', 'wall'):
         turns = {name: getattr(side, kind)[1:] for name, side in made.items()}
-        for name, each in turns.items():
-            found[f'{name}, {kind} ms'] = round(statistics.median(each), 3)
+        for name, durations in turns.items():
+            shown[f'{name}, {kind} ms'] = round(
+                statistics.median(durations), 3
+            )
         for name, other in (('ours', 'null'), ('ours over TLS', 'ours')):
-            found[f'{name} to {other}, {kind}'] = round(
+            shown[f'{name} to {other}, {kind}'] = round(
                 statistics.median(
                     a / b
                     for a, b in zip(turns[name], turns[other], strict=True)
@@ -173,4 +175,4 @@ def _figures(made: dict[str, Side]) -> dict[str, Any]:
     for side in made.values():
         side.wall.clear()
         side.cpu.clear()
-    return found
+    return shown

@@ -142,11 +142,11 @@ class MeasuredDaemon:
 
     def same_batch(self) -> None:
         """Have one message of a single request, repeated, decided."""
-        one = {'select_destinations': common.request()}
-        answers = self.caller.client.schedule_many(CONTEXT, [one] * BATCH)
+        entry = {'select_destinations': common.request()}
+        answers = self.caller.client.schedule_many(CONTEXT, [entry] * BATCH)
         for answer in answers:
             if 'error' in answer:
-                raise WrongOutcome(f'{answer["error"]}: {one}')
+                raise WrongOutcome(f'{answer["error"]}: {entry}')
             self._placed(answer['result'])
 
     def claimed(self) -> None:
@@ -251,9 +251,9 @@ def _check(
             f'{request.document}'
         )
     if answer is not None:
-        wanted = request.document.get('num_instances', 1)
-        if len(answer['placements']) != wanted:
-            raise WrongOutcome(f'expected {wanted} placements: {answer}')
+        requested = request.document.get('num_instances', 1)
+        if len(answer['placements']) != requested:
+            raise WrongOutcome(f'expected {requested} placements: {answer}')
 
 
 @contextlib.contextmanager

@@ -272,4 +272,4 @@ def ratio(
 ) -> dict[str, float]:
     """Return the ratio in each turn: the median, the least and the most."""
     pairs = zip(values, others, strict=True)
-    return spread([one / other for one, other in pairs])
+    return spread([own / other for own, other in pairs])

@@ -139,10 +139,10 @@ class Cloud:
         )  # fmt: skip
         if done.returncode:
             raise RuntimeError(done.stderr[-3000:])
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        if found['refused']:
-            raise RuntimeError(f'refused: {found["refused"][:3]}')
-        return found
+        measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        if measured['refused']:
+            raise RuntimeError(f'refused: {measured["refused"][:3]}')
+        return measured
 
 
 def _environment() -> dict[str, str]:
@@ -154,11 +154,11 @@ def _environment() -> dict[str, str]:
 
 def _with_workers(pid: int) -> list[int]:
     """Return a process and those that descend from it."""
-    found = [pid]
+    pids = [pid]
     for path in pathlib.Path(f'/proc/{pid}/task').glob('*/children'):
         for child in path.read_text().split():
-            found += _with_workers(int(child))
-    return found
+            pids += _with_workers(int(child))
+    return pids
 
 
 def _cpu_seconds(pid: int) -> float:
@@ -239,10 +239,10 @@ def lost(cloud: Cloud) -> dict[str, float]:
     """Return how many claims our daemon made, and lost to others."""
     with urllib.request.urlopen(cloud.metrics_url, timeout=10) as answer:
         text = answer.read().decode()
-    found = re.findall(r'^\w*(placement_claims(?:_lost)?)_total (\S+)',
+    counters = re.findall(r'^\w*(placement_claims(?:_lost)?)_total (\S+)',
                        text, re.MULTILINE)  # fmt: skip
     counts = dict.fromkeys(('placement_claims', 'placement_claims_lost'), 0.0)
-    return {**counts, **{name: float(value) for name, value in found}}
+    return {**counts, **{name: float(value) for name, value in counters}}
 
 
 def figures_of(
@@ -255,8 +255,8 @@ def figures_of(
         rates: dict[str, list[float]] = {name: [] for name in _BARE}
         for _ in range(turns):
             with cloud.daemon() as (pid, start_s):
-                found = measure(cloud, pid, start_s)
-                rows['daemon'].append({**found, **lost(cloud)})
+                measured = measure(cloud, pid, start_s)
+                rows['daemon'].append({**measured, **lost(cloud)})
             for name, calls in _BARE.items():
                 claimed = bare(cloud.placement, cloud, AT_ONCE, calls)
                 rates[name].append(round(claimed, 1))

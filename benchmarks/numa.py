@@ -94,11 +94,11 @@ def request(rng: random.Random, instances: int) -> dict[str, Any]:
 
 
 def stretches(
-    pipeline: HostPipeline, table: Any, asked: Request
+    pipeline: HostPipeline, table: Any, instance_request: Request
 ) -> tuple[Stretches, str]:
     """Select for one request; return its stretches in s, and the outcome."""
     placed: dict[str, Assignment] = {}
-    found: Stretches = []
+    times: Stretches = []
     outcome = ''
     while not outcome:
         cpu, clock = time.thread_time(), time.perf_counter()
@@ -107,7 +107,7 @@ def stretches(
         try:
             with time_slice.begin(turn):
                 pipeline.select(
-                    overlay, asked, random.Random(1), placed=placed
+                    overlay, instance_request, random.Random(1), placed=placed
                 )
             outcome = 'placed'
         except time_slice.TimeSliceOver:
@@ -115,8 +115,8 @@ def stretches(
         except errors.SchedulerError as error:
             outcome = error.name
         overlay.forget()
-        found.append((time.thread_time() - cpu, time.perf_counter() - clock))
-    return found, outcome
+        times.append((time.thread_time() - cpu, time.perf_counter() - clock))
+    return times, outcome
 
 
 def measure(hosts: int, requests: int, instances: int, seed: int) -> Any:
@@ -137,12 +137,14 @@ def measure(hosts: int, requests: int, instances: int, seed: int) -> Any:
     outcomes: dict[str, int] = {}
     firsts: Stretches = []
     for _ in range(requests):
-        asked = documents.request(request(rng, instances)).with_ids()
-        found, outcome = stretches(pipeline, table, asked)
+        instance_request = documents.request(
+            request(rng, instances)
+        ).with_ids()
+        times, outcome = stretches(pipeline, table, instance_request)
         outcomes[outcome] = outcomes.get(outcome, 0) + 1
-        firsts = firsts or found
-        every += found
-    cpu, clock = ([one[at] * 1000 for one in every] for at in (0, 1))
+        firsts = firsts or times
+        every += times
+    cpu, clock = ([duration[at] * 1000 for duration in every] for at in (0, 1))
     return {
         'hosts': hosts,
         'topologies': len(table.coded['numa_topology'].values),

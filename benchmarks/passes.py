@@ -114,9 +114,9 @@ def inventory(hosts: int) -> Inventory:
         hosts=every,
         aggregates=[
             msgspec.structs.replace(
-                one, hosts=[host.host for host in every[at::step]]
+                aggregate, hosts=[host.host for host in every[at::step]]
             )
-            for at, one in enumerate(parsed.aggregates)
+            for at, aggregate in enumerate(parsed.aggregates)
         ],
     )
 
@@ -164,7 +164,7 @@ def measure(hosts: int, every: bool, turns: int) -> dict[str, Any]:
     floor = Floor(parsed, 'az1', plain['flavor'])
     passed = 0
 
-    def one_pass() -> None:
+    def run_pass() -> None:
         nonlocal passed
         mask = narrow(pipeline, table, request)
         ranking = weigh_hosts(pipeline, table, mask, request)
@@ -173,7 +173,7 @@ def measure(hosts: int, every: bool, turns: int) -> dict[str, Any]:
 
     def cold() -> None:
         forget_masks(table)
-        one_pass()
+        run_pass()
 
     def objects() -> None:
         passing = [
@@ -185,17 +185,17 @@ def measure(hosts: int, every: bool, turns: int) -> dict[str, Any]:
         ]
         passing.sort(key=lambda host: host.memory_mb_used - host.memory_mb)
 
-    one_pass()
+    run_pass()
     floor.run()
     assert 0 < passed < hosts, passed
     assert every or floor.passed == passed, (floor.passed, passed)
     few = max(5, turns // 10)
     # The pass and its floor alternate: the machine's other work hits both.
     pairs = [
-        (common.timed(one_pass), common.timed(floor.run)) for _ in range(turns)
+        (common.timed(run_pass), common.timed(floor.run)) for _ in range(turns)
     ]
-    warm = statistics.median(one for one, _ in pairs)
-    bottom = statistics.median(one for _, one in pairs)
+    warm = statistics.median(own for own, _ in pairs)
+    bottom = statistics.median(bare for _, bare in pairs)
     slow = median_s(objects, 3 if hosts > 100_000 else few)
     return {
         'warm_ms': round(warm * 1000, 3),

@@ -76,9 +76,9 @@ class Stored:
     def table(self) -> HostTable:
         return self._snapshot.hosts
 
-    def apply(self, told: list[HostReport]) -> None:
+    def apply(self, reports: list[HostReport]) -> None:
         """Write reports, and read what they changed."""
-        self._store.write(lambda writer: host_rows.report(writer, told))
+        self._store.write(lambda writer: host_rows.report(writer, reports))
         with self._store.reading() as conn:
             self._snapshot = change_feed.refresh(conn, self._snapshot)
 
@@ -96,9 +96,9 @@ class Columns:
     def __init__(self) -> None:
         self.table = build_table([])
 
-    def apply(self, told: list[HostReport]) -> None:
+    def apply(self, reports: list[HostReport]) -> None:
         """Replace the hosts that reported."""
-        hosts = list(enumerate(one.as_host() for one in told))
+        hosts = list(enumerate(report.as_host() for report in reports))
         self.table = with_hosts(self.table, hosts)
 
     def prune(self) -> None:

@@ -42,7 +42,7 @@ class Pool(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Zone(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The zone to place; one that is being imported has no name yet."""
+    """The zone to place; its name is None while it is being imported."""
 
     name: str | None = None
     id: str | None = None
@@ -57,7 +57,7 @@ class _Reply(msgspec.Struct):
 
 
 class AskError(Exception):
-    """No pool was chosen, or no daemon could be asked.
+    """No pool was chosen, or no daemon answered.
 
     :ivar name: of the error as daemons raise it, such as
         ``NoValidPoolFound``; empty where no daemon answered
@@ -168,7 +168,7 @@ class PoolClient:
 
 
 def _refusal(error: Any) -> AskError:
-    """Return the error of a daemon, whose class is not known here."""
+    """Return the error for an error of a daemon."""
     text, name = str(error.value), str(error.exc_type)
     if name == 'InvalidRequest' and _NOT_SERVED in text:
         return AskError(

@@ -40,7 +40,7 @@ class SchedulerServiceFilter(base.Filter):  # type: ignore[misc]
         self._client = PoolClient(designate.conf.CONF)
 
     def filter(self, context: Any, pools: Any, zone: Any) -> Any:
-        """Return the pool that is chosen among *pools*, as a list of one.
+        """Return a list of the one pool that is chosen among *pools*.
 
         :raises NoValidPoolFound: no pool passes, with the reasons
         :raises MultiplePoolsFound: several pass, and none is chosen

@@ -50,7 +50,7 @@ class Adapter:
     def check(self, conf: Any) -> Callable[[], None]:
         """Check changed options; return what applies them.
 
-        :raises ConfigurationError: one cannot be used
+        :raises ConfigurationError: an option cannot be used
         """
         return lambda: None
 

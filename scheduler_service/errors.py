@@ -34,7 +34,7 @@
           +-- SchemaMismatch       the tables are not those of this release
           +-- FilterNotFound, NoFiltersConfigured
 
-Each is made from keyword facts, which travel over the message bus in
+An error is made from keyword facts, which travel over the message bus in
 ``kwargs``: a caller reads ``error.facts`` and need not parse the text.
 """
 
@@ -112,10 +112,10 @@ def without_traceback(error: SchedulerError) -> SchedulerError:
     memory until the garbage collector's rare full collection.
     """
     link: BaseException | None = error
-    seen: set[int] = set()
+    visited: set[int] = set()
     # A plug-in may have raised an error from itself.
-    while link is not None and id(link) not in seen:
-        seen.add(id(link))
+    while link is not None and id(link) not in visited:
+        visited.add(id(link))
         link.__traceback__ = None
         link = link.__cause__ or link.__context__
     return error

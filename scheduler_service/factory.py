@@ -87,7 +87,7 @@ def host_filters(
 ) -> list[HostFilter]:
     """Return the filters of names in the ``enabled_filters`` of a group.
 
-    :raises ConfigurationError: one does not load
+    :raises ConfigurationError: a filter does not load
     """
     available = conf.filter_scheduler.available_filters
     with options.place(conf, group, 'enabled_filters'):
@@ -99,7 +99,7 @@ def host_weighers(
 ) -> list[Weigher]:
     """Return the weighers of names in the ``weight_classes`` of a group.
 
-    :raises ConfigurationError: one does not load
+    :raises ConfigurationError: a weigher does not load
     """
     with options.place(conf, group, 'weight_classes'):
         return plugins.host_weighers(names)

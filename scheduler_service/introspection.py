@@ -1,9 +1,9 @@
 """What the daemon does: for ``ping``, metrics, the state report, the watchdog.
 
-Any thread may ask. What is the engine's own goes on to change: what others see
-may be torn, and nothing they do may wait for the engine. Claims are counted in
-the database by a thread that runs for that moment: a database that does not
-answer keeps nobody waiting who asks.
+Any thread may call it. The engine writes its data meanwhile: other threads may
+read values of different moments, and never wait for the engine. Claims are
+counted in the database by a short-lived thread, so that callers never wait for
+the database.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class Introspection:
     # The state report.
 
     def snapshot(self) -> Mapping[str, Any]:
-        """Return what is known of the hosts, and since when."""
+        """Return the size, the revision and the age of the snapshot."""
         snapshot = self._source.snapshot
         if snapshot is None:
             return {'loaded': False, 'loading': self._source.loading}
@@ -216,7 +216,7 @@ class Introspection:
         }
 
     def extenders(self) -> Mapping[str, Any]:
-        """Return which extenders are asked, and about how many requests."""
+        """Return the URLs of extenders, and the number of their requests."""
         extenders = self._hosts.extenders
         if extenders is None:
             return {'configured': 0}
@@ -228,7 +228,7 @@ class Introspection:
 
 
 def _suppressed() -> contextlib.suppress:
-    """Suppress what reading goes wrong with while another thread writes."""
+    """Suppress the errors of reading while another thread writes."""
     return contextlib.suppress(RuntimeError, IndexError, KeyError)
 
 

@@ -23,9 +23,7 @@ class EngineOptions:
     Times are in seconds, all other numbers are counts.
     """
 
-    request_queue_size: int = 1000
     batch_size: int = 64
-    claim_retries: int = 8
     snapshot_max_age: float = 0.2
     decisions_kept: int = 100_000
     log_decisions: bool = True

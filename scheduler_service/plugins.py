@@ -1,6 +1,6 @@
 """Loads the plug-ins that are configured; an unknown name is an error.
 
-Built-in plug-ins come from one table for each kind, those of others by dotted
+Built-in plug-ins come from one table for each kind, other plug-ins by dotted
 path or entry point. Paths of a compute service's configuration files stand for
 our own. Called by the main thread, before the engine starts.
 """
@@ -67,7 +67,7 @@ def host_weighers(configured: Sequence[str]) -> list[Weigher]:
     """Return the configured weighers in order.
 
     :param configured: names, or dotted paths of classes or functions
-    :raises FilterNotFound: one is unknown, or cannot be loaded
+    :raises FilterNotFound: a weigher is unknown, or cannot be loaded
     """
     universe: dict[str, Any] = {kind.name: kind for kind in weighers.BUILT_IN}
     universe.update(_entry_points(WEIGHER_NAMESPACE))
@@ -146,7 +146,7 @@ def _name(kind: Any) -> str:
 
 
 def _host_filter(kind: Any) -> HostFilter:
-    """Return a filter of a class; one with ``host_passes`` is adapted.
+    """Return a filter of a class; adapt a filter with ``host_passes``.
 
     :raises FilterNotFound: it is not a host filter
     """

@@ -112,7 +112,7 @@ RULES = [
 # How often the policy files are looked at, in seconds.
 _RELOAD_S = 1.0
 _MAX_VERDICTS = 10_000
-# What a caller is known by, where rules read more than roles and the project.
+# What identifies a caller where rules read more than roles and the project.
 _IDENTITY = ('user_id', 'project_id', 'domain_id', 'system_scope')
 _CHECK = re.compile(r'@|!|and|or|not|rule:[^%]+|is_admin:(True|False)')
 _ROLE = re.compile(r'role:([^%]+)')
@@ -138,10 +138,10 @@ def enforcer_of_tools() -> Any:
     if not conf.config_file and not conf.config_dir:
         conf(sys.argv[1:], project=options.PROJECT, prog='scheduler-service')
     policy_options.set_defaults(conf)
-    found = conf.find_file(conf.oslo_policy.policy_file)
-    if found:
-        # The tools open it as they find it in the options.
-        conf.set_override('policy_file', found, 'oslo_policy')
+    path = conf.find_file(conf.oslo_policy.policy_file)
+    if path:
+        # The tools open the path that the options have.
+        conf.set_override('policy_file', path, 'oslo_policy')
     enforcer = policy.Enforcer(conf)
     enforcer.register_defaults(RULES)
     return enforcer
@@ -173,9 +173,9 @@ class Enforcer:
             raise errors.ConfigurationError(
                 f'The policy file cannot be read: {fault}'
             ) from None
-        found = self.faults()
-        if found:
-            raise errors.ConfigurationError(f'Policy: {"; ".join(found)}')
+        faults = self.faults()
+        if faults:
+            raise errors.ConfigurationError(f'Policy: {"; ".join(faults)}')
         for name in self.unknown_rules():
             LOG.warning('Policy: %s: there is no such rule, ignored', name)
         self._reload_at = time.monotonic() + _RELOAD_S
@@ -188,8 +188,8 @@ class Enforcer:
     ) -> bool:
         """Return whether a rule lets a caller act on something.
 
-        :param target: its ``project_id``, where it belongs to one, and what
-            else a rule may read
+        :param target: its ``project_id``, if it has a project, and what else
+            a rule may read
         :param credentials: of the caller
         """
         if time.monotonic() >= self._reload_at:
@@ -206,7 +206,7 @@ class Enforcer:
         return verdict
 
     def adopt(self, other: Enforcer) -> None:
-        """Take the rules and the files of another one, from now on."""
+        """Take the rules and the files of another enforcer, from now on."""
         with self._lock:
             self._enforcer = other._enforcer
             self._texts = other._texts
@@ -218,7 +218,7 @@ class Enforcer:
 
         Such a rule allows nothing.
         """
-        found = [
+        faults = [
             f'{name}: {rule.check_str!r} cannot be parsed'
             for name, rule in self._enforcer.file_rules.items()
             if str(rule.check) == '!' and rule.check_str != '!'
@@ -226,15 +226,15 @@ class Enforcer:
         try:
             self._enforcer.check_rules(raise_on_violation=True)
         except policy.InvalidDefinitionError as fault:
-            found.append(str(fault))
-        return found
+            faults.append(str(fault))
+        return faults
 
     def unknown_rules(self) -> list[str]:
         """Return names in the policy files that nothing asks for."""
         texts = ' '.join(self._texts.values())
-        known = {rule.name for rule in RULES} | {'default'}
-        known.update(re.findall(r'rule:([^\s()]+)', texts))
-        return sorted(self._enforcer.file_rules.keys() - known)
+        used = {rule.name for rule in RULES} | {'default'}
+        used.update(re.findall(r'rule:([^\s()]+)', texts))
+        return sorted(self._enforcer.file_rules.keys() - used)
 
     def _key(
         self,
@@ -263,12 +263,12 @@ class Enforcer:
         target: Mapping[str, Any],
         credentials: Mapping[str, Any],
     ) -> bool:
-        # Nobody owns what belongs to no project: a value that is absent must
-        # not equal another one that is.
-        known = {name: of for name, of in target.items() if of is not None}
+        # No project owns a target without a project: absent values must not
+        # compare as equal.
+        facts = {n: of for n, of in target.items() if of is not None}
         caller = {n: of for n, of in credentials.items() if of is not None}
         with self._lock:
-            return bool(self._enforcer.enforce(rule, known, caller))
+            return bool(self._enforcer.enforce(rule, facts, caller))
 
     def _reload(self) -> None:
         """Read policy files that changed; keep the rules if that fails."""
@@ -283,11 +283,6 @@ class Enforcer:
                     fault,
                 )
 
-    def _log_change(self) -> None:
-        LOG.info('The policy changed')
-        for fault in self.faults():
-            LOG.error('Policy: %s; it allows nothing', fault)
-
     def _read(self) -> None:
         self._enforcer.load_rules()
         rules = self._enforcer.rules
@@ -297,7 +292,9 @@ class Enforcer:
             self._roles = _roles_read(texts)
             self._verdicts = {}
             if changed:
-                self._log_change()
+                LOG.info('The policy changed')
+                for fault in self.faults():
+                    LOG.error('Policy: %s; it allows nothing', fault)
         elif self._roles is None:
             self._verdicts = {}
 

@@ -6,6 +6,7 @@ thread, and returns a future at once.
 
 from __future__ import annotations
 
+import functools
 import random
 import threading
 import time
@@ -62,6 +63,10 @@ from scheduler_service.store.records import decisions
 
 # How often a message is delivered again before it is quarantined.
 _MAX_DELIVERIES = 5
+# How many requests may wait, and how often hosts are selected again after a
+# claim was lost to another daemon.
+_MAX_WAITING = 1000
+_CLAIM_RETRIES = 8
 
 
 class Scheduler:
@@ -84,7 +89,7 @@ class Scheduler:
         self.health = Health()
         self._store = store
         store.on_retry = partial(self.health.count, 'database_retries')
-        self._queue = RequestQueue(options.request_queue_size)
+        self._queue = RequestQueue(_MAX_WAITING)
         self.store_monitor = StoreMonitor(store, self.health, RETRY_S)
         self.host_state_writer = HostStateWriter(
             store,
@@ -113,7 +118,7 @@ class Scheduler:
             hosts,
             self.recorder,
             rng,
-            options.claim_retries,
+            _CLAIM_RETRIES,
             self.health,
             self._queue,
         )
@@ -136,7 +141,7 @@ class Scheduler:
         self._stopping = threading.Event()
 
     def extend(self, plan: Plan) -> None:
-        """Have the extenders of a plan asked, from the start on.
+        """Call the extenders of a plan, from the start on.
 
         :raises ConfigurationError: their TLS material does not load
         """
@@ -166,10 +171,9 @@ class Scheduler:
 
     def _apply(self, plan: Plan, extenders: Extenders | None) -> None:
         options = plan.options
-        self._hosts.use(plan.hosts, options.claim_retries, extenders)
+        self._hosts.use(plan.hosts, _CLAIM_RETRIES, extenders)
         self._zones.pipeline = plan.pools
         self._loop.batch_size = options.batch_size
-        self._queue.size = options.request_queue_size
         self._source.forget(options.snapshot_max_age)
         self._outcomes.retention = options.outcome_retention
         self.recorder.logs = options.log_decisions
@@ -184,7 +188,7 @@ class Scheduler:
             self._source.drop()
 
     def complete_with(self, make: MakeCompleter) -> None:
-        """Have claims completed, from the start on."""
+        """Complete claims in another service, from the start on."""
         self._hosts.complete_with(make(self._queue))
 
     def start(self, is_filled: Callable[[], bool] = lambda: True) -> bool:
@@ -197,7 +201,7 @@ class Scheduler:
         """
         self.store_monitor.start()
         loaded = self.store_monitor.wait_until(
-            lambda: self._load(is_filled), self._stopping
+            lambda: is_filled() and bool(self._source.load()), self._stopping
         )
         if loaded:
             self.recorder.start()
@@ -205,9 +209,6 @@ class Scheduler:
             self.host_state_writer.start()
             self._loop.start()
         return loaded
-
-    def _load(self, is_filled: Callable[[], bool]) -> bool:
-        return is_filled() and bool(self._source.load())
 
     def stop(self, timeout: float = 30.0) -> bool:
         """Accept nothing more, and finish what was accepted.
@@ -244,7 +245,7 @@ class Scheduler:
     ) -> Future[Any]:
         """Select hosts for the instances of a request, and claim them.
 
-        :param deadline: monotonic time after which nobody waits
+        :param deadline: monotonic time after which the caller does not wait
         :param move: instances keep the places that they have beside it;
             None: if a host has one of them
         :param caller: whose rights are checked; None: an operator's command
@@ -297,7 +298,7 @@ class Scheduler:
         deadline: float | None = None,
         message: DeliveredMessage = NO_MESSAGE,
     ) -> Future[list[BatchItem]]:
-        """Schedule entries together; an error for one leaves the others.
+        """Schedule entries together; an entry may fail by itself.
 
         :return: a future of one finished item for each entry, in order
         """
@@ -322,74 +323,34 @@ class Scheduler:
         host: str | None = None,
         deadline: float | None = None,
     ) -> Future[Any]:
-        """Say what would happen, and what each filter says of the hosts.
+        """Return what would be selected, and the result of each filter.
 
         :raises ServiceBusy: too many requests wait
         """
         job = ExplainJob(request=request, host=host, deadline=deadline)
         return self.put(job)
 
-    def release(
-        self,
-        instances: Sequence[str],
-        deadline: float | None = None,
-        caller: Caller | None = None,
-        message: DeliveredMessage = NO_MESSAGE,
-    ) -> Future[Any]:
-        """Release claims; the future holds those that held something.
-
-        Earlier requests of the caller's project, or of all, claim no more.
-
-        :param caller: whose right is checked; None: an operator's command
-        :raises ServiceBusy: too many requests wait
-        """
-        return self._change(
-            Change.RELEASE, instances, deadline, caller, message
-        )
-
-    def confirm(
-        self,
-        instances: Sequence[str],
-        deadline: float | None = None,
-        caller: Caller | None = None,
-        message: DeliveredMessage = NO_MESSAGE,
-    ) -> Future[Any]:
-        """Confirm claims; the future holds those that were not before.
-
-        :param caller: as for :meth:`release`
-        :raises ServiceBusy: too many requests wait
-        """
-        return self._change(
-            Change.CONFIRM, instances, deadline, caller, message
-        )
-
-    def drop_moves(
-        self,
-        instances: Sequence[str],
-        deadline: float | None = None,
-        caller: Caller | None = None,
-        message: DeliveredMessage = NO_MESSAGE,
-    ) -> Future[Any]:
-        """Release what instances hold where they do not move after all.
-
-        :param caller: as for :meth:`release`
-        :raises ServiceBusy: too many requests wait
-        """
-        return self._change(
-            Change.DROP_MOVES, instances, deadline, caller, message
-        )
-
-    def _change(
+    def change(
         self,
         change: Change,
         instances: Sequence[str],
-        deadline: float | None,
-        caller: Caller | None,
-        message: DeliveredMessage,
+        deadline: float | None = None,
+        caller: Caller | None = None,
+        message: DeliveredMessage = NO_MESSAGE,
     ) -> Future[Any]:
+        """Change claims; the future holds the instances that this changed.
+
+        After ``RELEASE`` and ``DROP_MOVES``, requests that the caller's
+        project sent before, or all projects, claim no more.
+
+        :param deadline: monotonic time after which the caller does not wait
+        :param caller: whose right is checked; None: an operator's command
+        :raises ServiceBusy: too many requests wait
+        """
         rule = change.name.lower()
         check = caller.owner_check(rule) if caller is not None else None
-        # A caller without a project acts for the empty one: nobody's.
+        # A caller without a project acts for the empty project, which owns
+        # no instance.
         acts_for = caller.project_id or '' if caller and check else None
         return self.put(
             ClaimsJob(
@@ -401,6 +362,12 @@ class Scheduler:
                 message=message,
             )
         )
+
+    # Release claims; confirm them; release the second claims of instances that
+    # do not move after all.
+    release = functools.partialmethod(change, Change.RELEASE)
+    confirm = functools.partialmethod(change, Change.CONFIRM)
+    drop_moves = functools.partialmethod(change, Change.DROP_MOVES)
 
     def supersede(
         self, instances: Sequence[str], message: DeliveredMessage
@@ -482,7 +449,7 @@ class Scheduler:
         return self.introspection.status()
 
     def snapshot(self) -> Snapshot | None:
-        """Return the newest snapshot, which the engine goes on to write."""
+        """Return the newest snapshot; the engine writes to it meanwhile."""
         return self._source.snapshot
 
     def decisions(

@@ -83,7 +83,7 @@ def ratios(setting: tuple[str, ...]) -> list[tuple[str, float]]:
     An entry without a name or a number is left out; names are taken as they
     are, blanks and all.
     """
-    found: dict[str, float] = {}
+    ratio_of: dict[str, float] = {}
     for entry in setting:
         name, sign, value = entry.partition('=')
         try:
@@ -91,5 +91,5 @@ def ratios(setting: tuple[str, ...]) -> list[tuple[str, float]]:
         except ValueError:
             continue
         if sign and name:
-            found[name] = number
-    return list(found.items())
+            ratio_of[name] = number
+    return list(ratio_of.items())

@@ -62,12 +62,12 @@ def match(value: str | None, requirement: str) -> bool:
 
 def _compare(sign: str, value: str, number: float) -> bool:
     try:
-        found = float(value)
+        stated = float(value)
     except ValueError:
         raise NotComparableError(
             f'{value[:100]!r} is no number to compare by {sign}'
         ) from None
-    return _NUMBERS[sign](found, number)
+    return _NUMBERS[sign](stated, number)
 
 
 def _any_of(value: str, words: list[str]) -> bool:

@@ -1,8 +1,8 @@
-"""Turns: how long the work for one request may go on while others wait.
+"""Time slices: how long a request may be worked on while other requests wait.
 
-The thread that decides begins a turn, and what works for long asks between
-its steps whether the turn is over. Each thread has a turn of its own; one
-without a turn may work as long as it takes.
+The thread that decides begins a slice, and long work checks between its steps
+whether the slice is over. A slice belongs to its thread; a thread without a
+slice may work as long as it takes.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _current = threading.local()
 
 
 class TimeSliceOver(BaseException):
-    """The work stops here, to go on when others had their turn.
+    """The work stops here, to be resumed after other requests.
 
-    Not an ``Exception``: it is no fault, and no plug-in may take it for one.
+    Not an ``Exception``: it is no fault, and plug-ins must not catch it.
     """
 
 
@@ -39,9 +39,9 @@ class TimeSlice:
     """A time to work in.
 
     :param seconds: how long it lasts at least
-    :param others_wait: whether anybody waits; else it goes on
+    :param others_wait: whether other requests wait; else the slice lasts
     :ivar filtered: gets when the filters were done and what they left, for
-        whoever wants to know; None: nobody does
+        traces; None: not traced
     """
 
     __slots__ = ('_before', '_end', '_others_wait', '_seconds', 'filtered')
@@ -60,42 +60,42 @@ class TimeSlice:
         self._end = time.monotonic() + self._seconds
 
     def __enter__(self) -> TimeSlice:
-        """Make it the turn of this thread until the block ends."""
-        self._before = getattr(_current, 'turn', None)
-        _current.turn = self
+        """Make it the slice of this thread until the block ends."""
+        self._before = getattr(_current, 'slice', None)
+        _current.slice = self
         return self
 
     def __exit__(self, *fault: object) -> None:
-        _current.turn = self._before
+        _current.slice = self._before
 
     def over(self) -> bool:
-        """Whether it is time for others."""
+        """Whether other requests wait, and the time is up."""
         return time.monotonic() >= self._end and self._others_wait()
 
 
 def check() -> None:
-    """Stop here if this thread's turn is over.
+    """Stop here if this thread's slice is over.
 
     To be called after a step whose result is kept, so that the work gets on
     however often it is stopped.
 
-    :raises TimeSliceOver: others wait, and have their turn first
+    :raises TimeSliceOver: other requests are processed first
     """
-    turn: TimeSlice | None = getattr(_current, 'turn', None)
-    if turn is not None and turn.over():
+    current: TimeSlice | None = getattr(_current, 'slice', None)
+    if current is not None and current.over():
         raise TimeSliceOver
 
 
 def note_filtered(counts: list[tuple[str, int, int]]) -> None:
-    """Note that the filters are done, if anybody wants to know."""
-    turn: TimeSlice | None = getattr(_current, 'turn', None)
-    if turn is not None and turn.filtered is not None:
-        turn.filtered.at = time.monotonic()
-        turn.filtered.counts = counts
+    """Record that the filters are done, for a trace."""
+    current: TimeSlice | None = getattr(_current, 'slice', None)
+    if current is not None and current.filtered is not None:
+        current.filtered.at = time.monotonic()
+        current.filtered.counts = counts
 
 
 def renew() -> None:
-    """Count this thread's turn from now, where preparing it took long."""
-    turn: TimeSlice | None = getattr(_current, 'turn', None)
-    if turn is not None:
-        turn.renew()
+    """Count this thread's slice from now, where preparing it took long."""
+    current: TimeSlice | None = getattr(_current, 'slice', None)
+    if current is not None:
+        current.renew()

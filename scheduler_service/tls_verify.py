@@ -1,8 +1,8 @@
-"""Which certificates are trusted: the same ones by every release of Python.
+"""Which certificates are trusted, independent of the release of Python.
 
-From 3.13 on its defaults refuse what older releases take, and what programs
-in Go take: a CA without its key usage, a certificate that does not name the
-key of its issuer. Many clusters have such certificates.
+From 3.13 on its defaults refuse certificates that older releases accept, and
+that programs in Go accept: a CA without its key usage, a certificate that does
+not name the key of its issuer. Many clusters have such certificates.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import ssl
 
 
 def widen(context: ssl.SSLContext) -> ssl.SSLContext:
-    """Have a context take certificates that lack what nobody needs.
+    """Let a context accept certificates that lack optional parts.
 
     Signatures, names, dates and purposes are checked as before.
 
-    :return: the same one
+    :return: the same context
     """
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context

@@ -18,7 +18,7 @@ from scheduler_service import errors, time_slice
 
 # Where the W3C context is, in headers and in the context of a message.
 CARRIED = ('traceparent', 'tracestate')
-# Of a message with many requests, the first stages are told.
+# Only the first stages of a message with many requests are sent.
 _MOST_STAGES = 200
 # How often spans are sent, in milliseconds.
 _SEND_MS = 500
@@ -35,12 +35,12 @@ class Trace:
     :ivar replying_at: when its reply was there to be sent; None: it is not
     """
 
-    __slots__ = ('_left', '_offset_ns', '_span', '_tracer', 'replying_at')
+    __slots__ = ('_offset_ns', '_room', '_span', '_tracer', 'replying_at')
 
     def __init__(self, tracer: Tracer, span: Any) -> None:
         self._tracer = tracer
         self._span = span
-        self._left = _MOST_STAGES
+        self._room = _MOST_STAGES
         self._offset_ns = time.time_ns() - time.monotonic_ns()
         self.replying_at: float | None = None
 
@@ -49,11 +49,11 @@ class Trace:
     ) -> None:
         """Add a stage that is over.
 
-        :param attributes: counts and names, told under ``scheduler.``
+        :param attributes: counts and names, sent under ``scheduler.``
         """
-        if self._left <= 0:
+        if self._room <= 0:
             return
-        self._left -= 1
+        self._room -= 1
         self._tracer.child(
             name, self._span, self._at(start), self._at(end), attributes
         )
@@ -99,7 +99,7 @@ class Trace:
                 )
 
     def headers(self) -> dict[str, str]:
-        """Return the W3C context that others are to be given."""
+        """Return the W3C context for services that are called."""
         return self._tracer.headers(self._span)
 
     def end(self, outcome: str) -> None:
@@ -162,13 +162,13 @@ class Tracer:
     def begin(self, name: str, carrier: Any) -> Trace | None:
         """Begin a trace now; None where it is not sampled.
 
-        :param carrier: mapping that may have a W3C context, of anybody
+        :param carrier: a mapping that may have a W3C context; untrusted
         """
-        found = carrier if isinstance(carrier, Mapping) else {}
+        headers = carrier if isinstance(carrier, Mapping) else {}
         given = {
             key: value
             for key in CARRIED
-            if isinstance(value := found.get(key), str)
+            if isinstance(value := headers.get(key), str)
         }
         span = self._tracer.start_span(
             name,

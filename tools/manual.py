@@ -76,7 +76,9 @@ def commands(
         usage = ' '.join(parser.format_usage().split()).split(' ', 2)[2]
         yield Command(words, text, usage, arguments(parser))
     for group in inner:
-        texts = {one.dest: one.help or '' for one in group._choices_actions}
+        texts = {
+            action.dest: action.help or '' for action in group._choices_actions
+        }
         for name, below in group.choices.items():
             yield from commands(
                 below, f'{words} {name}'.strip(), texts.get(name, '')
@@ -201,10 +203,10 @@ def page(program: Program) -> str:
     return '\n'.join(lines) + '\n'
 
 
-def _terms(found: Iterable[tuple[str, str]]) -> list[str]:
+def _terms(entries: Iterable[tuple[str, str]]) -> list[str]:
     """Return a list of terms, each with its text."""
     lines: list[str] = []
-    for term, text in found:
+    for term, text in entries:
         lines += ['.TP', f'.B {_roff(term)}', _roff(text) or '\\&']
     return lines
 

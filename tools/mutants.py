@@ -104,7 +104,7 @@ def _named_numbers(tree: ast.Module) -> Iterator[ast.expr]:
 
 def _statements(tree: ast.Module) -> dict[int, range]:
     """Return the lines of its statement for each line inside a function."""
-    found = {}
+    names = {}
     for function in ast.walk(tree):
         if not isinstance(function, ast.FunctionDef):
             continue
@@ -114,8 +114,8 @@ def _statements(tree: ast.Module) -> dict[int, range]:
             body = getattr(node, 'body', None)
             last = body[0].lineno - 1 if body else node.end_lineno
             lines = range(node.lineno, max(node.lineno, last or 0) + 1)
-            found.update(dict.fromkeys(lines, lines))
-    return found
+            names.update(dict.fromkeys(lines, lines))
+    return names
 
 
 def _code(node: ast.AST) -> Iterator[ast.AST]:
@@ -211,15 +211,18 @@ def _statement_texts(node: ast.AST) -> Iterator[str]:
 
 def _block_changes(block: list[ast.stmt]) -> Iterator[_Change]:
     """Yield swaps of two calls, one of which follows the other."""
-    for one, two in itertools.pairwise(block):
-        if _is_text(one) or _is_text(two):
+    for first, second in itertools.pairwise(block):
+        if _is_text(first) or _is_text(second):
             continue
-        if isinstance(one, ast.Expr) and isinstance(two, ast.Expr):
-            indent = ' ' * one.col_offset
+        if isinstance(first, ast.Expr) and isinstance(second, ast.Expr):
+            indent = ' ' * first.col_offset
             yield _Change(
-                (one.lineno, one.col_offset),
-                (two.end_lineno or two.lineno, two.end_col_offset or 0),
-                f'{ast.unparse(two)}\n{indent}{ast.unparse(one)}',
+                (first.lineno, first.col_offset),
+                (
+                    second.end_lineno or second.lineno,
+                    second.end_col_offset or 0,
+                ),
+                f'{ast.unparse(second)}\n{indent}{ast.unparse(first)}',
             )
 
 

@@ -101,12 +101,12 @@ def measure(path: pathlib.Path, processes: int, tests: Sequence[str]) -> None:
          '-n', str(processes), '--dist', 'worksteal', *tests],
         cwd=ROOT, env=env, check=False,
     )  # fmt: skip
-    found: Tests = {}
+    outcomes: Tests = {}
     for part in folder.glob('*.json'):
-        found.update(json.loads(part.read_text()))
+        outcomes.update(json.loads(part.read_text()))
     shutil.rmtree(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(found))
+    path.write_text(json.dumps(outcomes))
 
 
 @functools.cache
@@ -118,7 +118,7 @@ def importers(path: str) -> list[str]:
     def imports(node: ast.AST) -> bool:
         if not isinstance(node, ast.ImportFrom):
             return False
-        names = [one.name for one in node.names]
+        names = [alias.name for alias in node.names]
         return node.module == module or (
             node.module == package and name in names
         )
@@ -142,7 +142,7 @@ def covering(mutant: Mutant, tests: Tests) -> list[str]:
     """
     mirror = f'test_{pathlib.Path(mutant.path).stem}.py'
     users = importers(mutant.path) if mutant.lines.start == 1 else []
-    found = []
+    candidates = []
     for name, test in tests.items():
         executed: dict[str, list[int]] = test['lines']  # type: ignore[assignment]
         lines = executed.get(mutant.path, ())
@@ -154,9 +154,9 @@ def covering(mutant: Mutant, tests: Tests) -> list[str]:
         )
         if test['passed'] and executes:
             total = sum(map(len, executed.values()))
-            found.append((not own, total, test['seconds'], name))
+            candidates.append((not own, total, test['seconds'], name))
     chosen, spent = [], 0.0
-    for _, _, seconds, name in sorted(found):
+    for _, _, seconds, name in sorted(candidates):
         if not chosen or spent + float(seconds) <= _BUDGET_S:
             chosen.append(name)
             spent += float(seconds)
@@ -170,9 +170,9 @@ def sample(
     rng = random.Random(seed)  # noqa: S311 - a sample, not a secret
     chosen: list[Mutant] = []
     rooms = sorted(made.values(), key=len)
-    for number, found in enumerate(rooms):
+    for number, of_room in enumerate(rooms):
         share = (count - len(chosen)) // (len(rooms) - number)
-        chosen += rng.sample(found, min(share, len(found)))
+        chosen += rng.sample(of_room, min(share, len(mutants)))
     rng.shuffle(chosen)
     return chosen
 
@@ -262,7 +262,7 @@ def run_all(
     trees, servers = Trees(processes), SharedServers()
     address = servers.listen()
 
-    def one(mutant: Mutant) -> str:
+    def outcome_of(mutant: Mutant) -> str:
         if time.monotonic() > until:
             return 'not run'
         names = covering(mutant, tests)
@@ -272,7 +272,9 @@ def run_all(
 
     try:
         with concurrent.futures.ThreadPoolExecutor(processes) as pool:
-            running = {pool.submit(one, mutant): mutant for mutant in chosen}
+            running = {
+                pool.submit(outcome_of, mutant): mutant for mutant in chosen
+            }
             for done in concurrent.futures.as_completed(running):
                 yield running[done], done.result()
     finally:
@@ -290,8 +292,8 @@ def report(
     for mutant, outcome in results:
         counts[rooms[mutant.path]][outcome] += 1
         counts['all'][outcome] += 1
-    for room, found in counts.items():
-        print(room, dict(found))
+    for room, counter in counts.items():
+        print(room, dict(counter))
     alive = [
         (mutant, outcome)
         for mutant, outcome in results

@@ -72,8 +72,8 @@ class _RemoteRecorder:
 
     def stop(self) -> Recording:
         self._conn.send(('stop',))
-        found: Recording = self._conn.recv()
-        return found
+        recording: Recording = self._conn.recv()
+        return recording
 
 
 @contextlib.contextmanager
@@ -133,15 +133,15 @@ def _caller(
     """Give a function that sends the next request of a kind."""
     numbers = itertools.count(1)
     if verb == 'select':
-        asked = {'flavor': SMALL}
-        yield lambda: client.select_destinations(CONTEXT, asked)
+        arguments = {'flavor': SMALL}
+        yield lambda: client.select_destinations(CONTEXT, arguments)
         return
     if verb == 'zone':
         yield lambda: client.schedule_zone(
             CONTEXT, {'name': f'zone-{next(numbers)}.example.'}
         )
         return
-    names = [one['host'] for one in INVENTORY['hosts']]
+    names = [host['host'] for host in INVENTORY['hosts']]
 
     def filter_nodes() -> None:
         pod = kube.pod(f'pod-{next(numbers)}')
@@ -177,61 +177,72 @@ def record(verb: str, embedded: bool) -> tuple[Recording, Recording]:
         return recorder.stop(), idle
 
 
-def function_lines(found: Recording) -> Iterator[str]:
+def function_lines(recording: Recording) -> Iterator[str]:
     """Yield what each thread executed, in order of first execution."""
-    for thread in found.threads():
+    for thread in recording.threads():
         yield f'{thread}:'
-        for one in found.functions(thread):
-            yield f'    {one.path:40} {one.name}'
+        for function in recording.functions(thread):
+            yield f'    {function.path:40} {function.name}'
         yield ''
 
 
-def row_lines(found: Recording) -> Iterator[str]:
+def row_lines(recording: Recording) -> Iterator[str]:
     """Yield functions as rows of a call list of the architecture page.
 
     The last column is the first line of the docstring. What stands in another
     function has no row: the page cannot name it.
     """
-    for thread in found.threads():
-        for one in found.functions(thread):
-            if '<' not in one.name:
-                yield f'   ``{one.label}`` | {thread} | {_purpose(one)}'
+    for thread in recording.threads():
+        for function in recording.functions(thread):
+            if '<' not in function.name:
+                purpose = _purpose(function)
+                yield f'   ``{function.label}`` | {thread} | {purpose}'
 
 
 def _purpose(function: Function) -> str:
     module, _, name = function.label.partition(':')
     named: Any = functools.reduce(
-        lambda found, part: getattr(found, part, None),
+        lambda recording, part: getattr(recording, part, None),
         name.split('.'),
         importlib.import_module(f'scheduler_service.{module}'),
     )
     return (named.__doc__ or '').strip().partition('\n')[0]
 
 
-def class_lines(found: Recording) -> Iterator[str]:
+def class_lines(recording: Recording) -> Iterator[str]:
     """Yield the classes of instances that were made, and how many."""
     yield 'Instances that were made:'
-    for (module, name), count in sorted(found.made.items()):
+    for (module, name), count in sorted(recording.made.items()):
         yield f'    {module + ":" + name:60} {count:4}'
     yield ''
 
 
-def total_lines(found: Recording) -> Iterator[str]:
+def total_lines(recording: Recording) -> Iterator[str]:
     """Yield how many functions and files there are, and how many classes."""
-    threads = {thread: found.functions(thread) for thread in found.threads()}
+    threads = {
+        thread: recording.functions(thread) for thread in recording.threads()
+    }
     every = dict.fromkeys(itertools.chain.from_iterable(threads.values()))
     line = '{:24}{:>10}{:>6}{:>18}{:>6}'.format
     yield line('', 'all', '', 'no plug-ins, bus', '').rstrip()
     yield line('', 'functions', 'files', 'functions', 'files')
     for name, functions in (*threads.items(), ('all threads', list(every))):
-        own = [one for one in functions if not is_plugin_or_rpc(one.module)]
+        own = [
+            function
+            for function in functions
+            if not is_plugin_or_rpc(function.module)
+        ]
         counts = [
-            (len(some), len({one.path for one in some}))
+            (len(some), len({function.path for function in some}))
             for some in (functions, own)
         ]
         yield line(name, *counts[0], *counts[1])
-    own_classes = [one for one in found.made if not is_plugin_or_rpc(one[0])]
-    yield line('classes', len(found.made), '', len(own_classes), '').rstrip()
+    own_classes = [
+        made for made in recording.made if not is_plugin_or_rpc(made[0])
+    ]
+    yield line(
+        'classes', len(recording.made), '', len(own_classes), ''
+    ).rstrip()
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -252,12 +263,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     )  # fmt: skip
     args = parser.parse_args(argv)
     recording, idle = record(args.verb, args.embedded)
-    found = recording.without(idle)
+    recording = recording.without(idle)
     parts = [row_lines] if args.rows else [
         function_lines, class_lines, total_lines,
     ]  # fmt: skip
     for part in parts:
-        for line in part(found):
+        for line in part(recording):
             print(line)
 
 

@@ -24,9 +24,9 @@ from scheduler_service.conf import (
     http,
     metrics,
     option_names,
+    oslo_reports,
     pci,
     pool_scheduler,
-    reports,
     scheduler,
     tracing,
 )
@@ -41,7 +41,7 @@ MODULES = (
     metrics,
     pci,
     pool_scheduler,
-    reports,
+    oslo_reports,
     scheduler,
     tracing,
 )
@@ -63,7 +63,10 @@ def new_config(adapters: Sequence[Any] = ()) -> Any:
     :param adapters: modules of options of adapters
     """
     conf = cfg.ConfigOpts()
-    for module in (*MODULES, *adapters):
+    for module in MODULES:
+        conf.register_opts(module.OPTS, group=module.GROUP)
+    conf.register_opts(scheduler.UPGRADE_OPTS, group=scheduler.UPGRADE_GROUP)
+    for module in adapters:
         module.register_opts(conf)
     conf.register_opts(db_options.database_opts, group='database')
     policy_options.set_defaults(conf)

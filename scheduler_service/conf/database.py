@@ -17,7 +17,12 @@ OPTS = [
         mutable=True,
         default=3,
         min=2,
-        help='How long opening a connection may take, in seconds.',
+        help="""
+How long opening a connection may take, in seconds.
+
+Raise it if connections are slow to open, such as through a proxy. A start or
+a failover that meets a silent server waits as long.
+""",
     ),
     cfg.FloatOpt(
         'lock_timeout',
@@ -30,32 +35,8 @@ How long a statement may wait for a lock of another session, in seconds.
 
 After that the daemon repeats its transaction, and requests go on waiting. The
 log and ``ping`` name the session that holds the lock, where the database shows
-it. 0: the limit of the server applies. MariaDB rounds to whole seconds.
-""",
-    ),
-    cfg.FloatOpt(
-        'statement_timeout',
-        mutable=True,
-        default=30.0,
-        min=0.0,
-        help="""
-After how many seconds the server ends a statement of a daemon.
-
-Loading the snapshot and the commands of ``scheduler-manage`` have no limit.
-0: no statement has one. MySQL has no such limit.
-""",
-    ),
-    cfg.FloatOpt(
-        'idle_transaction_timeout',
-        mutable=True,
-        default=10.0,
-        min=0.0,
-        help="""
-After how many seconds the server ends a session that is idle in a transaction.
-
-A daemon's session is idle only when its process hangs or is stopped; other
-daemons would then wait for its locks. Applies to PostgreSQL and MariaDB, which
-rounds to whole seconds. 0: the limit of the server applies.
+it. Lower it if other programs lock the same tables and requests have short
+timeouts. 0: the limit of the server applies. MariaDB rounds to whole seconds.
 """,
     ),
     cfg.FloatOpt(
@@ -67,16 +48,12 @@ rounds to whole seconds. 0: the limit of the server applies.
 After how many seconds without a response the database counts as unreachable.
 
 The daemon then stops consuming requests, returns those that it has to the
-message bus for other daemons, and waits. This is also the TCP user timeout of
-connections to the database.
+message bus for other daemons, and waits. Raise it if the network or a
+failover of the database is silent for longer. This is also the TCP user
+timeout of connections to the database.
 """,
     ),
 ]
-
-
-def register_opts(conf: Any) -> None:
-    """Register this module's options on *conf*."""
-    conf.register_opts(OPTS, group=GROUP)
 
 
 def timeouts(conf: Any) -> Timeouts:
@@ -88,7 +65,5 @@ def timeouts(conf: Any) -> Timeouts:
     return Timeouts(
         connect=group.connect_timeout,
         lock=group.lock_timeout,
-        statement=group.statement_timeout,
-        idle_transaction=group.idle_transaction_timeout,
         response=group.response_timeout,
     )

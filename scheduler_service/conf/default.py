@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from oslo_config import cfg
 
 GROUP = None
@@ -64,8 +62,3 @@ Possible values:
         help='The availability zone of hosts whose aggregates have none.',
     ),
 ]
-
-
-def register_opts(conf: Any) -> None:
-    """Register this module's options on *conf*."""
-    conf.register_opts(OPTS)

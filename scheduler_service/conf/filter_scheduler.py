@@ -131,7 +131,12 @@ request does not always get the best host.
         mutable=True,
         default=False,
         deprecated_opts=_old('shuffle_best_same_weighed_hosts'),
-        help='Select at random among the hosts with the best weight.',
+        help="""
+Select at random among the hosts with the best weight.
+
+By default the first of them is selected. Random selection spreads instances
+over equal hosts; it weighs all hosts for each request, which takes longer.
+""",
     ),
     _multiplier('ram_weight_multiplier', 'free memory'),
     _multiplier('cpu_weight_multiplier', 'free vCPUs'),
@@ -236,8 +241,3 @@ The separator after ``aggregate_image_properties_isolation_namespace``.
 """,
     ),
 ]
-
-
-def register_opts(conf: Any) -> None:
-    """Register this module's options on *conf*."""
-    conf.register_opts(OPTS, group=GROUP)

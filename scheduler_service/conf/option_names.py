@@ -17,6 +17,8 @@ from typing import Any
 
 from oslo_config import cfg
 
+from scheduler_service.conf import effective
+
 LOG = logging.getLogger(__name__)
 # Libraries whose options we read and that register them on first use. No
 # others: listing the options of oslo.service imports eventlet's servers,
@@ -114,10 +116,8 @@ def entries(files: Iterable[str]) -> Iterator[tuple[str, str, str]]:
 def _registered(conf: Any) -> dict[str, set[str]]:
     """Return the registered names by group, with aliases."""
     names: dict[str, set[str]] = {'DEFAULT': set()}
-    groups = {'DEFAULT': conf._opts}
-    groups.update({group.name: group._opts for group in conf._groups.values()})
-    for group, entries in groups.items():
-        _add(names, group, [info['opt'] for info in entries.values()])
+    for group, option in effective.registered(conf):
+        _add(names, group, [option])
     return names
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from oslo_config import cfg
 
 GROUP = 'pci'
@@ -25,8 +23,3 @@ Possible values:
 """,
     ),
 ]
-
-
-def register_opts(conf: Any) -> None:
-    """Register this module's options on *conf*."""
-    conf.register_opts(OPTS, group=GROUP)

@@ -67,8 +67,3 @@ default this filter drops it for a zone that requires any attribute.
 """,
     ),
 ]
-
-
-def register_opts(conf: Any) -> None:
-    """Register this module's options on *conf*."""
-    conf.register_opts(OPTS, group=GROUP)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from oslo_config import cfg
 
 GROUP = 'scheduler'
@@ -121,34 +119,16 @@ one machine.
 """,
     ),
     cfg.IntOpt(
-        'request_queue_size',
-        mutable=True,
-        default=1000,
-        min=1,
-        help="""
-The most requests that may wait in the daemon.
-
-Further requests fail with ServiceBusy at once. Requests that the daemon has
-not consumed yet wait on the message bus and do not count.
-""",
-    ),
-    cfg.IntOpt(
         'batch_size',
         mutable=True,
         default=64,
         min=1,
         max=1000,
-        help='The most requests scheduled and claimed in one transaction.',
-    ),
-    cfg.IntOpt(
-        'claim_retries',
-        mutable=True,
-        default=8,
-        min=1,
         help="""
-How often hosts are selected again after a claim was lost to another daemon.
+The most requests scheduled and claimed in one transaction.
 
-After the last retry the request fails with MaxRetriesExceeded.
+Larger batches need fewer transactions, and lose more work if another daemon
+claims the same hosts.
 """,
     ),
     cfg.FloatOpt(
@@ -157,7 +137,7 @@ After the last retry the request fails with MaxRetriesExceeded.
         default=0.2,
         min=0.0,
         help="""
-How old the daemon's snapshot of the database may be, in seconds.
+How old the daemon's snapshot of hosts may be, in seconds.
 
 An older snapshot is refreshed from the change feed before the next decision. A
 claim always checks the database itself. Where refreshing is slow, the age may
@@ -204,8 +184,9 @@ Related options:
 Whether each decision gets a line in the log, at level INFO.
 
 The line has the outcome, the hosts or the pool, the duration, the request id
-and the project. A message with many requests gets one line. The database has
-decisions with their reasons, see ``decisions_kept``.
+and the project. A message with many requests gets one line. Turn it off if
+the lines are too many; the database has decisions with their reasons, see
+``decisions_kept``.
 """,
     ),
     cfg.FloatOpt(
@@ -272,7 +253,12 @@ are kept longer.
         default=30.0,
         min=0.0,
         max=1e6,
-        help='How long a stopping daemon may finish its requests, in seconds.',
+        help="""
+How long a stopping daemon may finish its requests, in seconds.
+
+Requests that are not finished by then are delivered to another daemon. The
+``TimeoutStopSec`` of systemd has to be longer.
+""",
     ),
 ]
 
@@ -289,9 +275,3 @@ Set it to the old version while old and new daemons share the topic.
 """,
     ),
 ]
-
-
-def register_opts(conf: Any) -> None:
-    """Register this module's options on *conf*."""
-    conf.register_opts(OPTS, group=GROUP)
-    conf.register_opts(UPGRADE_OPTS, group=UPGRADE_GROUP)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from oslo_config import cfg
 
 GROUP = 'tracing'
@@ -39,8 +37,3 @@ decided.
 """,
     ),
 ]
-
-
-def register_opts(conf: Any) -> None:
-    """Register this module's options on *conf*."""
-    conf.register_opts(OPTS, group=GROUP)

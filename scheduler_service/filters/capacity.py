@@ -232,7 +232,7 @@ class CountFilter(ComparisonFilter):
     unit: ClassVar[str] = ''
 
     def limit(self, table: HostTable, settings: Settings) -> Any:
-        """Return the limit: one number for all hosts, or one for each."""
+        """Return the limit: a number for all hosts, or an array [n]."""
         return getattr(settings, self.option)
 
     def comparisons(

@@ -4,8 +4,8 @@ A guest cell is a part of an instance that has to lie on one NUMA cell of the
 host, with its CPUs, memory and pages. A host's ``numa_topology`` is read once
 for each distinct text; what cannot be read has no cells, and passes no
 request for any. Each guest cell needs a host cell of its own. That is a
-matching in a graph, which is found in polynomial time: guest cells of one
-kind count together, a few kinds by the condition of Hall, more by augmenting
+bipartite matching, computed in polynomial time: guest cells of one kind count
+together; a few kinds are matched by the condition of Hall, more by augmenting
 paths.
 """
 
@@ -32,7 +32,7 @@ from scheduler_service.filters.unreadable import (
 )
 from scheduler_service.model import Request
 from scheduler_service.model.limits import MAX_NUMA_CELLS, MAX_RATIO
-from scheduler_service.model.request import GuestNuma
+from scheduler_service.model.request import MAX_CPUS, GuestNuma
 
 _PAGE_SIZE = re.compile(
     r'^\s*(\d+)\s*(k|kb|kib|m|mb|mib|g|gb|gib)?\s*$', re.IGNORECASE
@@ -159,12 +159,17 @@ def _guest_cells(request: Request, count: int) -> tuple[GuestCell, ...]:
 
 
 def _cpu_count(text: str) -> int:
-    """Return how many CPUs a list such as ``0-2,4,^1`` names."""
+    """Return how many CPUs a list such as ``0-2,4,^1`` names.
+
+    :raises ValueError: it is no list of CPUs, or their numbers are too large
+    """
     included = excluded = 0
     for item in text.split(','):
         part = item.strip()
         first, _, last = part.removeprefix('^').partition('-')
-        # A bit for each CPU; what a request may name is bounded.
+        if int(last or first) >= MAX_CPUS:
+            raise ValueError(f'expected CPUs below {MAX_CPUS}')
+        # A bit for each CPU.
         cpus = (1 << (int(last or first) + 1)) - (1 << int(first))
         if part.startswith('^'):
             excluded |= max(cpus, 0)
@@ -176,7 +181,7 @@ def _cpu_count(text: str) -> int:
 def _page_size(text: str) -> str:
     """Return a page size in KiB, or the word as it is.
 
-    :raises ValueError: it is neither a size nor a known word
+    :raises ValueError: it is neither a size nor a word of the list
     """
     match = _PAGE_SIZE.match(text)
     if match is None:
@@ -189,9 +194,9 @@ def _page_size(text: str) -> str:
 
 # How many parsed topologies are kept, of about 1 KiB each.
 _KEPT = 32_768
-# So many topologies are read before other requests have a turn.
+# So many topologies are read before other requests get a time slice.
 _STEP = 16
-# The largest number of which float64 holds each one.
+# Up to here float64 holds every integer.
 _LARGEST = 2**53
 # Columns of cells, and of the pages of cells.
 CPUS, CPU_USAGE, MEMORY, MEMORY_USED, FREE, WHOLE_CORES, PAIRED = range(7)
@@ -200,7 +205,7 @@ _NO_RATIOS = (np.nan, np.nan)
 Numbers = npt.NDArray[np.float64]
 
 
-class _Topology(NamedTuple):
+class _ParsedTopology(NamedTuple):
     """One topology.
 
     :ivar cells: float64[c, 7]; whole cores are -1 where none are reported
@@ -235,10 +240,10 @@ class CellColumns(NamedTuple):
 def cell_columns(table: HostTable) -> CellColumns:
     """Return the cells of the values of the column ``numa_topology``.
 
-    :raises TimeSliceOver: other requests have a turn; read topologies are kept
+    :raises TimeSliceOver: call it again; topologies that were read are kept
     """
     topology, texts = table.topology, table.coded['numa_topology'].values
-    done: list[_Topology] = topology.memoize('topologies read', list)
+    done: list[_ParsedTopology] = topology.memoize('topologies read', list)
     while len(done) < len(texts):
         some = texts[len(done) : len(done) + _STEP]
         done += [_read(text) for text in some]
@@ -255,7 +260,7 @@ def cell_columns(table: HostTable) -> CellColumns:
     return columns
 
 
-def _joined(topologies: Sequence[_Topology]) -> CellColumns:
+def _joined(topologies: Sequence[_ParsedTopology]) -> CellColumns:
     counts = np.array(
         [len(topology.cells) for topology in topologies], np.int64
     )
@@ -273,7 +278,7 @@ def _joined(topologies: Sequence[_Topology]) -> CellColumns:
 
 
 def forget_topologies() -> None:
-    """Read every topology anew, as a benchmark of first requests needs it."""
+    """Drop what was read, as a benchmark of first requests needs it."""
     _read.cache_clear()
 
 
@@ -283,15 +288,15 @@ def why_unreadable(text: bytes | None) -> str:
 
 
 @functools.lru_cache(_KEPT)
-def _read(text: bytes | None) -> _Topology:
+def _read(text: bytes | None) -> _ParsedTopology:
     """Read one topology; an unreadable topology has no cells."""
     try:
         return _parse(text)
     except unreadable.FAULTS:
-        return _Topology(_array([], 7), _array([], 5), False, _NO_RATIOS)
+        return _ParsedTopology(_array([], 7), _array([], 5), False, _NO_RATIOS)
 
 
-def _parse(text: bytes | None) -> _Topology:
+def _parse(text: bytes | None) -> _ParsedTopology:
     """Read one topology.
 
     :raises Exception: one of ``unreadable.FAULTS``: it has another form
@@ -304,7 +309,7 @@ def _parse(text: bytes | None) -> _Topology:
         len(core) > 1 for cell in cells for core in cell.get('siblings') or []
     )
     ratios = _ratio(host, 'cpu'), _ratio(host, 'ram')
-    return _Topology(_array(rows, 7), _array(pages, 5), threads, ratios)
+    return _ParsedTopology(_array(rows, 7), _array(pages, 5), threads, ratios)
 
 
 def _ratio(host: dict[str, Any] | None, kind: str) -> float:
@@ -392,7 +397,7 @@ def has_pages(columns: CellColumns, page_size: str, memory: int) -> Mask:
 # The condition of Hall has a line for each set of kinds.
 _FEW_KINDS = 6
 # How many pairs of a kind and a host cell are compared, and how many hosts
-# are matched by augmenting paths, before others may have their turn.
+# are matched by augmenting paths, before other requests get a time slice.
 _STEP_PAIRS = 50_000
 _STEP_MATCHINGS = 4
 UNKNOWN, NO, YES = -1, 0, 1
@@ -425,8 +430,8 @@ def evaluate(
 ) -> None:
     """Say for each host whether every guest cell has a host cell of its own.
 
-    :param results: int8[n], gets YES or NO; others than UNKNOWN stay
-    :raises TimeSliceOver: others have their turn first; go on with the results
+    :param results: int8[n], gets YES or NO; only UNKNOWN changes
+    :raises TimeSliceOver: call it again with the same results
     """
     kinds = _kinds(guest)
     counts = np.diff(columns.starts)[hosts.topology]
@@ -434,11 +439,11 @@ def evaluate(
     if guest.thread_policy == 'require':
         possible &= columns.threads[hosts.topology]
     results[~possible] = NO
-    left = np.flatnonzero(results == UNKNOWN)
+    undecided = np.flatnonzero(results == UNKNOWN)
     done = 0
-    while done < len(left):
-        step = _step(counts[left[done:]], len(kinds))
-        some = left[done : done + step]
+    while done < len(undecided):
+        step = _step(counts[undecided[done:]], len(kinds))
+        some = undecided[done : done + step]
         taken = Hosts(
             hosts.topology[some], hosts.cpu_ratio[some], hosts.ram_ratio[some]
         )
@@ -449,7 +454,7 @@ def evaluate(
 
 
 def _step(counts: Ints, kinds: int) -> int:
-    """Return how many hosts are judged at once, at least one."""
+    """Return how many hosts are evaluated at once, at least 1."""
     if kinds > _FEW_KINDS:
         return _STEP_MATCHINGS
     pairs = np.cumsum(counts) * kinds
@@ -457,7 +462,7 @@ def _step(counts: Ints, kinds: int) -> int:
 
 
 def _kinds(guest: GuestTopology) -> Counter[_Kind]:
-    """Return the kinds of guest cells, and how many there are of each."""
+    """Return the kinds of guest cells with their counts."""
     emulator = guest.pinned and guest.isolated_emulator
     return Counter(
         _Kind(cell, int(emulator and not number))
@@ -583,14 +588,14 @@ def _matches(fit: Mask, amounts: Sequence[int]) -> bool:
         for _ in range(count)
     ]
 
-    def finds(guest: int, seen: set[int]) -> bool:
+    def assign(guest: int, visited: set[int]) -> bool:
         for cell in guests[guest]:
-            if cell in seen:
+            if cell in visited:
                 continue
-            seen.add(cell)
-            if cell not in owners or finds(owners[cell], seen):
+            visited.add(cell)
+            if cell not in owners or assign(owners[cell], visited):
                 owners[cell] = guest
                 return True
         return False
 
-    return all(finds(guest, set()) for guest in range(len(guests)))
+    return all(assign(guest, set()) for guest in range(len(guests)))

@@ -1,13 +1,17 @@
-"""Server groups: which a request names, and where their members are."""
+"""Server groups and hints: the instances they name, and where these are."""
 
 from __future__ import annotations
 
+import abc
 from collections import Counter
 from collections.abc import Iterable
+from typing import ClassVar
 
 from scheduler_service.columns.table import HostTable
+from scheduler_service.filters.base import RowFilter, RowSet
 from scheduler_service.filters.unreadable import refusal
 from scheduler_service.model import Request, ServerGroup
+from scheduler_service.settings import Settings
 
 
 def group_of(table: HostTable, request: Request) -> ServerGroup | None:
@@ -78,3 +82,33 @@ def hosts_of(table: HostTable, uuids: Iterable[str]) -> set[str]:
     """Return the service hosts of the instances that are stored."""
     instances = (table.instances.get(uuid) for uuid in uuids)
     return {instance.host for instance in instances if instance is not None}
+
+
+class HintedHostsFilter(RowFilter, abc.ABC):
+    """Base of filters by the hosts of instances that a hint names.
+
+    :cvar passes: whether these hosts alone pass; false: all others pass
+    :cvar why: the reason of hosts that fail; ``{group}`` stands for the hint
+    """
+
+    passes: ClassVar[bool] = True
+    why: ClassVar[str] = ''
+
+    @abc.abstractmethod
+    def hosts(self, table: HostTable, request: Request) -> set[str] | None:
+        """Return the service hosts; None: every host passes."""
+
+    def row_set(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> RowSet | None:
+        """Look up the rows of the hosts."""
+        hosts = self.hosts(table, request)
+        if hosts is None:
+            return None
+        return RowSet(table.rows_of_hosts(hosts), self.passes)
+
+    def reason(
+        self, table: HostTable, row: int, request: Request, settings: Settings
+    ) -> str:
+        """Say whether an instance is on the host."""
+        return self.why.format(group=request.hint('group'))

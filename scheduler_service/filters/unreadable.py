@@ -16,7 +16,7 @@ from scheduler_service.model import Request
 from scheduler_service.model.problems import shown
 
 #: The beginning of such a host's reason.
-UNREADABLE = 'the host cannot be judged: '
+UNREADABLE = 'the host cannot be evaluated: '
 # Exceptions of reading a value of an unexpected form.
 FAULTS = (
     ArithmeticError,

@@ -7,7 +7,6 @@ host twice into an entry would lose the first. Stateless.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,10 +16,6 @@ import yaml
 from scheduler_service import errors
 
 _JSON_STARTS = (b'{', b'[')
-# A document of more values than this may have but so many times what it says
-# without its aliases: a few lines can stand for thousands of millions.
-_MOST_VALUES = 10_000
-_MOST_REPEATED = 100
 
 
 def read(
@@ -69,12 +64,12 @@ def _twice_in_json(text: bytes) -> list[str]:
     def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         built = dict(pairs)
         if len(built) < len(pairs):
-            seen: set[str] = set()
+            keys: set[str] = set()
             for key, _ in pairs:
-                if key in seen:
+                if key in keys:
                     twice.append((id(built), key))
                     kept.append(built)
-                seen.add(key)
+                keys.add(key)
         return built
 
     # Held, so that no other object gets the same identity.
@@ -111,64 +106,23 @@ class _Loader(_Base):  # type: ignore[misc]
         self.twice: list[str] = []
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        seen: set[tuple[str, str]] = set()
+        keys: set[tuple[str, str]] = set()
         for key, _ in node.value:
             name = (key.tag, key.value)
             if not isinstance(key.value, str):
                 # Not a plain key: the parser refuses it, or it is unusual.
                 continue
-            if name in seen:
+            if name in keys:
                 line = key.start_mark.line + 1
                 self.twice.append(f'line {line}: {key.value} is there twice')
-            seen.add(name)
+            keys.add(name)
         return super().construct_mapping(node, deep)
-
-    def construct_yaml_int(self, node: Any) -> Any:
-        """Refuse integers that Python could not print, hexadecimal or not."""
-        most = sys.get_int_max_str_digits()
-        if 0 < most < len(node.value):
-            line = node.start_mark.line + 1
-            raise ValueError(
-                f'line {line}: expected an integer of at most {most} digits'
-            )
-        return super().construct_yaml_int(node)
-
-
-_Loader.add_constructor('tag:yaml.org,2002:int', _Loader.construct_yaml_int)
-
-
-def _check_size(node: Any, sizes: dict[Any, int], above: set[Any]) -> int:
-    """Return how many values a node stands for, with those of its aliases.
-
-    :param sizes: of the nodes that were counted
-    :param above: the nodes that it is in
-    :raises ValueError: it is in itself, or stands for too many values
-    """
-    if node in sizes:
-        return sizes[node]
-    if node in above:
-        raise ValueError('an alias stands for what it is in')
-    above.add(node)
-    size = 1
-    if isinstance(node, yaml.CollectionNode):
-        for item in node.value:
-            for part in item if isinstance(item, tuple) else (item,):
-                size += _check_size(part, sizes, above)
-    above.remove(node)
-    if size > _MOST_VALUES and size > _MOST_REPEATED * len(sizes):
-        raise ValueError(f'its aliases stand for {size} values')
-    sizes[node] = size
-    return size
 
 
 def _parse_yaml(text: bytes) -> tuple[Any, list[str]]:
     loader = _Loader(text)
     try:
-        node = loader.get_single_node()
-        if node is None:
-            return None, []
-        _check_size(node, {}, set())
-        return loader.construct_document(node), loader.twice
+        return loader.get_single_data(), loader.twice
     except yaml.YAMLError as fault:
         raise ValueError(' '.join(str(fault).split())) from None
     except (KeyError, OverflowError, TypeError) as fault:

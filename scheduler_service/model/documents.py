@@ -23,7 +23,11 @@ from scheduler_service.model.inventory import (
     ReportedHost,
 )
 from scheduler_service.model.problems import Problem
-from scheduler_service.model.request import Candidates, Request, ZoneRequest
+from scheduler_service.model.request import (
+    PoolCandidates,
+    Request,
+    ZoneRequest,
+)
 
 MAX_DEPTH = 32
 T = TypeVar('T')
@@ -55,7 +59,7 @@ def candidates(document: Any) -> dict[str, Pool]:
 
     :raises InvalidRequest: with the place and what was expected there
     """
-    pools = parse({'pools': document}, Candidates).pools
+    pools = parse({'pools': document}, PoolCandidates).pools
     ids = [pool.id for pool in pools]
     _refuse_first(
         (problem for _, problem in problems.duplicates('pools', 'id', ids)),
@@ -93,7 +97,7 @@ def parse(
     """
     check_text(document, fault=fault)
     parsed = arguments(document, kind, fault)
-    _refuse_first(problems.left_open(parsed), fault)
+    _refuse_first(problems.beyond_types(parsed), fault)
     return parsed
 
 

@@ -117,7 +117,7 @@ def first(properties: dict[str, Any], *names: str) -> Any:
 
 
 def architecture(value: str) -> str:
-    """Return an architecture's canonical name; unknown ones in lower case."""
+    """Return an architecture's canonical name; else it in lower case."""
     return _ARCHITECTURES.get(value.lower(), value.lower())
 
 

@@ -94,7 +94,7 @@ class Pool(Document):
 
 
 class Resource(Document):
-    """Inventory of a resource class besides the three standard ones."""
+    """Inventory of a resource class other than the three standard classes."""
 
     total: Count
     used: Count = 0
@@ -279,13 +279,13 @@ class HostReport(NamedTuple):
         )
 
     def over(self, older: HostReport | None) -> HostReport:
-        """Return an older report of the same host, updated by this one."""
+        """Return an older report of the same host, updated by this report."""
         if older is None:
             return self
         return self._replace(changes={**older.changes, **self.changes})
 
     def as_host(self) -> Host:
-        """Return a host with the reported fields, and defaults for others."""
+        """Return a host with the reported fields, and defaults elsewhere."""
         return Host(
             host=self.host, hypervisor_hostname=self.node, **self.changes
         )

@@ -13,11 +13,9 @@ import itertools
 import json
 import math
 import re
-import sys
 import types
 import typing
 from collections.abc import (
-    Callable,
     Collection,
     Iterable,
     Iterator,
@@ -54,8 +52,6 @@ _KINDS = {
     'object': 'an object',
     'null': 'null',
 }
-_TOO_MANY_DIGITS = 'a value with too many digits'
-_ENTITIES = (Host, Instance, Aggregate)
 # Fields with values of any kind, which the types do not look into.
 _OPEN_FIELDS: Mapping[type, tuple[str, ...]] = {
     Host: ('cpu_info', 'stats', 'pci_device_pools', 'numa_topology'),
@@ -140,7 +136,7 @@ def missing_hosts(inventory: Any, stored: Collection[str] = ()) -> list[str]:
 
 
 def _values(inventory: Any, part: str, key: str, kind: type[T]) -> Iterator[T]:
-    """Yield a value of each entry; an empty one where it is not of *kind*."""
+    """Yield a value of each entry; ``kind()`` where it is of another type."""
     entries = _value(inventory, part)
     for entry in entries if isinstance(entries, list) else ():
         value = _value(entry, key)
@@ -154,11 +150,10 @@ def _value(entity: Any, key: str) -> Any:
 
 
 def unstorable(document: Any, place: str = '') -> Iterable[Problem]:
-    """Return text that not every database can store, and huge numbers.
+    """Return text that not every database can store: NUL, lone surrogates.
 
-    That is NUL, lone surrogates, and integers of more digits than Python
-    writes. The encoder recognises documents without any, which are nearly
-    all, without a walk through them.
+    The encoder recognises documents without any, which are nearly all,
+    without a walk through them.
 
     :param place: path of the document
     """
@@ -168,44 +163,30 @@ def unstorable(document: Any, place: str = '') -> Iterable[Problem]:
     except RecursionError:
         return [Problem(place or 'document', 'nested too deeply')]
     except (TypeError, ValueError):
-        # A lone surrogate or a huge integer, found below; or a type, which
-        # parsing rejects.
+        # A lone surrogate, found below, or a type that parsing rejects.
         pass
-    return _unstorable_scalars(document, place)
+    return (
+        Problem(at, 'expected text without NUL and lone surrogates')
+        for at, text in _texts(document, place)
+        if '\0' in text or any('\ud800' <= c <= '\udfff' for c in text)
+    )
 
 
-def _unstorable_scalars(document: Any, place: str) -> Iterator[Problem]:
-    for where, value in _scalars(document, place):
-        if isinstance(value, int):
-            if _written(value) == _TOO_MANY_DIGITS:
-                whole = '' if where else 'document: '
-                yield Problem(
-                    where,
-                    f'{whole}expected an integer of at most '
-                    f'{sys.get_int_max_str_digits()} digits',
-                )
-        elif '\0' in value or any('\ud800' <= c <= '\udfff' for c in value):
-            yield Problem(
-                where, 'expected text without NUL and lone surrogates'
-            )
-
-
-def _scalars(document: Any, place: str) -> Iterator[tuple[str, str | int]]:
-    """Yield every text and integer, key or value, with its path.
+def _texts(document: Any, place: str) -> Iterator[tuple[str, str]]:
+    """Yield every text, key or value, with its path.
 
     The path of a key is that of what it is in.
     """
-    if isinstance(document, str | int):
+    if isinstance(document, str):
         yield place, document
     elif isinstance(document, list):
         for index, item in enumerate(document):
-            yield from _scalars(item, f'{place}[{index}]')
+            yield from _texts(item, f'{place}[{index}]')
     elif isinstance(document, dict):
         for key, item in document.items():
-            if isinstance(key, str | int):
+            if isinstance(key, str):
                 yield place, key
-            step = _written(key, ascii).strip("'")
-            yield from _scalars(item, join(place, step))
+            yield from _texts(item, join(place, ascii(key).strip("'")))
 
 
 def mistyped(value: Any, kind: Any, place: str = '') -> Iterator[Problem]:
@@ -235,7 +216,7 @@ def _below(value: Any, kind: Any, place: str) -> Iterator[Problem]:
         yield from _in_fields(value, kind, place)
     elif isinstance(value, dict) and origin is dict:
         for key, item in value.items():
-            yield from mistyped(item, inner[1], join(place, _written(key)))
+            yield from mistyped(item, inner[1], join(place, str(key)))
     elif isinstance(value, list) and origin in (list, tuple):
         kinds = itertools.repeat(inner[0]) if origin is list else inner
         for index, (item, of) in enumerate(zip(value, kinds, strict=False)):
@@ -247,7 +228,7 @@ def _in_fields(
 ) -> Iterator[Problem]:
     fields = _fields(kind)
     for key, item in value.items():
-        name = _written(key)
+        name = str(key)
         if key in fields:
             yield from mistyped(item, fields[key], join(place, name))
         elif kind.__struct_config__.forbid_unknown_fields:
@@ -277,8 +258,8 @@ def _narrowed(kind: Any, value: Any) -> Any:
         return _narrowed(typing.get_args(kind)[0], value)
     if origin in _UNIONS:
         containers = (list, tuple) if isinstance(value, list) else (dict,)
-        for each in typing.get_args(kind):
-            plain = _narrowed(each, value)
+        for member in typing.get_args(kind):
+            plain = _narrowed(member, value)
             if typing.get_origin(plain) in containers:
                 return plain
             if isinstance(value, dict) and _is_struct(plain):
@@ -297,8 +278,11 @@ def _explained(message: str, value: Any, kind: Any, place: str) -> Problem:
     text, at = match['text'], join(place, match['path'] or '')
     info = inspect.type_info(kind)
     if isinstance(info, inspect.UnionType):
-        given = (each for each in info.types
-                 if not isinstance(each, inspect.NoneType))  # fmt: skip
+        given = (
+            member
+            for member in info.types
+            if not isinstance(member, inspect.NoneType)
+        )
         info = next(given, info)
     if text.startswith('Expected'):
         least = info.ge if isinstance(info, inspect.IntType) else None
@@ -331,21 +315,19 @@ def _not_accepted(value: Any, info: inspect.Type) -> str:
         info = info.key_type
     if not isinstance(info, inspect.LiteralType):
         return f'not an accepted value, got {shown(value)}'
-    accepted = ', '.join(str(each) for each in info.values)
+    accepted = ', '.join(str(option) for option in info.values)
     if isinstance(value, dict):
         return f'expected the keys {accepted} only, got {shown(value)}'
     return f'{shown(value)} is not one of {accepted}'
 
 
-def left_open(entity: Any, place: str = '') -> Iterable[Problem]:
-    """Return what is wrong in a parsed entity beyond its fields' types.
+def beyond_types(entity: Any, place: str = '') -> Iterator[Problem]:
+    """Yield what is wrong in a parsed host, instance or aggregate.
+
+    That is what the types of the fields do not say.
 
     :param place: path of the entity
     """
-    return _left_open(entity, place) if isinstance(entity, _ENTITIES) else ()
-
-
-def _left_open(entity: Any, place: str) -> Iterator[Problem]:
     if isinstance(entity, Aggregate):
         for key, text in entity.metadata.items():
             limit = limits.metadata_limit(key)
@@ -355,7 +337,7 @@ def _left_open(entity: Any, place: str) -> Iterator[Problem]:
                     f'expected a number of -{limit:g} to {limit:g}, '
                     f'got {shown(text)}',
                 )
-    else:
+    elif isinstance(entity, Host | Instance):
         for name, kind in NESTED_TYPES.items():
             if value := getattr(entity, name, None):
                 plain = msgspec.to_builtins(value)
@@ -366,14 +348,14 @@ def in_entities(parts: Mapping[str, Sequence[Any]]) -> Iterator[Problem]:
     """Yield what is wrong in the entities of an inventory document.
 
     These checks are for documents that operators write. What hosts and other
-    services report is taken as it is, as far as :func:`left_open` accepts it.
+    services report is only checked by :func:`beyond_types`.
 
-    :param parts: entities by part; None stands for one that is not valid
+    :param parts: entities by part; None in place of an invalid entity
     """
     for part, entities in parts.items():
         for index, entity in enumerate(entities):
             place = f'{part}[{index}]'
-            yield from left_open(entity, place)
+            yield from beyond_types(entity, place)
             for field in _OPEN_FIELDS.get(type(entity), ()):
                 if value := getattr(entity, field):
                     yield from _not_finite(value, join(place, field))
@@ -383,28 +365,28 @@ def in_entities(parts: Mapping[str, Sequence[Any]]) -> Iterator[Problem]:
             values = [_unique(entity, key) for entity in entries]
             for index, problem in duplicates(part, key, values):
                 yield problem
-                # Its other keys may follow from this one.
+                # Duplicates of its other keys may follow from this key.
                 entries[index] = None
 
 
 def _not_finite(value: Any, place: str) -> Iterator[Problem]:
     """Yield each number that JSON cannot represent."""
     try:
-        # Nearly all values are fine, and this is quicker than to look at each.
+        # Nearly all values are fine, and the encoder is quicker than a walk.
         _STRICT.encode(value)
     except ValueError:
-        yield from _each_not_finite(value, place)
+        yield from _infinite_numbers(value, place)
 
 
-def _each_not_finite(value: Any, place: str) -> Iterator[Problem]:
+def _infinite_numbers(value: Any, place: str) -> Iterator[Problem]:
     if isinstance(value, float) and not math.isfinite(value):
         yield Problem(place, f'expected a finite number, got {shown(value)}')
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from _each_not_finite(item, join(place, str(key)))
+            yield from _infinite_numbers(item, join(place, str(key)))
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _each_not_finite(item, f'{place}[{index}]')
+            yield from _infinite_numbers(item, f'{place}[{index}]')
 
 
 def _unique(entity: Any, key: str) -> Any:
@@ -419,11 +401,11 @@ def duplicates(
     part: str, key: str, values: Sequence[Any]
 ) -> Iterator[tuple[int, Problem]]:
     """Yield (index, problem) of repeated values; None does not count."""
-    seen: dict[Any, int] = {}
+    index_of: dict[Any, int] = {}
     for index, value in enumerate(values):
         if value is None:
             continue
-        first = seen.setdefault(value, index)
+        first = index_of.setdefault(value, index)
         if first != index:
             text = f'{value} is a duplicate of {part}[{first}]'
             yield index, Problem(f'{part}[{index}].{key}', text)
@@ -450,13 +432,5 @@ def shown(value: Any) -> str:
     try:
         text = msgspec.json.encode(value).decode()
     except (TypeError, ValueError):
-        text = _written(value, repr)
+        text = repr(value)
     return text if len(text) <= 60 else text[:57] + '...'
-
-
-def _written(value: Any, how: Callable[[Any], str] = str) -> str:
-    """Return a value as a text, also where an integer in it is too long."""
-    try:
-        return how(value)
-    except ValueError:
-        return _TOO_MANY_DIGITS

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import operator
-import os
+import re
 import uuid
 from collections import Counter
 from collections.abc import Callable
@@ -27,7 +26,6 @@ from scheduler_service.model.limits import (
     MAX_NUMA_CELLS,
     Name,
     Short,
-    check_numa,
 )
 
 T = TypeVar('T')
@@ -41,20 +39,18 @@ MAX_CPUS = 4096
 MAX_PAGE_KB = 10**15 - 1
 _PAGE_SIZE = r'^(|small|large|any|[0-9]{1,15})\Z'
 _NO_TRAITS: frozenset[str] = frozenset()
-# Stands for all amounts that are larger than any host has.
+_DIGITS = re.compile('[0-9]+')
+# Stands for all amounts of more than 15 digits: no host has as much.
 _TOO_MUCH = 10**15
 _PLACING = 'placing now'
-# Random digit -> the digit in its place, which marks the variant of a uuid.
-_VARIANTS = {digit: '89ab'[int(digit, 16) & 3] for digit in '0123456789abcdef'}
 _MESSAGES = uuid.UUID('6f0d7e1b-5a83-5d0f-9c52-2f6f3ad1c7e4')
 _ZONES = uuid.UUID('0bb45a0c-28a5-5c3d-8d26-64b0f1cf3a10')
 
 
-class worked_out_once(Generic[T]):
-    """A property whose value is kept.
+class cached_property(Generic[T]):
+    """Like ``functools.cached_property``, but without its lock.
 
-    In place of ``functools.cached_property``, which takes a lock: a request
-    belongs to one thread at a time.
+    A request belongs to one thread at a time.
     """
 
     def __init__(self, work: Callable[[Any], T]) -> None:
@@ -81,10 +77,6 @@ class Flavor(Document):
         dict[str, str], msgspec.Meta(max_length=MAX_SETTINGS)
     ] = {}
 
-    def __post_init__(self) -> None:
-        if self.extra_specs:
-            check_numa(self.extra_specs)
-
 
 class Image(Document):
     """The image to boot: what matters for scheduling."""
@@ -94,10 +86,6 @@ class Image(Document):
         dict[str, Any], msgspec.Meta(max_length=MAX_SETTINGS)
     ] = {}
     disk_format: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.properties:
-            check_numa(self.properties)
 
 
 class Retry(Document):
@@ -284,16 +272,16 @@ class Request(Document, dict=True):
             or request_id
             or f'req-{_new_uuid(key, "request")}',
             instance_uuids=self.instance_uuids
-            or _new_uuids(key, self.num_instances),
+            or [_new_uuid(key, n) for n in range(self.num_instances)],
         )
 
-    @worked_out_once
+    @cached_property
     def shape(self) -> bytes | None:
-        """What is asked for, as JSON, but for ids and hosts to ignore.
+        """The request as JSON, without ids, caller and hosts to ignore.
 
-        Nor does it say who asks: most filters judge all callers alike.
-        None where the request has hints, a group, an earlier attempt or
-        several instances, or forces a host: such requests hardly ever repeat.
+        Requests of one shape get the same result from most filters. None
+        where the request has hints, a group, an earlier attempt or several
+        instances, or forces a host: such requests hardly ever repeat.
         """
         if (
             self.num_instances > 1
@@ -306,7 +294,10 @@ class Request(Document, dict=True):
             return None
         image = self.image
         return _encode(
-            (_asked_for(self), image and (image.properties, image.disk_format))
+            (
+                _shape_fields(self),
+                image and (image.properties, image.disk_format),
+            )
         )
 
     @property
@@ -328,19 +319,19 @@ class Request(Document, dict=True):
         """The image's properties, empty without an image."""
         return self.image.properties if self.image else {}
 
-    @worked_out_once
+    @cached_property
     def image_pairs(self) -> frozenset[tuple[str, str]]:
         """The image's properties as (name, text) pairs."""
         properties = self.image_properties
         return frozenset((key, str(v)) for key, v in properties.items())
 
-    @worked_out_once
+    @cached_property
     def disk_mb(self) -> int:
         """Root and ephemeral disk and swap together, in MB."""
         flavor = self.flavor
         return 1024 * (flavor.root_gb + flavor.ephemeral_gb) + flavor.swap
 
-    @worked_out_once
+    @cached_property
     def resources(self) -> dict[str, int]:
         """Amount of each resource class that one instance allocates.
 
@@ -353,7 +344,7 @@ class Request(Document, dict=True):
             total.update(group.resources)
         return dict(sorted(total.items()))
 
-    @worked_out_once
+    @cached_property
     def own_resources(self) -> dict[str, int]:
         """Amount of each resource class, without those of groups.
 
@@ -373,11 +364,12 @@ class Request(Document, dict=True):
         }
         for key, value in flavor.extra_specs.items():
             scope, _, name = key.partition(':')
-            if scope == 'resources' and name and _is_amount(value):
-                amounts[name] = _amount(value)
+            if scope == 'resources' and name and _DIGITS.fullmatch(value):
+                digits = value.lstrip('0') or '0'
+                amounts[name] = int(digits) if len(digits) <= 15 else _TOO_MUCH
         return {name: amount for name, amount in amounts.items() if amount}
 
-    @worked_out_once
+    @cached_property
     def required_traits(self) -> frozenset[str]:
         """Traits that flavor, image or request require of the host."""
         return (
@@ -386,7 +378,7 @@ class Request(Document, dict=True):
             | self._own_traits('required')
         )
 
-    @worked_out_once
+    @cached_property
     def forbidden_traits(self) -> frozenset[str]:
         """Traits that the host must not have, by flavor or request."""
         return _traits(
@@ -400,7 +392,7 @@ class Request(Document, dict=True):
             name for name, value in self.traits.items() if value == requirement
         )
 
-    @worked_out_once
+    @cached_property
     def ignored(self) -> frozenset[str]:
         """Service hosts to ignore, in lower case."""
         return frozenset(name.lower() for name in self.ignore_hosts or ())
@@ -432,7 +424,7 @@ _NOT_IN_SHAPE = frozenset(
     ('request_id', 'instance_uuids', 'scheduler_hints', 'project_id',
      'user_id', 'image', 'ignore_hosts', 'ignore_nodes')
 )  # fmt: skip
-_asked_for = operator.attrgetter(
+_shape_fields = operator.attrgetter(
     *(name for name in Request.__struct_fields__ if name not in _NOT_IN_SHAPE)
 )
 
@@ -468,20 +460,20 @@ class ZoneRequest(Document):
         """
         if self.id and self.request_id:
             return self
-        made = _new_uuid(key, 'zone')
-        if self.name is not None:
-            named = f'{self.project_id or ""}\0{self.name}'
-            made = str(uuid.uuid5(_ZONES, named))
+        zone_id = self.id or _new_uuid(key, 'zone')
+        if not self.id and self.name is not None:
+            name = f'{self.project_id or ""}\0{self.name}'
+            zone_id = str(uuid.uuid5(_ZONES, name))
         return msgspec.structs.replace(
             self,
-            id=self.id or made,
+            id=zone_id,
             request_id=self.request_id
             or request_id
             or f'req-{_new_uuid(key, "request")}',
         )
 
 
-class Candidates(Document):
+class PoolCandidates(Document):
     """The pools that a caller sends with a zone."""
 
     pools: list[Pool]
@@ -503,17 +495,6 @@ class ZoneEntry(NamedTuple):
 Entry = SelectEntry | ZoneEntry | errors.SchedulerError
 
 
-def _is_amount(value: str) -> bool:
-    """Whether the text is an integer from 0 up."""
-    return value.isascii() and value.isdigit()
-
-
-def _amount(digits: str) -> int:
-    """Return an integer; beyond 15 digits an amount that no host has."""
-    significant = digits.lstrip('0')
-    return int(significant or '0') if len(significant) <= 15 else _TOO_MUCH
-
-
 def _traits(specs: dict[str, Any], requirement: str) -> frozenset[str]:
     """Return X of every key ``trait:X`` with a value."""
     if not specs:
@@ -529,41 +510,4 @@ def _new_uuid(key: str | None, name: object) -> str:
     """Return a random uuid, or the uuid of a name within a message."""
     if key is None:
         return str(uuid.uuid4())
-    return _uuid5(_of_message(key), name)
-
-
-def _new_uuids(key: str | None, count: int) -> list[str]:
-    """Return uuids as :func:`_new_uuid` does, named by number.
-
-    Many single calls take several times as long.
-    """
-    if key is not None:
-        message = _of_message(key)
-        return [_uuid5(message, number) for number in range(count)]
-    if count == 1:
-        return [str(uuid.uuid4())]
-    digits = os.urandom(16 * count).hex()
-    return [
-        _dashed(digits[at : at + 32], 4) for at in range(0, len(digits), 32)
-    ]
-
-
-def _of_message(key: str) -> Any:
-    """Return the hash that the uuids of a message begin with."""
-    start = _MESSAGES.bytes + f'{key}/'.encode()
-    return hashlib.sha1(start, usedforsecurity=False)
-
-
-def _uuid5(start: Any, name: object) -> str:
-    """Return the result of ``uuid.uuid5`` for a hash that has begun."""
-    whole = start.copy()
-    whole.update(str(name).encode())
-    return _dashed(whole.hexdigest(), 5)
-
-
-def _dashed(digits: str, version: int) -> str:
-    """Return 32 hexadecimal digits as a uuid of a version."""
-    return (
-        f'{digits[:8]}-{digits[8:12]}-{version}{digits[13:16]}-'
-        f'{_VARIANTS[digits[16]]}{digits[17:20]}-{digits[20:32]}'
-    )
+    return str(uuid.uuid5(_MESSAGES, f'{key}/{name}'))

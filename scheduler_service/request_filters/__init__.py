@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from scheduler_service.model import Request
 from scheduler_service.model.aggregate_map import AggregateMap
-from scheduler_service.request_filters.base import RequestFilter, Scope
+from scheduler_service.request_filters.base import (
+    RequestFilter,
+    Scope,
+    ScopedRequest,
+)
 from scheduler_service.request_filters.compute_status_filter import (
     ComputeStatusFilter,
 )
@@ -63,8 +67,9 @@ def scope_of(
     scope = Scope()
     if not request.is_rebuild:
         _add_destination(request, scope)
+        scoped = ScopedRequest(request, aggregates, settings, scope)
         for request_filter in BUILT_IN:
-            request_filter.apply(request, aggregates, settings, scope)
+            request_filter.apply(scoped)
     request.__dict__[_CACHE_KEY] = aggregates, settings, scope
     return scope
 
@@ -99,4 +104,11 @@ def _add_destination(request: Request, scope: Scope) -> None:
     scope.forbid(frozenset(destination.forbidden_aggregates))
 
 
-__all__ = ['BUILT_IN', 'RequestFilter', 'Scope', 'scope_of', 'short_query']
+__all__ = [
+    'BUILT_IN',
+    'RequestFilter',
+    'Scope',
+    'ScopedRequest',
+    'scope_of',
+    'short_query',
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from scheduler_service.model import Aggregate, Request
 from scheduler_service.model.aggregate_map import AggregateMap, SharedUuids
@@ -81,6 +81,19 @@ def _joined(named: list[str], most: int) -> str:
     return ','.join(named)
 
 
+class ScopedRequest(NamedTuple):
+    """A request, what its restrictions depend on, and the restrictions.
+
+    :ivar aggregates: all aggregates by id
+    :ivar scope: gets the restrictions
+    """
+
+    request: Request
+    aggregates: AggregateMap
+    settings: Settings
+    scope: Scope
+
+
 class RequestFilter:
     """Base of request filters.
 
@@ -92,16 +105,9 @@ class RequestFilter:
 
     name: ClassVar[str] = ''
 
-    def apply(
-        self,
-        request: Request,
-        aggregates: AggregateMap,
-        settings: Settings,
-        scope: Scope,
-    ) -> None:
-        """Add the filter's restrictions to *scope*.
+    def apply(self, scoped: ScopedRequest) -> None:
+        """Add the filter's restrictions to the scope.
 
-        :param aggregates: all aggregates by id
         :raises RequestFilterFailed: no host at all may take the request
         """
 

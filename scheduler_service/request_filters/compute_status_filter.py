@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler_service.model import Request
-from scheduler_service.model.aggregate_map import AggregateMap
-from scheduler_service.request_filters.base import RequestFilter, Scope
-from scheduler_service.settings import Settings
+from scheduler_service.request_filters.base import RequestFilter, ScopedRequest
 
 
 class ComputeStatusFilter(RequestFilter):
@@ -16,12 +13,6 @@ class ComputeStatusFilter(RequestFilter):
 
     name = 'compute_status_filter'
 
-    def apply(
-        self,
-        request: Request,
-        aggregates: AggregateMap,
-        settings: Settings,
-        scope: Scope,
-    ) -> None:
+    def apply(self, scoped: ScopedRequest) -> None:
         """Forbid the trait for every request."""
-        scope.forbidden_traits.add('COMPUTE_STATUS_DISABLED')
+        scoped.scope.forbidden_traits.add('COMPUTE_STATUS_DISABLED')

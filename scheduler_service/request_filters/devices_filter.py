@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from scheduler_service.model import Request
-from scheduler_service.model.aggregate_map import AggregateMap
 from scheduler_service.request_filters.base import (
     RequestFilter,
-    Scope,
+    ScopedRequest,
     trait_name,
 )
-from scheduler_service.settings import Settings
 
 _TRUE = frozenset(('1', 't', 'true', 'on', 'y', 'yes'))
 
@@ -27,15 +25,9 @@ class DevicesFilter(RequestFilter):
 
     name = 'devices_filter'
 
-    def apply(
-        self,
-        request: Request,
-        aggregates: AggregateMap,
-        settings: Settings,
-        scope: Scope,
-    ) -> None:
+    def apply(self, scoped: ScopedRequest) -> None:
         """Require the trait of each device and feature."""
-        required = scope.required_traits
+        request, required = scoped.request, scoped.scope.required_traits
         if request.flavor.extra_specs.get('accel:device_profile'):
             required.add('COMPUTE_ACCELERATORS')
         if _is_true(_setting(request, 'virtio_packed_ring')):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from scheduler_service.model import Aggregate, Request
-from scheduler_service.model.aggregate_map import AggregateMap, SharedUuids
+from scheduler_service.model.aggregate_map import SharedUuids
 from scheduler_service.request_filters.base import (
     RequestFilter,
-    Scope,
+    ScopedRequest,
     uuids_by,
 )
-from scheduler_service.settings import Settings
 
 _TRAIT_PREFIX = 'trait:'
 _REQUIRED = 'required'
@@ -25,14 +24,9 @@ class IsolateAggregates(RequestFilter):
 
     name = 'isolate_aggregates'
 
-    def apply(
-        self,
-        request: Request,
-        aggregates: AggregateMap,
-        settings: Settings,
-        scope: Scope,
-    ) -> None:
+    def apply(self, scoped: ScopedRequest) -> None:
         """Forbid aggregates with a trait that is not required."""
+        request, aggregates, settings, scope = scoped
         if not settings.enable_isolated_aggregate_filtering:
             return
         reserved = uuids_by(aggregates, 'reserved', _reserving_traits)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from scheduler_service.model import Aggregate, Request
-from scheduler_service.model.aggregate_map import AggregateMap
+from scheduler_service.model import Aggregate
 from scheduler_service.request_filters.base import (
     RequestFilter,
-    Scope,
+    ScopedRequest,
     uuids_of,
 )
-from scheduler_service.settings import Settings
 
 
 class MapAzToPlacementAggregate(RequestFilter):
@@ -20,14 +18,9 @@ class MapAzToPlacementAggregate(RequestFilter):
 
     name = 'map_az_to_placement_aggregate'
 
-    def apply(
-        self,
-        request: Request,
-        aggregates: AggregateMap,
-        settings: Settings,
-        scope: Scope,
-    ) -> None:
+    def apply(self, scoped: ScopedRequest) -> None:
         """Require one of the aggregates of the requested zone."""
+        request, aggregates, settings, scope = scoped
         zone = request.availability_zone
         if not zone or not settings.query_placement_for_availability_zone:
             return

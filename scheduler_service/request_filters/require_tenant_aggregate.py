@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from scheduler_service import errors
-from scheduler_service.model import Aggregate, Request
-from scheduler_service.model.aggregate_map import AggregateMap
+from scheduler_service.model import Aggregate
 from scheduler_service.request_filters.base import (
     RequestFilter,
-    Scope,
+    ScopedRequest,
     uuids_of,
 )
-from scheduler_service.settings import Settings
 
 _METADATA_PREFIX = 'filter_tenant_id'
 
@@ -26,17 +24,12 @@ class RequireTenantAggregate(RequestFilter):
 
     name = 'require_tenant_aggregate'
 
-    def apply(
-        self,
-        request: Request,
-        aggregates: AggregateMap,
-        settings: Settings,
-        scope: Scope,
-    ) -> None:
+    def apply(self, scoped: ScopedRequest) -> None:
         """Require one of the project's aggregates.
 
         :raises RequestFilterFailed: the project has none, and needs one
         """
+        request, aggregates, settings, scope = scoped
         if not settings.limit_tenants_to_placement_aggregate:
             return
         uuids = uuids_of(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from scheduler_service.model import Request
-from scheduler_service.model.aggregate_map import AggregateMap
 from scheduler_service.request_filters.base import (
     RequestFilter,
-    Scope,
+    ScopedRequest,
     trait_name,
 )
-from scheduler_service.settings import Settings
 
 _TRAIT_PREFIXES = {
     'hw_cdrom_bus': 'COMPUTE_STORAGE_BUS_',
@@ -32,17 +29,11 @@ class TransformImageMetadata(RequestFilter):
 
     name = 'transform_image_metadata'
 
-    def apply(
-        self,
-        request: Request,
-        aggregates: AggregateMap,
-        settings: Settings,
-        scope: Scope,
-    ) -> None:
+    def apply(self, scoped: ScopedRequest) -> None:
         """Require the trait of each property that the image has."""
-        if not settings.image_metadata_prefilter:
+        if not scoped.settings.image_metadata_prefilter:
             return
         for name, prefix in _TRAIT_PREFIXES.items():
-            value = request.image_properties.get(name)
+            value = scoped.request.image_properties.get(name)
             if value:
-                scope.required_traits.add(prefix + trait_name(value))
+                scoped.scope.required_traits.add(prefix + trait_name(value))

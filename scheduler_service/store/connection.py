@@ -29,7 +29,10 @@ from sqlalchemy.engine import Connection, Engine, make_url
 
 from scheduler_service import errors
 from scheduler_service.store import driver_errors, schema
-from scheduler_service.store.driver_errors import translate_errors
+from scheduler_service.store.driver_errors import (
+    translate_connect_errors,
+    translate_errors,
+)
 from scheduler_service.store.sessions import Sessions, Timeouts
 
 T = TypeVar('T')
@@ -119,7 +122,7 @@ class Store:
         ``serialization``) whenever a transaction is run again
     :ivar dialect: ``sqlite``, ``postgresql`` or ``mysql`` (MariaDB too)
     :ivar timeouts: of connections that are taken now; where they change,
-        those from :meth:`hold` are their holders' to make anew
+        their holders replace those from :meth:`hold`
     :ivar sessions: the open connections, whose waits can be broken off
     """
 
@@ -220,10 +223,10 @@ class Store:
             return result
 
     def _is_retryable(self, fault: BaseException) -> bool:
-        """Whether a transaction failed only because others ran beside it.
+        """Whether a transaction failed only because of concurrent ones.
 
-        A lock that could not be had in time is no such reason: whoever asked
-        for it decides whether to wait longer.
+        A lock timeout does not count: the caller decides whether to wait
+        longer.
         """
         reason = driver_errors.conflict(fault)
         if reason is None or driver_errors.is_timeout(fault):
@@ -262,7 +265,7 @@ class PersistentWriter:
         """Run *work* in one transaction; return what it returns.
 
         Where the connection turns out to be lost, *work* is run once more on
-        a new one, so running it twice must do no harm.
+        a new connection, so running it twice must do no harm.
 
         :raises StoreUnavailable: the database does not answer
         """
@@ -314,14 +317,24 @@ def _prepare(engine: Engine, limits: Callable[[], Timeouts]) -> None:
             dbapi_conn.execute(f'PRAGMA busy_timeout = {limit_ms}')
             dbapi_conn.execute('PRAGMA journal_mode = WAL')
 
-    elif (dialect.name, dialect.driver) == ('postgresql', 'psycopg'):
-        from scheduler_service.store import postgresql
+        return
 
-        postgresql.prepare(engine, limits)
+    driver: Any
+    if (dialect.name, dialect.driver) == ('postgresql', 'psycopg'):
+        from scheduler_service.store import postgresql as driver
     elif dialect.driver == 'pymysql':
-        from scheduler_service.store import mysql
+        from scheduler_service.store import mysql as driver
+    else:
+        return
 
-        mysql.prepare(engine, limits)
+    @sa.event.listens_for(engine, 'do_connect')
+    def _connect(dialect: Any, record: Any, args: Any, kwargs: Any) -> Any:
+        with translate_connect_errors(dialect):
+            return driver.connect(args, kwargs, limits())
+
+    @sa.event.listens_for(engine, 'connect')
+    def _set_up(session: Any, record: Any) -> None:
+        driver.set_up(session, limits())
 
 
 _APPEND_CHANGE = schema.changes.insert()
@@ -340,7 +353,7 @@ _ADVANCE_MYSQL = (
     .where(_MINE)
 )
 # SQLite lets only one transaction write. A transaction that starts with a
-# write waits for its turn; one that first reads and then writes would fail.
+# write waits for the lock; if it first read and then wrote, it would fail.
 _TAKE_WRITE_LOCK = sa.text(
     "UPDATE counters SET value = value WHERE name = 'revision'"
 )
@@ -363,8 +376,11 @@ def next_number(conn: Connection, counter: str, count: int = 1) -> int:
     return int(conn.execute(_ADVANCE, values).scalar_one())
 
 
-def in_chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Yield lists of at most *size* items."""
+def in_chunks(items: Iterable[Any], size: int = 500) -> Iterator[list[Any]]:
+    """Yield lists of at most *size* items.
+
+    The default suits keys of a statement: SQLite takes a limited number.
+    """
     chunk: list[Any] = []
     for item in items:
         chunk.append(item)

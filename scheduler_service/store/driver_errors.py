@@ -171,7 +171,7 @@ def is_timeout(fault: BaseException) -> bool:
 
 
 def conflict(fault: BaseException) -> str | None:
-    """Return why a transaction failed only because others ran beside it.
+    """Return why a transaction failed only because of concurrent ones.
 
     :param fault: as SQLAlchemy or oslo.db raised it
     :return: ``deadlock``, also on Galera where a transaction of another node
@@ -185,7 +185,7 @@ def conflict(fault: BaseException) -> str | None:
 
 
 def met_others(fault: BaseException) -> bool:
-    """Whether a transaction failed since others ran beside it, or held locks.
+    """Whether a transaction failed because of concurrent ones or locks.
 
     :param fault: as SQLAlchemy or oslo.db raised it
     """
@@ -205,7 +205,7 @@ def first_line(fault: BaseException) -> str:
 
 
 def sentence(fault: BaseException) -> str | None:
-    """Return what is wrong with the database; None: nothing known."""
+    """Return what is wrong with the database; None: unknown."""
     inner = driver_fault(fault)
     kind = _kind(inner)
     return None if kind is None else f'{kind}: {first_line(inner)}'

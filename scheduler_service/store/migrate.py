@@ -29,7 +29,7 @@ _TRIES = 10
 _PAUSE_S = 1.0
 
 
-def sync(store: Store, wanted: str = 'head') -> str:
+def sync(store: Store, target: str = 'head') -> str:
     """Create or upgrade the tables; return their version.
 
     Tables that have the version already are not changed, nor are those of a
@@ -41,22 +41,22 @@ def sync(store: Store, wanted: str = 'head') -> str:
     :raises StoreUnavailable: the database does not answer
     """
     before = current(store)
-    ours = {revision.revision for revision in _scripts().walk_revisions()}
-    if before is not None and before not in ours:
+    revisions = {revision.revision for revision in _scripts().walk_revisions()}
+    if before is not None and before not in revisions:
         with store.reading() as conn:
             return version.check(conn)
-    for revision in _revisions(before, wanted):
+    for revision in _revisions(before, target):
         _attempt(store, partial(_upgrade, revision=revision))
     _attempt(store, _correct_counters)
-    if wanted == 'head':
+    if target == 'head':
         _attempt(store, _name_compatible_versions)
     return str(current(store))
 
 
-def _revisions(before: str | None, wanted: str) -> list[str]:
-    """Return the versions after one, up to another, oldest first."""
-    between = _scripts().iterate_revisions(wanted, before or 'base')
-    return [one.revision for one in between][::-1]
+def _revisions(before: str | None, target: str) -> list[str]:
+    """Return the versions after *before* up to *target*, oldest first."""
+    between = _scripts().iterate_revisions(target, before or 'base')
+    return [revision.revision for revision in between][::-1]
 
 
 def _upgrade(conn: Connection, revision: str) -> None:
@@ -66,12 +66,12 @@ def _upgrade(conn: Connection, revision: str) -> None:
 def _attempt(store: Store, work: Callable[[Connection], None]) -> None:
     """Run work in a transaction; again where it met those of daemons."""
 
-    for left in reversed(range(_TRIES)):
+    for retries in reversed(range(_TRIES)):
         try:
             with store.engine.begin() as conn:
                 work(conn)
         except (sa.exc.DBAPIError, db_exception.DBError) as fault:
-            if not left or not met_others(fault):
+            if not retries or not met_others(fault):
                 raise
             time.sleep(_PAUSE_S)
         else:
@@ -102,18 +102,18 @@ def differences(store: Store) -> list[str]:
         context = migration.MigrationContext.configure(
             conn, opts={'compare_type': False}
         )
-        found = autogenerate.compare_metadata(context, schema.metadata)
-    return [str(one) for one in found]
+        compared = autogenerate.compare_metadata(context, schema.metadata)
+    return [str(difference) for difference in compared]
 
 
 def compatible_versions() -> list[str]:
     """Return the versions whose releases may use the newest tables."""
-    found = []
+    versions = []
     for revision in _scripts().walk_revisions():
-        found.append(revision.revision)
+        versions.append(revision.revision)
         if not getattr(revision.module, _SAFE, False):
             break
-    return found
+    return versions
 
 
 def _config(conn: Connection | None = None) -> Any:
@@ -145,5 +145,6 @@ def _name_compatible_versions(conn: Connection) -> None:
     table = schema.compatible_versions
     conn.execute(sa.delete(table))
     conn.execute(
-        table.insert(), [{'version': one} for one in compatible_versions()]
+        table.insert(),
+        [{'version': version} for version in compatible_versions()],
     )

@@ -8,15 +8,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pymysql
-import sqlalchemy as sa
 from pymysql.constants import SERVER_STATUS
-from sqlalchemy.engine import Engine
 
-from scheduler_service.store.driver_errors import translate_connect_errors
 from scheduler_service.store.sessions import (
     APPLICATION,
     KEEPALIVES,
@@ -42,7 +38,7 @@ class MySQLSession(pymysql.connections.Connection):  # type: ignore[misc]
 
     :ivar statement_timeout: seconds that one statement may take; 0: no limit
     :ivar whole_tables: whether statements may read whole tables
-    :ivar server_id: the server's number of the session; None: not known
+    :ivar server_id: the server's number of the session; None: unknown
     :ivar server: which server that is, as ``SERVER`` says
     :ivar waits_since: monotonic time since when it waits; None: it does not
     """
@@ -88,7 +84,7 @@ class MySQLSession(pymysql.connections.Connection):  # type: ignore[misc]
     def limit_statements(self, seconds: float, whole_tables: bool) -> None:
         """Have the server end statements that take longer; 0: no limit.
 
-        :param whole_tables: of no effect: the server plans anew each time
+        :param whole_tables: of no effect: the server plans every statement
         """
         if self.is_mariadb:
             with self.cursor() as cursor:
@@ -142,49 +138,41 @@ class MySQLSession(pymysql.connections.Connection):  # type: ignore[misc]
                 self._sock.setsockopt(level, name, value)
 
 
-def prepare(engine: Engine, limits: Callable[[], Timeouts]) -> None:
-    """Set up each new connection to MariaDB or MySQL.
+def connect(args: Any, kwargs: Any, timeouts: Timeouts) -> MySQLSession:
+    """Open a connection to MariaDB or MySQL."""
+    defaults = {
+        'program_name': APPLICATION,
+        'connect_timeout': timeouts.connect or None,
+        # Of the greeting, and of the statements that set it up.
+        'read_timeout': timeouts.connect or None,
+        'write_timeout': timeouts.response or None,
+    }
+    return MySQLSession(*args, **{**defaults, **kwargs})
 
-    :param limits: gives those of a connection that is made now
-    """
 
-    @sa.event.listens_for(engine, 'do_connect')
-    def _connect(dialect: Any, record: Any, args: Any, kwargs: Any) -> Any:
-        timeouts = limits()
-        defaults = {
-            'program_name': APPLICATION,
-            'connect_timeout': timeouts.connect or None,
-            # Of the greeting, and of the statements that set it up.
-            'read_timeout': timeouts.connect or None,
-            'write_timeout': timeouts.response or None,
-        }
-        with translate_connect_errors(dialect):
-            return MySQLSession(*args, **{**defaults, **kwargs})
-
-    @sa.event.listens_for(engine, 'connect')
-    def _settings(dbapi_conn: Any, record: Any) -> None:
-        timeouts = limits()
-        dbapi_conn.statement_timeout = timeouts.statement
-        dbapi_conn.whole_tables = timeouts.whole_tables
-        if timeouts.response:
-            dbapi_conn.limit_silence(timeouts.response)
-        settings: dict[str, float] = {}
-        if timeouts.lock:
-            # Whole seconds, at least one.
-            seconds = max(1, round(timeouts.lock))
-            settings['innodb_lock_wait_timeout'] = seconds
-            settings['lock_wait_timeout'] = seconds
-        if dbapi_conn.is_mariadb:
-            settings['max_statement_time'] = timeouts.statement
-            if timeouts.idle_transaction:
-                seconds = max(1, round(timeouts.idle_transaction))
-                settings['idle_transaction_timeout'] = seconds
-        listed = ', '.join(f'{n} = {v}' for n, v in settings.items())
-        with dbapi_conn.cursor() as cursor:
-            if listed:
-                cursor.execute(f'SET SESSION {listed}')
-            cursor.execute(f'SELECT CONNECTION_ID(), {SERVER["mysql"]}')
-            number, dbapi_conn.server = cursor.fetchone()
-            if number == dbapi_conn.thread_id():
-                # Else there is a proxy in between.
-                dbapi_conn.server_id = number
+def set_up(session: MySQLSession, timeouts: Timeouts) -> None:
+    """Set the limits of a new connection."""
+    session.statement_timeout = timeouts.statement
+    session.whole_tables = timeouts.whole_tables
+    if timeouts.response:
+        session.limit_silence(timeouts.response)
+    settings: dict[str, float] = {}
+    if timeouts.lock:
+        # Whole seconds, at least 1.
+        seconds = max(1, round(timeouts.lock))
+        settings['innodb_lock_wait_timeout'] = seconds
+        settings['lock_wait_timeout'] = seconds
+    if session.is_mariadb:
+        settings['max_statement_time'] = timeouts.statement
+        if timeouts.idle_transaction:
+            seconds = max(1, round(timeouts.idle_transaction))
+            settings['idle_transaction_timeout'] = seconds
+    listed = ', '.join(f'{n} = {v}' for n, v in settings.items())
+    with session.cursor() as cursor:
+        if listed:
+            cursor.execute(f'SET SESSION {listed}')
+        cursor.execute(f'SELECT CONNECTION_ID(), {SERVER["mysql"]}')
+        number, session.server = cursor.fetchone()
+        if number == session.thread_id():
+            # Else there is a proxy in between.
+            session.server_id = number

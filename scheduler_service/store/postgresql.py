@@ -10,16 +10,13 @@ from __future__ import annotations
 import abc
 import struct
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Any
 
 import psycopg
-import sqlalchemy as sa
 from psycopg import pq
 from psycopg.adapt import Dumper
-from sqlalchemy.engine import Engine
 
-from scheduler_service.store.driver_errors import translate_connect_errors
 from scheduler_service.store.sessions import (
     APPLICATION,
     KEEPALIVES,
@@ -42,7 +39,7 @@ class PostgreSQLSession(psycopg.Connection[Any]):
     :ivar whole_tables: whether statements may read whole tables
     :ivar aborted: whether the next wait that is not over at once fails; an
         answer of the server shows that the connection works
-    :ivar server_id: the server's number of the session; None: not known
+    :ivar server_id: the server's number of the session; None: unknown
     :ivar server: which server that is, as ``SERVER`` says
     :ivar waits_since: monotonic time since when it waits; None: it does not
     """
@@ -66,7 +63,7 @@ class PostgreSQLSession(psycopg.Connection[Any]):
         )
 
     def abort(self) -> None:
-        """Make a wait fail soon: the one that is under way, or the next."""
+        """Make a wait fail soon: the present wait, or the next."""
         self.aborted = True
 
     def check_wait(self, since: float) -> None:
@@ -101,47 +98,37 @@ class PostgreSQLSession(psycopg.Connection[Any]):
             self.waits_since = None
 
 
-def prepare(engine: Engine, limits: Callable[[], Timeouts]) -> None:
-    """Set up each new connection for statements that are planned once.
+def connect(args: Any, kwargs: Any, timeouts: Timeouts) -> PostgreSQLSession:
+    """Open a connection."""
+    limit_s = max(1, int(timeouts.response))
+    defaults = {
+        'application_name': APPLICATION,
+        'connect_timeout': timeouts.connect,
+        'keepalives_idle': limit_s,
+        'keepalives_interval': 1,
+        'keepalives_count': KEEPALIVES,
+        'tcp_user_timeout': _ms(timeouts.response),
+    }
+    session = PostgreSQLSession.connect(*args, **{**defaults, **kwargs})
+    # Of the statements that set it up, too.
+    session.read_timeout = timeouts.connect
+    return session
 
-    :param limits: gives those of a connection that is made now
-    """
 
-    @sa.event.listens_for(engine, 'do_connect')
-    def _connect(dialect: Any, record: Any, args: Any, kwargs: Any) -> Any:
-        timeouts = limits()
-        limit_s = max(1, int(timeouts.response))
-        defaults = {
-            'application_name': APPLICATION,
-            'connect_timeout': timeouts.connect,
-            'keepalives_idle': limit_s,
-            'keepalives_interval': 1,
-            'keepalives_count': KEEPALIVES,
-            'tcp_user_timeout': _ms(timeouts.response),
-        }
-        with translate_connect_errors(dialect):
-            session = PostgreSQLSession.connect(
-                *args, **{**defaults, **kwargs}
-            )
-        # Of the statements that set it up, too.
-        session.read_timeout = timeouts.connect
-        return session
-
-    @sa.event.listens_for(engine, 'connect')
-    def _settings(dbapi_conn: Any, record: Any) -> None:
-        timeouts = limits()
-        dbapi_conn.statement_timeout = timeouts.statement
-        dbapi_conn.whole_tables = timeouts.whole_tables
-        before, dbapi_conn.autocommit = dbapi_conn.autocommit, True
-        dbapi_conn.execute(_script(timeouts))
-        query = f'SELECT pg_backend_pid(), {SERVER["postgresql"]}'
-        pid, dbapi_conn.server = dbapi_conn.execute(query).fetchone()
-        if pid == dbapi_conn.info.backend_pid:
-            # Else there is a connection pooler in between.
-            dbapi_conn.server_id = pid
-        dbapi_conn.autocommit = before
-        for kind, dumper in _DUMPERS.items():
-            dbapi_conn.adapters.register_dumper(kind, dumper)
+def set_up(session: PostgreSQLSession, timeouts: Timeouts) -> None:
+    """Set the limits of a new connection, and how it plans and encodes."""
+    session.statement_timeout = timeouts.statement
+    session.whole_tables = timeouts.whole_tables
+    before, session.autocommit = session.autocommit, True
+    session.execute(_script(timeouts))
+    query = f'SELECT pg_backend_pid(), {SERVER["postgresql"]}'
+    [(pid, session.server)] = session.execute(query).fetchall()
+    if pid == session.info.backend_pid:
+        # Else there is a connection pooler in between.
+        session.server_id = pid
+    session.autocommit = before
+    for kind, dumper in _DUMPERS.items():
+        session.adapters.register_dumper(kind, dumper)
 
 
 def _script(timeouts: Timeouts) -> str:
@@ -153,8 +140,8 @@ def _script(timeouts: Timeouts) -> str:
         # what the holder of the lock committed.
         'default_transaction_isolation': "'read committed'",
         'statement_timeout': str(_ms(timeouts.statement)),
-        # A plan is kept. One of a time when a table was small, and nobody had
-        # analyzed it, would read all of the table ever after.
+        # A plan is kept. If it was made while a table was small and not yet
+        # analyzed, it would read the whole table from then on.
         'enable_seqscan': _switch(timeouts.whole_tables),
     }
     if timeouts.lock:
@@ -235,7 +222,7 @@ class _IntegerDumper(_ColumnDumper):
     form = 'q'
 
     def _body(self, column: Column) -> bytes:
-        """Return values of 8 bytes each, each after its length."""
+        """Return values of 8 bytes, each after its length."""
         if None in column:
             pack = struct.Struct(f'>i{self.form}').pack
             return b''.join(

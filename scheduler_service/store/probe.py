@@ -1,7 +1,7 @@
-"""Asks the database for signs of life, and who blocks our sessions.
+"""Probes the database, and lists the sessions that block this daemon's.
 
 Any thread may call :func:`check_write`. A :class:`Probe` belongs to one thread
-and has a connection of its own, so that it answers while all others wait.
+and has a connection of its own, so that it works while all other threads wait.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from scheduler_service.store.sessions import SERVER, Wait
 LOG = logging.getLogger(__name__)
 # A wait for a lock is looked at after so many seconds.
 _SINCE_S = 1
-# Sessions that block others and are not blocked themselves.
+# Sessions that block other sessions and are not blocked themselves.
 _BLOCKERS = {
     'postgresql': f"""
         SELECT DISTINCT b.pid AS id, b.usename AS login,
@@ -68,7 +68,7 @@ _BLOCKERS = {
 
 # Sessions of this user: their server, whether it believes to wait for the
 # client, be it for the rest of a statement, and their age in seconds. MariaDB
-# does not tell the last.
+# has no age.
 _OURS = {
     'postgresql': sa.text(f"""
         SELECT pid AS id, {SERVER['postgresql']} AS server,
@@ -110,7 +110,8 @@ _LONG = 256
 def check_write(store: Store) -> None:
     """Write as much as claims do, take it back, and commit.
 
-    A full disk takes what fits into pages that exist. Nobody sees the rows.
+    A full disk takes what fits into pages that exist. No other session sees
+    the rows.
 
     :raises StoreUnavailable: the database cannot be written to
     """
@@ -232,8 +233,8 @@ class Probe:
         for row in rows:
             wait = listed[row.id]
             age = longest if row.age is None else float(row.age)
-            # Another server, or one that was started again, may have given
-            # the number to another session.
+            # Another server, or a restarted one, may have given the number to
+            # another session.
             if row.server == wait.session.server and age >= wait.seconds:
                 sessions.append((wait, bool(row.idle)))
         return sessions
@@ -241,8 +242,8 @@ class Probe:
     def blockers(self) -> list[str]:
         """Return who blocks daemons for longer than a second.
 
-        :return: one text for each session; none where the database cannot
-            tell in time, or may not tell this user
+        :return: a text for each session; empty where the query takes too
+            long, or this user may not see sessions
         :raises StoreUnavailable: the database does not answer
         """
         try:
@@ -256,9 +257,9 @@ class Probe:
         ]
 
     def _optional(self, query: sa.TextClause) -> Sequence[sa.Row[Any]]:
-        """Return the rows of an answer; none where the server refuses one.
+        """Return the rows of a query; none where the server refuses it.
 
-        It may not have what is asked for, or not let this user see it.
+        It may lack the tables, or not let this user read them.
 
         :raises StoreTimeout: it takes too long
         :raises StoreUnavailable: the database does not answer

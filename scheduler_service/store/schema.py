@@ -321,13 +321,13 @@ leases = sa.Table(
     metadata,
     sa.Column('name', sa.String(32), primary_key=True),
     sa.Column('holder', _NAME, nullable=False),
-    # By the database's clock; in the past: nobody has it.
+    # By the database's clock; in the past: it is free.
     sa.Column('expires_at', sa.Double(), nullable=False),
     **_TABLE,
 )
 
-# Claims of which the allocations in the placement service are ours to undo,
-# until their hosts have the instances.
+# Claims whose allocations in the placement service daemons undo after a
+# release, until their hosts have the instances.
 placement_claims = sa.Table(
     'placement_claims',
     metadata,
@@ -335,7 +335,7 @@ placement_claims = sa.Table(
     sa.Column('host_id', _BIG, primary_key=True, autoincrement=False),
     # All times by the database's clock. NULL: they may not be made yet.
     sa.Column('made_at', sa.Double()),
-    # JSON: resource class -> amount. Others than these are not ours to undo.
+    # JSON: resource class -> amount. Other allocations are not undone.
     sa.Column('resources', _DOCUMENT, nullable=False),
     # When the call began that makes them; NULL: it was answered, or its
     # connection was closed.
@@ -347,8 +347,8 @@ placement_claims = sa.Table(
     sa.Column('looks', sa.Integer(), nullable=False, server_default='0'),
     sa.Column('absent', sa.Integer(), nullable=False, server_default='0'),
     sa.Column('look_at', sa.Double()),
-    # By which attempt they are undone, and until when: nobody may claim for
-    # the instance.
+    # The attempt that undoes them, and until when; no claim may be made for
+    # the instance meanwhile.
     sa.Column('undone_by', sa.String(32)),
     sa.Column('undone_until', sa.Double()),
     **_TABLE,

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-# The name under which sessions of ours are known to the server.
+# The name of the daemon's sessions at the server.
 APPLICATION = 'scheduler-service'
-# SQL for which server a session is on: each numbers its own sessions. A
-# PostgreSQL that was started again is another one.
+# SQL that identifies the server of a session: session numbers are per server.
+# A PostgreSQL that was started again counts as another server.
 SERVER = {
     'postgresql': 'CAST(pg_postmaster_start_time() AS text)',
     'mysql': "CONCAT_WS(':', @@hostname, @@port, @@server_id)",
@@ -41,8 +41,8 @@ class Timeouts:
     :ivar connect: to open a connection
     :ivar lock: to wait for a lock that another session has
     :ivar statement: to work at one statement
-    :ivar idle_transaction: until the server ends a session of ours that is
-        idle inside a transaction
+    :ivar idle_transaction: until the server ends a session that is idle
+        inside a transaction
     :ivar response: without any sign of life, until it counts as unreachable
     :ivar whole_tables: whether statements may read whole tables, which takes
         its time; else PostgreSQL uses keys wherever it can
@@ -80,8 +80,8 @@ class Wait(NamedTuple):
     since: float
 
     @property
-    def goes_on(self) -> bool:
-        """Whether the session has been waiting ever since."""
+    def is_under_way(self) -> bool:
+        """Whether this wait is not over yet."""
         return bool(self.session.waits_since == self.since)
 
     @property
@@ -125,7 +125,7 @@ class Sessions:
         sa.event.listen(engine, 'checkout', self._check_limits)
 
     def _check_limits(self, dbapi_conn: Any, record: Any, proxy: Any) -> None:
-        """Have a connection with limits of before made anew.
+        """Replace a connection that has earlier limits.
 
         :raises DisconnectionError: says so to the pool
         """
@@ -135,7 +135,7 @@ class Sessions:
     def _add(self, dbapi_conn: Any, record: Any) -> None:
         limits = record.info[_LIMITS] = self._limits()
         if hasattr(dbapi_conn, 'abort'):
-            # It is set up by now: other listeners ran before this one.
+            # It is set up by now: the other listeners ran before.
             dbapi_conn.read_timeout = limits.read
             with self._lock:
                 self._open.add(dbapi_conn)
@@ -153,26 +153,26 @@ class Sessions:
         self._engine.dispose()
 
     def abort_wait(self, wait: Wait) -> None:
-        """Break one wait off, if it goes on."""
-        if wait.goes_on:
+        """Break a wait off, if it is still under way."""
+        if wait.is_under_way:
             wait.session.abort()
             with self._lock:
                 self._aborted.append(wait)
 
-    def left_behind(self) -> list[Wait]:
+    def aborted_waits(self) -> list[Wait]:
         """Return the waits that were broken off, until they are forgotten.
 
         Their sessions are closed here. The server may not know that.
         """
-        left = []
+        closed = []
         with self._lock:
             for wait in list(self._aborted):
                 if wait.session.closed:
-                    left.append(wait)
-                elif not wait.goes_on:
+                    closed.append(wait)
+                elif not wait.is_under_way:
                     # It was answered after all.
                     self._aborted.remove(wait)
-        return left
+        return closed
 
     def forget(self, wait: Wait) -> None:
         """Forget a wait that was broken off."""

@@ -61,8 +61,8 @@ def current(conn: Connection) -> str | None:
 def check(conn: Connection) -> str:
     """Check that this release can use the tables; return their version.
 
-    That is the release's own version, or a newer one that was declared safe
-    for this release when the tables were upgraded.
+    That is the release's own version, or a newer version that was declared
+    safe for this release when the tables were upgraded.
 
     :raises SchemaMismatch: it cannot
     :raises StoreUnavailable: there are no tables yet
@@ -113,12 +113,12 @@ def check_version(conn: Connection) -> str | None:
 
 
 def damage(conn: Connection) -> list[str]:
-    """Return what this release needs and is not there, a few words each."""
+    """Return the faults of the tables: missing parts, wrong counters."""
     return _missing(_columns(conn)) or _wrong_counters(conn)
 
 
 def _wrong_counters(conn: Connection) -> list[str]:
-    """Return what is wrong with the counters, a few words each."""
+    """Return the faults of the counters."""
     table = schema.counters
     # Before the counters, which only grow: other daemons go on meanwhile.
     used = {

@@ -46,8 +46,8 @@ def filter_results(
     pipeline = HostPipeline(
         [host_filter], [], settings or Settings(), check_room=False
     )
-    for each, mask in pipeline.filter_results(hosts, parsed):
-        if each is host_filter:
+    for plugin, mask in pipeline.filter_results(hosts, parsed):
+        if plugin is host_filter:
             return {
                 hosts.host_at(row): bool(mask[row])
                 for row in range(len(hosts))

@@ -29,7 +29,7 @@ def check_keys(
     :raises InvalidInventory, InvalidRequest: a document is not valid
     """
     hosts = table(inventory)
-    seen: dict[Hashable, tuple[Mapping[str, Any], Any]] = {}
+    first_with: dict[Hashable, tuple[Mapping[str, Any], Any]] = {}
     for document in requests:
         request = documents.request(dict(document)).with_ids()
         key, result = key_and_result(
@@ -43,7 +43,7 @@ def check_keys(
                 f'{result}'
             )
             continue
-        other, other_result = seen.setdefault(key, (document, result))
+        other, other_result = first_with.setdefault(key, (document, result))
         assert result == other_result, (
             f'{plugin.name}: {other} and {document} have the same key, '
             f'{key!r}, and the results {other_result} and {result}'

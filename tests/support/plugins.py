@@ -13,7 +13,7 @@ from typing import Any
 
 from scheduler_service import testing
 from scheduler_service.model import documents
-from scheduler_service.request_filters import Scope
+from scheduler_service.request_filters import Scope, ScopedRequest
 from scheduler_service.settings import Settings
 from scheduler_service.testing import check_keys, filter_results, table
 
@@ -148,10 +148,12 @@ def scope_of(
     hosts = table(inventory(aggregates=aggregates, a={}))
     scope = Scope()
     request_filter.apply(
-        documents.request(request or {}).with_ids(),
-        hosts.topology.aggregates,
-        Settings(**settings),
-        scope,
+        ScopedRequest(
+            documents.request(request or {}).with_ids(),
+            hosts.topology.aggregates,
+            Settings(**settings),
+            scope,
+        )
     )
     return scope
 

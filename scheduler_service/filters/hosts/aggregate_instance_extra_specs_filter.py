@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from scheduler_service import specops
-from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
-from scheduler_service.filters.base import HostFilter
+from scheduler_service.filters.aggregates import AggregateFilter, Metadata
 from scheduler_service.filters.unreadable import (
     REQUIREMENT,
     UNREADABLE,
@@ -16,10 +15,8 @@ from scheduler_service.filters.unreadable import (
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
-Specs = tuple[tuple[str, str], ...]
 
-
-class AggregateInstanceExtraSpecsFilter(HostFilter):
+class AggregateInstanceExtraSpecsFilter(AggregateFilter):
     """Passes hosts whose aggregates satisfy every extra spec of the flavor.
 
     Extra specs without a scope count, and those with the scope
@@ -30,78 +27,42 @@ class AggregateInstanceExtraSpecsFilter(HostFilter):
     of extra specs.
     """
 
-    once = True
-
-    def mask(
-        self, table: HostTable, request: Request, settings: Settings
-    ) -> Mask | None:
-        """Evaluate each distinct set of aggregates once."""
-        specs = _aggregate_specs(request)
-        if not specs:
-            return None
-        return table.by_aggregates(
-            lambda ids: _failing_spec(table, ids, specs) is None,
-        )
-
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return the extra specs that count, None for none."""
-        return _aggregate_specs(request) or None
+        """Return (key, requirement) of the specs that count, without scope."""
+        specs = []
+        for key, requirement in request.flavor.extra_specs.items():
+            scope, colon, name = key.partition(':')
+            if not colon:
+                specs.append((key, requirement))
+            elif scope == specops.AGGREGATE_SCOPE:
+                specs.append((name, requirement))
+        return tuple(specs) or None
 
-    def reason(
-        self, table: HostTable, row: int, request: Request, settings: Settings
+    def mismatch(
+        self, metadata: Metadata, key: tuple[tuple[str, str], ...]
     ) -> str:
         """Name the first extra spec that fails, and the values there are."""
-        ids = table.coded['aggregate_set'].at(row)
-        failing = _failing_spec(table, ids, _aggregate_specs(request))
-        if failing is None:
-            return 'does not pass'
-        key, requirement = failing
-        values = table.split_metadata(ids).get(key)
-        if values is None:
-            return (
-                f'the flavor requires {key}={requirement}, no aggregate of '
-                'the host has the metadata key'
-            )
-        try:
-            _any_matches(values, requirement)
-        except specops.NotComparableError as fault:
-            return f'{UNREADABLE}the flavor requires {key}={requirement}, ' + (
-                f'aggregate metadata: {fault}'
-            )
-        return (
-            f'the flavor requires {key}={requirement}, aggregate metadata '
-            f'has {key}={",".join(sorted(values))}'
-        )
-
-
-def _aggregate_specs(request: Request) -> Specs:
-    """Return (key, requirement) of the specs that count, without scope."""
-    specs = []
-    for key, requirement in request.flavor.extra_specs.items():
-        scope, colon, name = key.partition(':')
-        if not colon:
-            specs.append((key, requirement))
-        elif scope == specops.AGGREGATE_SCOPE:
-            specs.append((name, requirement))
-    return tuple(specs)
-
-
-def _failing_spec(
-    table: HostTable, aggregate_ids: frozenset[int], specs: Specs
-) -> tuple[str, str] | None:
-    """Return the first spec that the aggregates do not satisfy."""
-    metadata = table.split_metadata(aggregate_ids)
-    for key, requirement in specs:
-        values = metadata.get(key)
-        try:
-            with reading(spec_path(key), REQUIREMENT, requirement):
-                if values is None or not _any_matches(values, requirement):
-                    return key, requirement
-        except specops.NotComparableError:
-            return key, requirement
-    return None
+        for name, requirement in key:
+            required = f'the flavor requires {name}={requirement}'
+            values = metadata.get(name)
+            if values is None:
+                return (
+                    f'{required}, no aggregate of the host has the metadata '
+                    'key'
+                )
+            try:
+                with reading(spec_path(name), REQUIREMENT, requirement):
+                    matches = _any_matches(values, requirement)
+            except specops.NotComparableError as fault:
+                return f'{UNREADABLE}{required}, aggregate metadata: {fault}'
+            if not matches:
+                return (
+                    f'{required}, aggregate metadata has '
+                    f'{name}={",".join(sorted(values))}'
+                )
+        return ''
 
 
 def _any_matches(values: frozenset[str], requirement: str) -> bool:

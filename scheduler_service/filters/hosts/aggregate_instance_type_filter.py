@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 
 from scheduler_service import specops
-from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
-from scheduler_service.filters.base import HostFilter
+from scheduler_service.filters.aggregates import AggregateFilter, Metadata
 from scheduler_service.filters.unreadable import (
     REQUIREMENT,
     UNREADABLE,
     reading,
     spec_path,
-    where_comparable,
 )
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
 
-class AggregateInstanceTypeFilter(HostFilter):
+class AggregateInstanceTypeFilter(AggregateFilter):
     """Matches extra specs and aggregate metadata, with sentinels.
 
     In an extra spec ``*`` means any value, ``~`` that the key may be absent
@@ -33,41 +31,27 @@ class AggregateInstanceTypeFilter(HostFilter):
     exempt.
     """
 
-    once = True
-
-    def mask(
-        self, table: HostTable, request: Request, settings: Settings
-    ) -> Mask | None:
-        """Evaluate each distinct set of aggregates once."""
-        specs = tuple(request.flavor.extra_specs.items())
-        return table.by_aggregates(
-            where_comparable(
-                lambda ids: (
-                    failing_key(table.split_metadata(ids), specs) is None
-                )
-            )
-        )
-
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
         """Return all extra specs: metadata may require their absence."""
         return tuple(request.flavor.extra_specs.items())
 
-    def reason(
-        self, table: HostTable, row: int, request: Request, settings: Settings
+    def mismatch(
+        self, metadata: Metadata, key: tuple[tuple[str, str], ...]
     ) -> str:
         """Name the key, and what flavor and metadata have under it."""
-        metadata = table.split_metadata(table.coded['aggregate_set'].at(row))
-        specs = request.flavor.extra_specs
         try:
-            key = failing_key(metadata, tuple(specs.items())) or ''
+            name = failing_key(metadata, key)
         except specops.NotComparableError as fault:
             return f'{UNREADABLE}aggregate metadata: {fault}'
-        values = ','.join(sorted(metadata.get(key, ()))) or 'no value'
-        scoped = specs.get(f'{specops.AGGREGATE_SCOPE}:{key}', 'no value')
+        if name is None:
+            return ''
+        specs = dict(key)
+        values = ','.join(sorted(metadata.get(name, ()))) or 'no value'
+        scoped = specs.get(f'{specops.AGGREGATE_SCOPE}:{name}', 'no value')
         return (
-            f'{key}: the flavor has {specs.get(key, scoped)}, aggregate '
+            f'{name}: the flavor has {specs.get(name, scoped)}, aggregate '
             f'metadata has {values}'
         )
 

@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
-from scheduler_service.filters.base import HostFilter
+from scheduler_service.filters.aggregates import AggregateFilter, Metadata
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
 METADATA_PREFIX = 'filter_tenant_id'
 
 
-class AggregateMultiTenancyIsolation(HostFilter):
+class AggregateMultiTenancyIsolation(AggregateFilter):
     """Reserves the hosts of an aggregate for some projects.
 
     The projects are the values, split at commas, of every metadata key that
     starts with ``filter_tenant_id``, over all aggregates of a host. A host
     without any such key is open to all projects.
     """
-
-    once = True
-
-    def mask(
-        self, table: HostTable, request: Request, settings: Settings
-    ) -> Mask | None:
-        """Evaluate each distinct set of aggregates once."""
-        project_id = request.project_id
-
-        def passes(aggregate_ids: frozenset[int]) -> bool:
-            projects = _projects(table, aggregate_ids)
-            return not projects or project_id in projects
-
-        return table.by_aggregates(passes)
 
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
@@ -42,23 +27,17 @@ class AggregateMultiTenancyIsolation(HostFilter):
             return None
         return (request.project_id,)
 
-    def reason(
-        self, table: HostTable, row: int, request: Request, settings: Settings
-    ) -> str:
+    def mismatch(self, metadata: Metadata, key: tuple[str | None]) -> str:
         """Say for how many projects the host is, without naming them."""
-        count = len(_projects(table, table.coded['aggregate_set'].at(row)))
+        projects: set[str | None] = set()
+        for name, values in metadata.items():
+            if name.startswith(METADATA_PREFIX):
+                projects |= values
+        (project_id,) = key
+        if not projects or project_id in projects:
+            return ''
         return (
-            f'filter_tenant_id metadata reserves the host for {count} other '
-            f'project{"" if count == 1 else "s"} than {request.project_id}'
+            f'filter_tenant_id metadata reserves the host for {len(projects)} '
+            f'other project{"" if len(projects) == 1 else "s"} than '
+            f'{project_id}'
         )
-
-
-def _projects(
-    table: HostTable, aggregate_ids: frozenset[int]
-) -> set[str | None]:
-    """Return the projects that a set of aggregates is reserved for."""
-    projects: set[str | None] = set()
-    for key, values in table.split_metadata(aggregate_ids).items():
-        if key.startswith(METADATA_PREFIX):
-            projects |= values
-    return projects

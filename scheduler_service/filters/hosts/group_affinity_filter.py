@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.base import RowFilter, RowSet
 from scheduler_service.filters.server_groups import (
+    HintedHostsFilter,
     hosts_of_hinted_group,
 )
 from scheduler_service.model import Request
-from scheduler_service.settings import Settings
 
 
-class GroupAffinityFilter(RowFilter):
+class GroupAffinityFilter(HintedHostsFilter):
     """Passes hosts that have a member of the group named by ``group``.
 
     The hint holds the uuid or the name of a server group, whose policy does
     not matter. Every host passes where no member is on any host.
     """
 
-    def row_set(
-        self, table: HostTable, request: Request, settings: Settings
-    ) -> RowSet | None:
-        """Pass the hosts of the members."""
-        hosts = hosts_of_hinted_group(table, request)
-        if not hosts:
-            return None
-        return RowSet(table.rows_of_hosts(hosts), passes=True)
+    why = 'no member of the group {group} is on this host'
 
-    def reason(
-        self, table: HostTable, row: int, request: Request, settings: Settings
-    ) -> str:
-        """Say that no member is on the host."""
-        return (
-            f'no member of the group {request.hint("group")} is on this host'
-        )
+    def hosts(self, table: HostTable, request: Request) -> set[str] | None:
+        """Return the hosts of the members."""
+        return hosts_of_hinted_group(table, request) or None

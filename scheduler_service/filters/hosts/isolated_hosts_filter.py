@@ -15,8 +15,8 @@ class IsolatedHostsFilter(HostFilter):
 
     ``isolated_images`` lists ids of images, ``isolated_hosts`` lists hosts.
     Isolated images pass isolated hosts only. Other images pass all other
-    hosts, and isolated ones, too, without
-    ``restrict_isolated_hosts_to_isolated_images``.
+    hosts; without ``restrict_isolated_hosts_to_isolated_images`` they pass
+    isolated hosts, too.
     """
 
     once = True

@@ -167,7 +167,7 @@ class ColumnEvaluator:
         raise NotColumnarError
 
     def _compare(self, query: list[Any]) -> Mask:
-        """Compare the first argument with each of the others."""
+        """Compare the first argument with each further argument."""
         sign, arguments = query[0], query[1:]
         if any(isinstance(argument, list) for argument in arguments):
             raise NotColumnarError

@@ -62,7 +62,7 @@ class NUMATopologyFilter(HostFilter):
             )
         )
         hosts = numa.Hosts(topologies, cpu_ratio, ram_ratio)
-        # Kept until the next turn, if this one is too short.
+        # Kept for the next time slice if this slice is too short.
         results = table.topology.keep(
             ('results', self.name, guest),
             lambda: np.full(len(topologies), numa.UNKNOWN, np.int8),
@@ -80,7 +80,7 @@ class NUMATopologyFilter(HostFilter):
     def numa_limits(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> dict[str, float]:
-        """Return the ratios within which the cells were found to fit."""
+        """Return the ratios within which the cells fit."""
         if numa.guest_topology(request) is None:
             return {}
         code = table.coded['numa_topology'].codes[row]

@@ -111,8 +111,10 @@ def requested_devices(
                 device.name or 'devices',
                 device.count,
                 tuple(
-                    tuple(sorted(each.items(), key=lambda pair: pair[0]))
-                    for each in device.alternatives
+                    tuple(
+                        sorted(alternative.items(), key=lambda pair: pair[0])
+                    )
+                    for alternative in device.alternatives
                 ),
             )
             for device in request.pci_requests

@@ -91,7 +91,7 @@ _LOW_64_BITS = 2**64 - 1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Addresses:
-    """Distinct addresses as numbers, each array with one element for each.
+    """Distinct addresses as numbers: an array element for each address.
 
     :ivar version: int64, 4 or 6; 0 where there is no valid address
     :ivar high: uint64, the high 64 bits

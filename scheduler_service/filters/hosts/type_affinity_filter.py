@@ -51,7 +51,7 @@ FlavorId = str | None
 
 
 class FlavorColumn(NamedTuple):
-    """The flavor of each host's instances, where they have only one.
+    """The flavor of each host's instances, where all have the same.
 
     It is kept up to date as instances come and go.
 

@@ -1,7 +1,7 @@
-"""Pool filters: a module for each, and the table of those that are built in.
+"""Pool filters, one module each, and the table of built-in filters.
 
-Plug-ins are found by the entry points of ``NAMESPACES``: that of this
-service, and that of the DNS service whose pool filters run here unchanged.
+Plug-ins come by the entry points of ``NAMESPACES``: that of this service,
+and that of the DNS service, whose pool filters run here unchanged.
 """
 
 from __future__ import annotations

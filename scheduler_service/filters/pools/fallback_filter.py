@@ -17,5 +17,5 @@ class FallbackFilter(PoolFilter):
     def filter(
         self, context: Caller, pools: Sequence[Pool], zone: ZoneRequest
     ) -> Sequence[Pool]:
-        """Return the pools, or the default one where there are none."""
+        """Return the pools; the default pool where there are none."""
         return pools or [default_pool(self.storage, context)]

@@ -300,7 +300,7 @@ def join_groups(
         exist has no policy and gets no members
     :param policies: the policies that are strict
     :param owners: group -> its project when the hosts were read, empty where
-        it had none; None: there was no such group, so nobody checked it
+        it had none; None: there was no such group, so it was not checked
     :return: false where a strict policy would be broken, or a group has
         another project by now; then nothing is written
     """

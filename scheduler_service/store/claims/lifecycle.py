@@ -32,7 +32,6 @@ from scheduler_service.store import rows, schema
 from scheduler_service.store.claims import claim_sql, outcomes
 from scheduler_service.store.connection import Writer, in_chunks
 
-_CHUNK = 500
 _INSTANCES, _MOVES = schema.instances, schema.moves
 _ALLOCATIONS = schema.allocations
 # Statements that every release or confirmation executes, made once; ``keys``
@@ -105,7 +104,7 @@ def release(
     :raises Forbidden: *check* does; the transaction has to be rolled back
     """
     released: set[str] = set()
-    for part in in_chunks(consumers, _CHUNK):
+    for part in in_chunks(consumers):
         released.update(_release(writer, part, check, final))
     return sorted(released)
 
@@ -135,7 +134,7 @@ def _release(
     if final:
         outcomes.keep_placements(writer, gone, moving=False)
     _remove_instances(writer, gone)
-    _touch_hosts(writer, {locked[uuid].host for uuid in gone})
+    touch_hosts(writer, {locked[uuid].host for uuid in gone})
     return held.union(gone)
 
 
@@ -159,7 +158,7 @@ def _remove_moves(
 def moves_of(conn: Connection, instances: Iterable[str]) -> dict[str, Any]:
     """Return the rows of ``moves`` of instances, by instance."""
     moves: dict[str, Any] = {}
-    for part in in_chunks(instances, _CHUNK):
+    for part in in_chunks(instances):
         selected = conn.execute(_MOVES_OF, {'keys': part})
         moves.update((row.instance_uuid, row) for row in selected)
     return moves
@@ -283,7 +282,7 @@ def remove_from_host(
             release_allocations(writer, [uuid])
             outcomes.keep_placements(writer, [uuid], moving=False)
             _remove_instances(writer, [uuid])
-            _touch_hosts(writer, [host])
+            touch_hosts(writer, [host])
     return sorted(changed)
 
 
@@ -298,7 +297,7 @@ def release_allocations(
     conn = writer.conn
     find = _HELD if where is None else _HELD.where(where)
     held: list[Any] = []
-    for part in in_chunks(consumers, _CHUNK):
+    for part in in_chunks(consumers):
         held += conn.execute(find, {'keys': part})
     if held:
         dialect = rows.dialect_of(conn)
@@ -330,7 +329,7 @@ def release_allocations(
 def lock(conn: Connection, uuids: Iterable[str]) -> dict[str, Any]:
     """Lock rows of instances in the order of their uuids; return them."""
     locked: dict[str, Any] = {}
-    for part in in_chunks(sorted(set(uuids)), _CHUNK):
+    for part in in_chunks(sorted(set(uuids))):
         selected = conn.execute(_LOCK, {'keys': part})
         locked.update((row.uuid, row) for row in selected)
     return locked
@@ -374,7 +373,7 @@ def _complete_move(writer: Writer, row: Any, move: Any) -> None:
     conn.execute(sa.delete(moves).where(moves.c.instance_uuid == row.uuid))
     writer.touched.instances.append(row.uuid)
     writer.touched.load.append(move.host_id)
-    _touch_hosts(writer, [row.host])
+    touch_hosts(writer, [row.host])
 
 
 def _remove_instances(writer: Writer, uuids: Sequence[str]) -> None:
@@ -390,8 +389,8 @@ def _remove_instances(writer: Writer, uuids: Sequence[str]) -> None:
     writer.touched.instances_gone += uuids
 
 
-def _touch_hosts(writer: Writer, hosts: Iterable[str]) -> None:
+def touch_hosts(writer: Writer, hosts: Iterable[str]) -> None:
     """Record that the numbers of service hosts' instances changed."""
-    for part in in_chunks(sorted(hosts), _CHUNK):
+    for part in in_chunks(sorted(hosts)):
         ids = writer.conn.execute(_HOST_IDS, {'keys': part})
         writer.touched.load += list(ids.scalars())

@@ -364,7 +364,7 @@ def _claim(
     :param instances: a query for rows of ``claim_sql.INSTANCE`` and the time
     :param allocations: a query for rows of ``claim_sql.ALLOCATION``
     :param count: SQL for the number of rows of the demand
-    :param unpacked: common table expressions that the others use
+    :param unpacked: common table expressions for the other parts
     :param allowed: a condition on which all claims depend
     :param joined: a common table expression that joins server groups
     :param touched: SQL for the change record
@@ -545,7 +545,7 @@ class Released(msgspec.Struct):
     :ivar placed: (instance, service host, node) of each claim
     :ivar moved: instances of which a move was released
     :ivar held: (consumer, host id, resource class, amount) of each allocation
-    :ivar members: (group, instance) of each that left its server group
+    :ivar members: (group, instance) of each membership that ended
     """
 
     revision: int

@@ -30,7 +30,6 @@ from scheduler_service.store.connection import in_chunks
 # Seconds in which a call may take effect after its connection was closed; also
 # how long a call is under way at most.
 CALL_ENDS_S = 300.0
-_CHUNK = 500
 # The longest time between two checks of a record, in seconds.
 _LONGEST_PAUSE_S = 60.0
 _INTENT = {'instance_uuid': 'text', 'host_uuid': 'text', 'resources': 'text'}
@@ -97,7 +96,7 @@ def intend_new(conn: Connection, claims: Sequence[Intent]) -> None:
     :raises BeingUndone: an earlier claim of an instance is being undone
     """
     dialect = rows.dialect_of(conn)
-    for part in in_chunks(claims, _CHUNK):
+    for part in in_chunks(claims):
         values = [(uuid, host, rows.document(amounts))
                   for uuid, host, amounts in part]  # fmt: skip
         made = conn.execute(
@@ -154,7 +153,7 @@ def intend(conn: Connection, claims: Iterable[Intent]) -> None:
     :raises BeingUndone: an earlier claim of an instance is being undone, or
         has other allocations on its host and was not undone yet
     """
-    for part in in_chunks(claims, _CHUNK):
+    for part in in_chunks(claims):
         ids = sa.select(_HOSTS.c.uuid, _HOSTS.c.id).where(
             _HOSTS.c.uuid.in_({host for _, host, _ in part})
         )
@@ -239,7 +238,7 @@ def answered(
         effect
     :param age: how long ago that was, in seconds
     """
-    for part in in_chunks(claims, _CHUNK):
+    for part in in_chunks(claims):
         ids = sa.select(_HOSTS.c.id, _HOSTS.c.uuid).where(
             _HOSTS.c.uuid.in_({host for _, host, _ in part})
         )
@@ -355,7 +354,7 @@ def forget(
 
     :param ended: only those of which no call can make allocations any more
     """
-    for part in in_chunks(instances, _CHUNK):
+    for part in in_chunks(instances):
         mine = _TABLE.c.instance_uuid.in_(part)
         conn.execute(
             sa.delete(_TABLE).where(sa.and_(mine, _ended()) if ended else mine)
@@ -562,7 +561,7 @@ def counted(
     :param before: time by the database's clock
     """
     by_host: dict[int, list[str]] = {}
-    for part in in_chunks(host_ids, _CHUNK):
+    for part in in_chunks(host_ids):
         query = sa.select(_TABLE.c.host_id, _TABLE.c.instance_uuid).where(
             _TABLE.c.host_id.in_(part), _TABLE.c.made_at <= before
         )

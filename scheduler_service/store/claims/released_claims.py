@@ -170,7 +170,7 @@ def expire(
     """Release claims and moves that were not confirmed in time.
 
     :param timeout: seconds since the claim, by the database's clock
-    :param moves: false: moves are never late, others end them
+    :param moves: false: moves never expire: another service ends them
     :return: how many ``claims`` and ``moves`` were released
     """
     conn = writer.conn

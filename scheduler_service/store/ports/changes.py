@@ -1,11 +1,12 @@
 """Changes of claims that exist: releases, confirmations, moves given up.
 
-Jobs with the same change are made together, with as many statements as one of
-them. It belongs to the engine's thread.
+Jobs with the same change run together, with as many statements as a single
+job. It belongs to the engine's thread.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -36,60 +37,50 @@ class ClaimChanger:
         self._sent: tuple[PendingRelease, list[ClaimsJob]] | None = None
 
     def send(self, jobs: Sequence[ClaimsJob]) -> None:
-        """Send releases that the database can make in one round trip.
+        """Send the releases that take a single round trip.
 
-        Others are decided meanwhile. :meth:`run` has to follow.
+        The engine goes on meanwhile. :meth:`run` has to follow.
 
-        :raises StoreUnavailable: it is not known whether they are made
+        :raises StoreUnavailable: the releases may have been made or not
         """
         self._sent = None
         source = self._source
         if source.store.dialect != 'postgresql':
             return
-        fresh = [job for job in jobs if not (job.done() or job.redelivered)]
-        some, expected = _at_once(fresh)
-        if not some:
+        releases, expected = _sendable(_unprocessed(jobs))
+        if not releases:
             return
         from scheduler_service.store.claims.pg_claims import PendingRelease
 
         items = [
             (job.key, uuid)
-            for job in some
+            for job in releases
             if job.key is not None
             for uuid in job.instances or ('',)
         ]
         with source.writer() as conn:
             pending = PendingRelease(
-                source.store,
-                conn,
-                _requests(some),
-                expected,
-                items,
+                source.store, conn, _requests(releases), expected, items
             )
         source.pending_release = pending
-        self._sent = pending, some
+        self._sent = pending, releases
 
     def run(self, jobs: Sequence[ClaimsJob]) -> None:
         """Run jobs of which no two name the same instance.
 
-        What may be done already is looked up first, one job at a time. Where
-        one cannot be run with the others, each is run by itself, and one that
-        has to wait for a lock holds nobody else up.
+        Redelivered jobs run alone, after a look at their outcomes. So do all
+        jobs where a job fails or waits for a lock: it delays no other job.
 
-        :raises StoreUnavailable: some have no result yet
+        :raises StoreUnavailable: some jobs have no result yet
         """
-        try:
+        # A job that waits for a lock: the loop below runs it alone.
+        with contextlib.suppress(errors.StoreTimeout):
             self._finish_sent()
-            fresh = [job for job in jobs
-                     if not (job.done() or job.redelivered)]  # fmt: skip
-            if len(fresh) > 1:
-                self._run_together(fresh)
-        except errors.StoreTimeout:
-            # One waits for a lock: each is run by itself.
-            pass
-        waiting = [job for job in jobs if not job.done()]
+            jobs_together = _unprocessed(jobs)
+            if len(jobs_together) > 1:
+                self._run_together(jobs_together)
         blocked: errors.StoreTimeout | None = None
-        for job in waiting:
+        for job in jobs:
             if job.done():
                 continue
             try:
@@ -102,12 +93,12 @@ class ClaimChanger:
             raise blocked
 
     def _finish_sent(self) -> None:
-        """Give the jobs of releases that were sent their results.
+        """Set the results of the releases that were sent.
 
-        Those that could not be made so get none.
+        Jobs get none where their releases take several round trips.
 
-        :raises StoreTimeout: one waits for a lock
-        :raises StoreUnavailable: it is not known whether they are made
+        :raises StoreTimeout: a release waits for a lock
+        :raises StoreUnavailable: the releases may have been made or not
         """
         if self._sent is None:
             return
@@ -122,9 +113,9 @@ class ClaimChanger:
                 job.future.set_result(result)
 
     def _run_together(self, jobs: Sequence[ClaimsJob]) -> None:
-        """Run jobs in one transaction; none has an effect if one fails.
+        """Run jobs in one transaction; no job has an effect if any fails.
 
-        :raises StoreTimeout: one waits for a lock
+        :raises StoreTimeout: a job waits for a lock
         """
         try:
             results = self._change(jobs)
@@ -145,7 +136,7 @@ class ClaimChanger:
         except db_exception.DBDuplicateEntry:
             if job.key is None:
                 raise
-            # Another daemon has the same message, and was faster.
+            # Another daemon recorded the outcome of the same message.
             job.message = msgspec.structs.replace(
                 job.message, redelivered=True
             )
@@ -166,32 +157,37 @@ class ClaimChanger:
 
 
 def _change(writer: Writer, jobs: Sequence[ClaimsJob]) -> dict[ClaimsJob, Any]:
-    """Make changes of claims, those of one kind together; return results."""
+    """Make changes of claims, equal changes together; return the results."""
     by_change: dict[Change, list[ClaimsJob]] = {}
     for job in jobs:
         by_change.setdefault(job.change, []).append(job)
     if len(jobs) > 1 and (len(by_change) > 1 or jobs[0].change in _ALONE):
-        # One after the other they must not lock rows in different orders.
+        # Several statements that lock rows: take the locks in one order.
         lifecycle.lock(writer.conn, (u for job in jobs for u in job.names))
     results: dict[ClaimsJob, Any] = {}
-    for change, some in by_change.items():
+    for change, equal in by_change.items():
         if change in _TOGETHER:
-            changed = _TOGETHER[change](writer, some)
-            results.update(zip(some, _results(some, changed), strict=True))
+            changed = _TOGETHER[change](writer, equal)
+            results.update(zip(equal, _results(equal, changed), strict=True))
         else:
-            for job in some:
+            for job in equal:
                 results[job] = _ALONE[change](writer, job)
     return results
 
 
-def _at_once(
+def _unprocessed(jobs: Sequence[ClaimsJob]) -> list[ClaimsJob]:
+    """Return jobs without a result whose message cannot have an outcome."""
+    return [job for job in jobs if not (job.done() or job.redelivered)]
+
+
+def _sendable(
     jobs: Sequence[ClaimsJob],
 ) -> tuple[list[ClaimsJob], dict[str, str | None]]:
-    """Return jobs that release, and whose the instances have to be.
+    """Return releases whose owners need not be read before they are made.
 
     :return: the jobs, and the project that each instance has to be of; None:
-        any. A caller that may not act on its own project's instances is left
-        out: its instances are read first
+        any project. Jobs of a caller that may not act on instances of its own
+        project are left to :meth:`ClaimChanger.run`
     """
     selected: list[ClaimsJob] = []
     expected: dict[str, str | None] = {}
@@ -213,7 +209,7 @@ def _at_once(
 
 
 def _requests(jobs: Sequence[ClaimsJob]) -> dict[str, ReleaseRequest]:
-    """Return who asked to release each instance, and when."""
+    """Return the release request of each instance: its sender and time."""
     return {
         uuid: ReleaseRequest(job.message.sent_at, job.project_id)
         for job in jobs
@@ -222,7 +218,7 @@ def _requests(jobs: Sequence[ClaimsJob]) -> dict[str, ReleaseRequest]:
 
 
 def _check_of(jobs: Sequence[ClaimsJob]) -> OwnerCheck | None:
-    """Return the checks of all jobs, each of its own instances, as one."""
+    """Return a check that calls the check of each job for its instances."""
     checks = [
         (frozenset(job.instances), job.check)
         for job in jobs
@@ -232,9 +228,9 @@ def _check_of(jobs: Sequence[ClaimsJob]) -> OwnerCheck | None:
         return None
 
     def check(project_of: Mapping[str, str | None]) -> None:
-        for instances, check_one in checks:
+        for instances, check_job in checks:
             mine = instances & project_of.keys()
-            check_one({uuid: project_of[uuid] for uuid in mine})
+            check_job({uuid: project_of[uuid] for uuid in mine})
 
     return check
 
@@ -242,7 +238,7 @@ def _check_of(jobs: Sequence[ClaimsJob]) -> OwnerCheck | None:
 def _results(
     jobs: Sequence[ClaimsJob], changed: Sequence[str]
 ) -> list[list[str]]:
-    """Return for each job those of its instances that were changed."""
+    """Return the changed instances of each job."""
     of_all = frozenset(changed)
     return [sorted(of_all.intersection(job.instances)) for job in jobs]
 
@@ -260,27 +256,23 @@ def _drop_moves(writer: Writer, jobs: Sequence[ClaimsJob]) -> Sequence[str]:
     return lifecycle.cancel_moves(writer, _requests(jobs), _check_of(jobs))
 
 
-def _supersede(writer: Writer, job: ClaimsJob) -> list[str]:
-    return released_claims.supersede(writer, job.instances, job.claimed_by)
-
-
-def _undo(writer: Writer, job: ClaimsJob) -> list[str]:
-    return released_claims.undo(writer, job.instances, str(job.claimed_by))
-
-
 def _store_group(writer: Writer, job: ClaimsJob) -> bool:
     assert job.group is not None
     return server_groups.put(writer, job.group)
 
 
-# Changes that are made together, with as many statements as one of them.
+# Changes that run together, with as many statements as a single job.
 _TOGETHER = {
     Change.RELEASE: _release,
     Change.CONFIRM: _confirm,
     Change.DROP_MOVES: _drop_moves,
 }
 _ALONE: Mapping[Change, Callable[[Writer, ClaimsJob], Any]] = {
-    Change.SUPERSEDE: _supersede,
-    Change.UNDO: _undo,
+    Change.SUPERSEDE: lambda writer, job: released_claims.supersede(
+        writer, job.instances, job.claimed_by
+    ),
+    Change.UNDO: lambda writer, job: released_claims.undo(
+        writer, job.instances, str(job.claimed_by)
+    ),
     Change.STORE_GROUP: _store_group,
 }

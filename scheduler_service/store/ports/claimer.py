@@ -59,7 +59,7 @@ class StoreClaimer:
         self._ratios, self._policies = ratios, policies
 
     def prepare(self, jobs: Sequence[HostJob]) -> claims.ClaimBatch | None:
-        """Return the claims of the jobs that need one; None: none does."""
+        """Return the claims that jobs need; None: no job needs any."""
         needed = [
             _claim(job, assignment)
             for job in jobs
@@ -75,7 +75,7 @@ class StoreClaimer:
     def send(self, batch: claims.ClaimBatch, jobs: int) -> claims.PendingClaim:
         """Send a batch, to be claimed as a whole or not at all.
 
-        :raises StoreUnavailable: it is not known whether anything is claimed
+        :raises StoreUnavailable: the claims may have been made or not
         """
         start = time.perf_counter()
 
@@ -96,7 +96,7 @@ class StoreClaimer:
         return pending
 
     def give_up(self, jobs: Sequence[HostJob]) -> None:
-        """Release claims of jobs that come to nothing."""
+        """Release the claims of jobs that failed."""
 
         def release(writer: Writer) -> None:
             for job in jobs:

@@ -1,4 +1,4 @@
-"""Stores decisions with their reasons, and writes a line of the log for each.
+"""Stores decisions with their reasons, and logs a line for each decision.
 
 Owns both queues, and the thread that empties them off the request path.
 Whichever thread decides or sets a result adds to a queue, which is a deque and
@@ -53,7 +53,7 @@ _PER_TRANSACTION = 500
 _PRUNE_AFTER = 5_000
 _PRUNE_STEP = 1_000
 _PRUNE_CHANGES_EVERY_S = 60.0
-# A daemon that was away for longer than this reloads its snapshot.
+# A daemon that did not read for longer than this reloads its snapshot.
 _CHANGES_KEPT_S = 3600.0
 _HOSTS_NAMED = 5
 _CONTEXT = ('user_id', 'project_id', 'domain_id', 'global_request_id')
@@ -61,7 +61,7 @@ _CONTEXT = ('user_id', 'project_id', 'domain_id', 'global_request_id')
 _MAX_LENGTH = 255
 
 
-class _Line(msgspec.Struct):
+class _LogLine(msgspec.Struct):
     """What the line of a decision says besides its outcome.
 
     :ivar kind: the method
@@ -106,7 +106,7 @@ class DecisionRecorder:
         self._waiting: collections.deque[Decision] = collections.deque(
             maxlen=_MAX_WAITING
         )
-        self._lines: collections.deque[tuple[_Line, Future[Any], float]]
+        self._lines: collections.deque[tuple[_LogLine, Future[Any], float]]
         self._lines = collections.deque(maxlen=_MAX_WAITING)
         self._storing = threading.Lock()
         self._stopping = threading.Event()
@@ -180,9 +180,9 @@ class DecisionRecorder:
     def _follow(self, future: Future[Any], *line: Any) -> None:
         if self.logs and LOG.isEnabledFor(logging.INFO):
             # The callback does not know the job: a reference cycle.
-            future.add_done_callback(partial(self._decided, _Line(*line)))
+            future.add_done_callback(partial(self._decided, _LogLine(*line)))
 
-    def _decided(self, line: _Line, future: Future[Any]) -> None:
+    def _decided(self, line: _LogLine, future: Future[Any]) -> None:
         self._lines.append((line, future, time.monotonic()))
 
     def stop(self, timeout: float) -> None:
@@ -199,7 +199,7 @@ class DecisionRecorder:
         """Write and store what waits, in the caller's thread.
 
         :raises StoreUnavailable: the database does not answer; what is not
-            stored yet goes on waiting
+            stored yet stays in the queue
         """
         self._write_lines()
         # What another thread has taken is stored when this returns, too.
@@ -278,7 +278,7 @@ class DecisionRecorder:
                 LOG.exception('The line of a decision could not be written')
 
 
-def _write(line: _Line, future: Future[Any], decided_at: float) -> None:
+def _write(line: _LogLine, future: Future[Any], decided_at: float) -> None:
     if future.cancelled():
         return
     fault = future.exception()
@@ -345,7 +345,7 @@ def _named(hosts: Iterable[str]) -> str:
     return f'host{"s" if len(counts) > 1 else ""} {", ".join(named)}'
 
 
-def _context(line: _Line) -> context.RequestContext:
+def _context(line: _LogLine) -> context.RequestContext:
     """Return the caller's context, for what formats the line."""
     sent = line.message.context
     values = {name: _printable(sent.get(name)) for name in _CONTEXT}
@@ -358,7 +358,7 @@ def _context(line: _Line) -> context.RequestContext:
 
 
 def _printable(text: Any) -> str | None:
-    """Return a caller's text, which must not look like a line of ours."""
+    """Return a text of a caller for the log: escaped and shortened."""
     if not text or not isinstance(text, str):
         return None
     return (text if text.isprintable() else ascii(text))[:_MAX_LENGTH]

@@ -44,26 +44,26 @@ class RecentReleases:
     """Instances whose claims callers released in the last minute."""
 
     def __init__(self) -> None:
-        self._seen_at: dict[str, float] = {}
+        self._added_at: dict[str, float] = {}
 
     def add(self, instances: Iterable[str]) -> None:
         """Add instances; drop those that were added long ago."""
         now = time.monotonic()
         for uuid in instances:
-            self._seen_at.pop(uuid, None)
-            self._seen_at[uuid] = now
+            self._added_at.pop(uuid, None)
+            self._added_at[uuid] = now
         old = []
-        for uuid, seen_at in self._seen_at.items():
-            if now - seen_at < _RELEASES_KEPT_S:
+        for uuid, added_at in self._added_at.items():
+            if now - added_at < _RELEASES_KEPT_S:
                 break
             old.append(uuid)
         for uuid in old:
-            del self._seen_at[uuid]
+            del self._added_at[uuid]
 
     def any_of(self, instances: Iterable[str]) -> bool:
         """Whether one of some instances was released."""
-        seen_at = self._seen_at
-        return bool(seen_at) and any(uuid in seen_at for uuid in instances)
+        added_at = self._added_at
+        return bool(added_at) and any(uuid in added_at for uuid in instances)
 
 
 class StoreHostSource:
@@ -72,13 +72,13 @@ class StoreHostSource:
     :ivar max_age: seconds after which the snapshot is brought up to date
         before it is used
     :ivar snapshot: None before the first load
-    :ivar refreshed_at: monotonic time at which it was known to be current
+    :ivar refreshed_at: monotonic time at which it was current for certain
     :ivar loading: whether hosts are being read, which may take long
     :ivar pending: the claim that the raw connection is busy with
     :ivar pending_release: releases that the kept writer is busy with
     :ivar releases: that the change feed named
     :param on_history_changed: called when the database went back in time,
-        before everything is loaded anew
+        before everything is loaded again
     """
 
     def __init__(
@@ -96,14 +96,14 @@ class StoreHostSource:
         self._on_history_changed = on_history_changed
         self.releases = RecentReleases()
         self.max_age = max_age
-        # Our own claims since the last look at the database, whose effect is
-        # in the snapshot: revision -> lineage. The next look finds them, or
-        # the database went back in time.
+        # Claims of this daemon since the last refresh, which the snapshot
+        # includes: revision -> lineage. The next refresh reads them, or the
+        # database went back in time.
         self._own: dict[int, str] = {}
         # The last change of which the effect is in the snapshot.
         self._newest: tuple[int, str | None] = (0, None)
-        # Whether others changed something since, and whether that has to be
-        # read for sure, whatever our own changes show.
+        # Whether other daemons changed something since, and whether that
+        # holds until the next refresh, whatever is committed meanwhile.
         self._behind = self._stale = False
         # How long it took to bring the snapshot up to date last, and when.
         self._read_s = self._read_at = 0.0
@@ -111,7 +111,7 @@ class StoreHostSource:
         self._writer: Connection | None = None
 
     def load(self) -> Snapshot:
-        """Load everything anew.
+        """Load everything from the database.
 
         :raises StoreUnavailable: the database does not answer
         """
@@ -125,7 +125,7 @@ class StoreHostSource:
 
         Claims check the database, so an older snapshot only makes them more
         likely to be lost. Where reading takes long, it is therefore read less
-        often: not more than a fifth of the time goes into it.
+        often: it takes at most a fifth of the time.
         """
         if self.snapshot is None or not self.max_age:
             return self.refresh()
@@ -147,7 +147,7 @@ class StoreHostSource:
         if self.snapshot is None:
             return self.load()
         self.finish_release()
-        # Where too much changed, all of it is loaded anew.
+        # Where too much changed, everything is loaded again.
         with self._loads(), self._transaction() as conn:
             start = time.monotonic()
             try:
@@ -168,8 +168,8 @@ class StoreHostSource:
     def current_at(self) -> float:
         """Monotonic time at which the snapshot was current.
 
-        0: never as it is now: others changed something before a change of
-        ours that it has.
+        0: unknown: it has a change of this daemon, but lacks an earlier
+        change of another daemon.
         """
         return 0.0 if self._behind else self.refreshed_at
 
@@ -180,10 +180,10 @@ class StoreHostSource:
         return behind or self._newest != before
 
     def advance(self, pending: PendingClaims, sent_at: float) -> None:
-        """Note that the snapshot has what claims of ours took.
+        """Record that the snapshot includes claims of this daemon.
 
-        Where others wrote in between, their changes are read later. Where
-        nobody did, the snapshot was current as these were committed.
+        If other daemons wrote in between, their changes are read later. If
+        not, the snapshot was current when the claims were committed.
 
         :param sent_at: monotonic time before they were sent
         """
@@ -214,9 +214,9 @@ class StoreHostSource:
     def _remove_released(
         self, released: Released, pending: PendingRelease
     ) -> None:
-        """Take from the snapshot what releases of ours gave back.
+        """Remove claims that this daemon released from the snapshot.
 
-        What it did not know of, and what moves, is read again.
+        Instances that it lacks, and instances that move, are read later.
         """
         self.releases.add(pending.instances)
         if self.snapshot is None:
@@ -300,10 +300,10 @@ class StoreHostSource:
             self.snapshot.hosts.load.clear()
 
     def drop(self) -> None:
-        """Drop the connections; the next use makes new ones.
+        """Drop the connections; the next use opens them again.
 
-        Whether a pending claim was made is not known: others' changes and
-        our own are all read again.
+        A pending claim may have been made or not: all changes, also those
+        of this daemon, are read again.
         """
         self._behind = self._stale = True
         # Before the next decision, however long that takes.
@@ -345,7 +345,7 @@ class StoreHostSource:
             yield conn
 
     def _mark_refreshed(self, snapshot: Snapshot, start: float) -> Snapshot:
-        # Others may have written while it was read.
+        # Other daemons may have written while it was read.
         self.refreshed_at, self._read_at = start, time.monotonic()
         self._own.clear()
         self._behind = self._stale = False

@@ -3,8 +3,8 @@
 Owns the buffer of reports, and the thread that empties it. Any thread may
 report; the buffer is guarded by a condition. An event is filled in by the
 thread that received it; its future is how it gets the result. The same thread
-that writes marks hosts down that sent no heartbeat, lets claims expire that
-nobody confirmed, and has :class:`~scheduler_service.engine.health.Health` log
+that writes marks hosts down that sent no heartbeat, expires claims that were
+not confirmed, and has :class:`~scheduler_service.engine.health.Health` log
 what changed.
 """
 
@@ -34,8 +34,8 @@ from scheduler_service.store.writing import hosts as host_rows
 
 LOG = logging.getLogger(__name__)
 _INTERVAL_S = 0.5
-# After an event, wait this long for others to write with it: a caller waits
-# for its reply. Reports and heartbeats wait for the interval.
+# After an event, wait this long for further events: a caller waits for its
+# reply. Reports and heartbeats wait for the interval.
 _EVENT_DELAY_S = 0.03
 _REPORTS_PER_TRANSACTION = 500
 _MAX_BUFFERED = 200_000
@@ -82,7 +82,7 @@ class DeleteInstances(Event):
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
 class SyncInstances(Event):
-    """All instances that a host has; it has no others."""
+    """All instances that a host has."""
 
     host: str
     uuids: list[str]
@@ -161,7 +161,7 @@ class ReportBuffer:
         """Yield the events in order, those that can be written together.
 
         Consecutive updates of instances are one batch. Other events are too
-        rare for that to pay, and each is a batch of its own.
+        rare for that to pay: an event is a batch.
         """
         batch: list[Event] = []
         for event in self.events:
@@ -193,9 +193,9 @@ class HostStateWriterOptions:
 class HostStateWriter:
     """A thread that writes what hosts and operators report.
 
-    :ivar options: read anew with each turn
-    :ivar is_current: whether all is known that another service knows of
-        instances, which then ends moves as well; None: none is followed
+    :ivar options: read again in each turn
+    :ivar is_current: whether the follower of another service has read all
+        its instances; that service then ends moves; None: none is followed
     """
 
     def __init__(

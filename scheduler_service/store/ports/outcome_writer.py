@@ -76,7 +76,7 @@ class OutcomeWriter:
     ) -> None:
         """Record an outcome, then set it on the job's future.
 
-        Where the message has another outcome already, that one is set.
+        Where the message has another outcome already, that outcome is set.
         """
         self._tasks.put(_Task(job, result, error))
 
@@ -192,8 +192,8 @@ class OutcomeWriter:
             else:
                 break
         if recalled is not None:
-            # Claims that are held may not be complete: whoever gets the
-            # request again completes them.
+            # Claims that are held may not be complete: the daemon that gets
+            # the request again completes them.
             refused = task.error is not None and recalled.held
             if not (refused and task.give_back()):
                 recalled.settle(task.job)
@@ -202,11 +202,11 @@ class OutcomeWriter:
 
 
 class _ClaimedMeanwhile(Exception):
-    """Another copy of the message claimed what this one is refused."""
+    """Another copy of the message claimed; this copy is refused."""
 
 
 class _GivenUpMeanwhile(Exception):
-    """Another copy of the message gave up what this one is answered with."""
+    """Another copy of the message gave up the claims of this answer."""
 
 
 def _is_completed(writer: Writer, task: _Task) -> bool:
@@ -232,8 +232,8 @@ def _check_unclaimed(writer: Writer, job: Job) -> None:
 def _check_held(writer: Writer, answer: HostsAnswer) -> None:
     """Check that everything that an answer places is claimed there still.
 
-    It stays so until the answer is recorded: whoever gives it up locks the
-    same rows first.
+    It stays so until the answer is recorded: giving claims up locks the same
+    rows first.
 
     :raises _GivenUpMeanwhile: it is not
     """

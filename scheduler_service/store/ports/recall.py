@@ -102,7 +102,7 @@ class Outcomes:
     ) -> list[Recalled]:
         """Make changes of claims in the transaction that records outcomes.
 
-        :param jobs: one, or several of which none is redelivered
+        :param jobs: a single job, or several that were not redelivered
         :raises DBDuplicateEntry: another copy of a message was faster; the
             outcome is to be recalled
         """
@@ -126,7 +126,7 @@ class Outcomes:
         self, conn: Connection, job: HostJob, key: str
     ) -> Recalled | None:
         uuids = {*job.request.instance_uuids}
-        # Claims first: what they lose meanwhile is found in the outcomes.
+        # Claims first: an outcome is recorded when a claim goes meanwhile.
         held = outcomes.placements(conn, key, uuids)
         recorded = outcomes.find(conn, key)
         whole = self._recall_whole(recorded, job)
@@ -219,7 +219,7 @@ def _of_others(
 def _check_released(conn: Connection, job: HostJob) -> None:
     """Check that a request's instances were not released since it was sent.
 
-    :raises RequestCancelled: one was, or may have been
+    :raises RequestCancelled: an instance was, or may have been
     """
     message = job.message
     waited = time.monotonic() - max(job.queued_at, job.may_run_at)

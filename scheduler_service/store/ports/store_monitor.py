@@ -1,8 +1,8 @@
-"""Watches the database, and has the daemon stop work while it is away.
+"""Watches the database, and stops the daemon's work while it is lost.
 
-Owns a thread that asks the database for signs of life over a connection of
-its own: the engine's thread may wait for an answer that never comes. The
-engine's thread reports what it meets itself. Both may call any method.
+Owns a thread that probes the database over a connection of its own: the
+engine's thread may wait for an answer that never arrives. The engine's thread
+reports its own errors. Both may call any method.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from scheduler_service.store.connection import Store
 from scheduler_service.store.probe import Probe, check_write
 
 LOG = logging.getLogger(__name__)
-# How often the database is asked, in seconds.
+# The interval of probes, in seconds.
 _INTERVAL_S = 0.5
-# After how long a wait the database is asked what it waits for, in seconds.
+# After how long a wait the database is queried for blockers, in seconds.
 _LONG_WAIT_S = 1.5
 # The longest pause before a database that failed is written to again, and for
 # how long it has to work until the next failure is not a relapse, in seconds.
@@ -32,7 +32,7 @@ _WELL_S = 60.0
 
 
 class StoreMonitor:
-    """Tells the rest of the daemon when the database is lost and back.
+    """Notifies the daemon when the database is lost and when it is back.
 
     :param retry_s: seconds after which the engine asks the database again;
         the pause before it is consumed for doubles with each relapse, and
@@ -164,9 +164,9 @@ class StoreMonitor:
 
     def _check_sessions(self, probe: Probe) -> None:
         sessions = self._store.sessions
-        left = sessions.left_behind()
-        probe.end(left)
-        for wait in left:
+        closed = sessions.aborted_waits()
+        probe.end(closed)
+        for wait in closed:
             sessions.forget(wait)
         if sessions.waits(_LONG_WAIT_S):
             self._health.database_blocked(probe.blockers())
@@ -177,7 +177,7 @@ class StoreMonitor:
         started = time.monotonic()
         try:
             probe.ask()
-            # If the database takes too long for more, it is asked again.
+            # A timeout here is no loss: the next probe tries again.
             with contextlib.suppress(errors.StoreTimeout):
                 self._check_sessions(probe)
         except errors.StoreUnavailable as error:

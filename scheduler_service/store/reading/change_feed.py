@@ -47,7 +47,8 @@ _SINCE = (
     .limit(sa.bindparam('most'))
 )
 _NONE: Mapping[int, str] = MappingProxyType({})
-_CHUNK = 500
+# A query with more keys is sent by itself, in chunks.
+_MAX_KEYS = 500
 _HOSTS, _OFFERED = schema.hosts.c, schema.inventories.c
 # Columns of a host that every claim changes.
 _LOADS = sa.select(
@@ -74,7 +75,7 @@ class HistoryChanged(Exception):
     """
 
 
-class Change(NamedTuple):
+class FeedEntry(NamedTuple):
     """A row of the ``changes`` table.
 
     :ivar touched: JSON of a :class:`ChangeRecord`; None where it was not read
@@ -94,12 +95,12 @@ def since(
     revision: int,
     after: int | None = None,
     limit: int = _MAX_CHANGES,
-) -> list[Change]:
+) -> list[FeedEntry]:
     """Return the change of *revision*, if stored, and all later changes.
 
     MariaDB may show a transaction without the transaction that it waited for,
     where both were committed while the statement began. A later statement
-    shows both, so the changes are read again if one in between is missing, up
+    shows both, so the changes are read again if any in between is missing, up
     to three times in all.
 
     :param after: only changes after this revision have ``touched``; None:
@@ -117,12 +118,12 @@ def since(
 
 def _read(
     conn: Connection, revision: int, after: int, limit: int
-) -> list[Change]:
+) -> list[FeedEntry]:
     values = {'revision': revision, 'after': after, 'most': limit}
-    return [Change(*row) for row in conn.execute(_SINCE, values)]
+    return [FeedEntry(*row) for row in conn.execute(_SINCE, values)]
 
 
-def is_interrupted(changes: Sequence[Change]) -> bool:
+def is_interrupted(changes: Sequence[FeedEntry]) -> bool:
     """Whether a change is missing between the first and the last."""
     return bool(changes) and changes[-1].revision - changes[0].revision >= len(
         changes
@@ -171,7 +172,7 @@ def refresh(
     return Snapshot(table, pools, new[-1].revision, new[-1].lineage)
 
 
-def _is_pruned(changes: Sequence[Change], snapshot: Snapshot) -> bool:
+def _is_pruned(changes: Sequence[FeedEntry], snapshot: Snapshot) -> bool:
     """Whether changes are missing before the first or in between.
 
     The newest change is never pruned, so an empty list is not a sign of it.
@@ -183,7 +184,7 @@ def _is_pruned(changes: Sequence[Change], snapshot: Snapshot) -> bool:
 
 
 def _check_history(
-    changes: Sequence[Change], snapshot: Snapshot, own: Mapping[int, str]
+    changes: Sequence[FeedEntry], snapshot: Snapshot, own: Mapping[int, str]
 ) -> None:
     """Check that all changes that the snapshot includes are still stored.
 
@@ -220,7 +221,7 @@ def prune(conn: Connection, older_than: float) -> int:
 
 
 def _merge(changes: Iterable[ChangeRecord]) -> ChangeRecord:
-    """Merge records into one."""
+    """Merge records."""
     whole = ChangeRecord()
     parts: dict[str, set[Any]] = {
         name: set() for name in ChangeRecord.__struct_fields__
@@ -291,7 +292,7 @@ def _set_loads(conn: Connection, table: HostTable, ids: list[int]) -> None:
         'disk_available_least': {},
         'up': {},
     }
-    for part in in_chunks(ids, _CHUNK):
+    for part in in_chunks(ids):
         counts = loading.instance_counts(conn, part)
         row_of: dict[int, int] = {}
         for host in conn.execute(_LOADS, {'keys': part}):
@@ -330,7 +331,7 @@ def _send(
         executed, and executes all other queries itself
     """
     some = [(query, keys) for query, keys in queries
-            if keys and len(keys) <= _CHUNK]  # fmt: skip
+            if keys and len(keys) <= _MAX_KEYS]  # fmt: skip
     if conn.dialect.name != 'postgresql' or len(some) < 2:
         return conn
     from psycopg.rows import namedtuple_row

@@ -35,7 +35,6 @@ from scheduler_service.model import (
 from scheduler_service.store import rows, schema
 from scheduler_service.store.connection import REVISION, in_chunks
 
-_CHUNK = 500
 MAX_UNIT = 2**53
 # Columns of hosts with the names of the document's fields.
 HOST_COLUMNS = (
@@ -59,7 +58,7 @@ class Query(NamedTuple):
             return list(conn.execute(self.every).all())
         return [
             row
-            for part in in_chunks(keys, _CHUNK)
+            for part in in_chunks(keys)
             for row in conn.execute(self.some, {'keys': part})
         ]
 
@@ -239,7 +238,7 @@ def instance_counts(
     :param ids: only of these hosts; None: of all
     """
     counts: dict[tuple[str, str], int] = {}
-    for part in [None] if ids is None else in_chunks(ids, _CHUNK):
+    for part in [None] if ids is None else in_chunks(ids):
         # Nodes of a service host may be in several parts.
         of_part: Counter[tuple[str, str]] = Counter()
         for host, node, count in INSTANCE_COUNTS.run(conn, part):

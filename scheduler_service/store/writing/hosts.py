@@ -33,7 +33,6 @@ from scheduler_service.store.reading.loading import HOST_COLUMNS, MAX_UNIT
 from scheduler_service.store.rows import delete, insert, select_in
 from scheduler_service.store.writing import aggregates
 
-_CHUNK = 500
 _HOSTS, _OFFERED = schema.hosts, schema.inventories
 _encode = msgspec.json.Encoder(order='deterministic').encode
 # Fields that change with every report; no other row depends on them.
@@ -357,7 +356,7 @@ def _inventory_row(
     }
 
 
-class _Held(msgspec.Struct):
+class Held(msgspec.Struct):
     """Amounts of the claims on a host.
 
     :ivar counted: resource class -> amount that the host's report includes
@@ -398,7 +397,7 @@ def report(writer: Writer, reports: Sequence[HostReport]) -> dict[str, int]:
     whole: list[tuple[int, Host]] = []
     for store_id, host in stored.items():
         changes = by_id[store_id].changes
-        reported = _as_stored(host, changes, held[store_id])
+        reported = as_stored(host, changes, held[store_id])
         if reported != host:
             only_load = changes.keys() <= _LOAD_FIELDS
             (load if only_load else whole).append((store_id, reported))
@@ -427,11 +426,11 @@ def _ids(
 
 def _held(
     conn: Connection, reports: Mapping[int, HostReport]
-) -> dict[int, _Held]:
+) -> dict[int, Held]:
     """Return the amounts of claims by host id."""
-    totals: dict[int, _Held] = defaultdict(_Held)
+    totals: dict[int, Held] = defaultdict(Held)
     held, inst = schema.allocations, schema.instances
-    for part in in_chunks(reports, _CHUNK):
+    for part in in_chunks(reports):
         query = (
             sa.select(held, inst.c.state, inst.c.host, _HOSTS.c.host)
             .join(_HOSTS, _HOSTS.c.id == held.c.host_id)
@@ -464,7 +463,7 @@ def _held(
     return totals
 
 
-def _as_stored(host: Host, reported: Mapping[str, Any], held: _Held) -> Host:
+def as_stored(host: Host, reported: Mapping[str, Any], held: Held) -> Host:
     """Return a host's new document, with use that excludes its claims.
 
     :param host: as stored, with use that excludes its claims

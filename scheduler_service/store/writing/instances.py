@@ -40,7 +40,7 @@ def add(writer: Writer, instances: Sequence[Instance]) -> None:
     )
     insert(writer.conn, _INSTANCES, rows)
     writer.touched.instances += [instance.uuid for instance in instances]
-    _touch_load(writer, {instance.host for instance in instances})
+    lifecycle.touch_hosts(writer, {instance.host for instance in instances})
 
 
 def change(writer: Writer, instances: Sequence[Instance]) -> None:
@@ -66,7 +66,7 @@ def change(writer: Writer, instances: Sequence[Instance]) -> None:
         rows,
     )
     writer.touched.instances += uuids
-    _touch_load(writer, hosts)
+    lifecycle.touch_hosts(writer, hosts)
 
 
 def remove(writer: Writer, uuids: Sequence[str]) -> None:
@@ -79,20 +79,13 @@ def remove(writer: Writer, uuids: Sequence[str]) -> None:
     hosts = _hosts_of(writer, uuids)
     delete(writer.conn, _INSTANCES.c.uuid, uuids)
     writer.touched.instances_gone += uuids
-    _touch_load(writer, hosts)
+    lifecycle.touch_hosts(writer, hosts)
 
 
 def _hosts_of(writer: Writer, uuids: Iterable[str]) -> set[str]:
     """Return the service hosts that instances are on."""
     query, column = sa.select(_INSTANCES.c.host), _INSTANCES.c.uuid
     return {row.host for row in select_in(writer.conn, query, column, uuids)}
-
-
-def _touch_load(writer: Writer, hosts: Iterable[str]) -> None:
-    """Record that the instance counts of service hosts changed."""
-    query, column = sa.select(schema.hosts.c.id), schema.hosts.c.host
-    nodes = select_in(writer.conn, query, column, hosts)
-    writer.touched.load += [row.id for row in nodes]
 
 
 def _instance_row(instance: Instance) -> dict[str, Any]:

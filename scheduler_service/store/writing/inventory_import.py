@@ -40,6 +40,14 @@ from scheduler_service.store.writing import (
 
 Progress = Callable[[str, int, int], None]
 _MANY = 2000
+# Fields that include the document's instances and their claims, and traits,
+# whose order does not matter.
+_WITH_CLAIMS = (
+    *(used for _, used, _ in STANDARD_FIELDS.values()),
+    'resources',
+    'num_instances',
+    'traits',
+)
 
 
 class ImportChanges(NamedTuple):
@@ -268,8 +276,11 @@ class Importer:
         for host in document_hosts:
             name = _name(host)
             number = ids.get(name)
-            held = {} if number is None else claimed[number]
-            plain = _as_reported(host, held, counts[name])
+            held = hosts.Held(instances=counts[name])
+            if number is not None:
+                held.counted = claimed[number]
+            fields = {field: getattr(host, field) for field in _WITH_CLAIMS}
+            plain = hosts.as_stored(host, fields, held)
             if number is None:
                 add.append(plain)
             elif stored[number] != plain:
@@ -405,26 +416,6 @@ def _label(entity: Any) -> str:
         return ' '.join(dict.fromkeys(_name(entity)))
     name = getattr(entity, 'name', '') or getattr(entity, 'uuid', '')
     return str(name)
-
-
-def _as_reported(host: Host, held: dict[str, int], instances: int) -> Host:
-    """Return a document's host with use that excludes claims.
-
-    :param held: resource class -> amount of claims of the document's instances
-    :param instances: number of the document's instances on the host
-    """
-    changes: dict[str, Any] = {'traits': sorted(set(host.traits))}
-    for name, (_, used, _ratio) in STANDARD_FIELDS.items():
-        changes[used] = max(getattr(host, used) - held.get(name, 0), 0)
-    changes['resources'] = {
-        name: msgspec.structs.replace(
-            offer, used=max(offer.used - held.get(name, 0), 0)
-        )
-        for name, offer in host.resources.items()
-    }
-    stated = host.num_instances
-    changes['num_instances'] = 0 if stated is None else stated - instances
-    return msgspec.structs.replace(host, **changes)
 
 
 def _sorted(entity: Any) -> Any:

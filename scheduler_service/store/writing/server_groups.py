@@ -25,7 +25,6 @@ from scheduler_service.store.rows import (
     select_in,
 )
 
-_CHUNK = 500
 _TABLE = schema.server_groups
 _MEMBERS = schema.server_group_members
 _POLICY = ('policy', 'max_server_per_host')
@@ -67,7 +66,7 @@ def put(writer: Writer, group: ServerGroup) -> bool:
 def change(
     writer: Writer, groups: Sequence[tuple[ServerGroup, ServerGroup]]
 ) -> None:
-    """Change groups, and make their members the new ones.
+    """Change groups, and replace their members.
 
     The rows stay and are locked meanwhile, so that no member can join
     unnoticed. A member that holds a claim stays: it may have joined since the
@@ -77,7 +76,7 @@ def change(
     """
     conn = writer.conn
     by_uuid = sorted(groups, key=lambda pair: pair[1].uuid)
-    for part in in_chunks(by_uuid, _CHUNK):
+    for part in in_chunks(by_uuid):
         stored = _lock(conn, [after.uuid for _, after in part])
         pairs = [pair for pair in part if pair[1].uuid in stored]
         columns = ('name', 'project_id', *_POLICY)
@@ -101,7 +100,7 @@ def holding_claims(conn: Connection, instances: Iterable[str]) -> set[str]:
 
 def lock(conn: Connection, uuids: Iterable[str]) -> None:
     """Lock groups, so that no instance joins or leaves them meanwhile."""
-    for part in in_chunks(sorted(uuids), _CHUNK):
+    for part in in_chunks(sorted(uuids)):
         _lock(conn, part)
 
 

@@ -114,9 +114,9 @@ def test_configurations_are_shown_with_sources_and_without_secrets(
             'option': '[scheduler] batch_size', 'value': 5,
             'source': 'variable OS_SCHEDULER__BATCH_SIZE',
         }  # fmt: skip
-        assert '[scheduler] claim_retries' not in rows
+        assert '[scheduler] max_attempts' not in rows
         every = run('configuration', 'show', '--all', '-f', 'value', *words)
-        assert '[scheduler] claim_retries 8 default' in every
+        assert '[scheduler] max_attempts 3 default' in every
 
 
 def test_a_daemon_that_is_not_registered_has_no_configuration(

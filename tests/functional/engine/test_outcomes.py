@@ -295,7 +295,8 @@ def test_a_zone_that_was_refused_is_not_stored_later(store, one, two):
 
 
 def test_a_busy_daemon_does_not_claim_later(store, two):
-    busy = start_engine(store, scheduler__request_queue_size=1)
+    busy = start_engine(store)
+    busy._queue.size = 1
     try:
         asked = select_many([new_uuid()], [new_uuid()], [new_uuid()])
         answer = asked.run(busy)

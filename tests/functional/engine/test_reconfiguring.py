@@ -17,9 +17,7 @@ from tests.support.servers import free_port
 from tests.support.services import hosts_of, reconfigure
 
 LIMITS = {
-    'scheduler__request_queue_size': 7,
     'scheduler__batch_size': 3,
-    'scheduler__claim_retries': 2,
     'scheduler__snapshot_max_age': 9.0,
     'scheduler__decisions_kept': 11,
     'scheduler__service_down_time': 17.0,
@@ -35,9 +33,7 @@ def test_limits_and_timeouts_are_taken(make_service):
     reconfigure(service, database__lock_timeout=1.5, **LIMITS)
     assert scheduler._store.timeouts != old
     assert scheduler._store.timeouts.lock == 1.5
-    assert scheduler._queue.size == 7
     assert scheduler._loop.batch_size == 3
-    assert scheduler._hosts._finisher.retries == 2
     assert scheduler._source.max_age == 9.0
     assert scheduler.recorder.keep == 11
     assert scheduler.recorder.outcome_retention == 99.0

@@ -187,7 +187,7 @@ def test_reader_misses_no_change_when_eight_write(kind, make_store):
     _touch(store, 'before')
     first = load_snapshot(store).revision
     total, writers = 4_000, 8
-    changes: list[change_feed.Change] = []
+    changes: list[change_feed.FeedEntry] = []
     done = threading.Event()
 
     def write(number: int) -> None:

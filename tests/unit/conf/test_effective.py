@@ -123,7 +123,7 @@ def test_what_a_reload_takes_is_said_in_the_sample():
         '[database] lock_timeout',
         '[oslo_policy] policy_file',
         '[scheduler] image_metadata_prefilter',
-        '[scheduler] request_queue_size',
+        '[scheduler] batch_size',
     } <= taken
     assert (
         not {

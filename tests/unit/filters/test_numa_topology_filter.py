@@ -210,11 +210,24 @@ def test_image_properties_count_where_the_flavor_has_no_extra_spec():
         {'numa_nodes': '3'},
         {'mem_page_size': 'huge'},
         {'numa_nodes': '1', 'numa_cpus.0': '0,1', 'numa_mem.0': '1'},
+        {'numa_nodes': '129'},
+        {'numa_nodes': '9' * 5000},
+        {'numa_nodes': '1', 'numa_cpus.0': '0-100000000', 'numa_mem.0': '512'},
+        {'numa_nodes': '1', 'numa_cpus.0': '0,4096', 'numa_mem.0': '512'},
+        {'numa_nodes': '1', 'numa_cpus.0': '0,1', 'numa_mem.0': '9' * 30},
+        {'mem_page_size': '9' * 5000},
     ],
 )
 def test_a_topology_that_does_not_suit_the_flavor_fails_the_request(specs):
     with pytest.raises(errors.InvalidRequest):
         passes(host(cell()), request(**specs))
+
+
+@pytest.mark.parametrize('nodes', [129, 1e7, 10**10, float('inf')])
+def test_an_image_cannot_ask_for_any_number_of_cells(nodes):
+    image = {'properties': {'hw_numa_nodes': nodes}}
+    with pytest.raises(errors.InvalidRequest, match='from 1 to 128'):
+        passes(host(cell()), {**request(), 'image': image})
 
 
 def test_the_reason_gives_the_cells_of_the_instance():

@@ -76,7 +76,7 @@ def test_a_host_without_a_valid_address_fails_alone(address):
     request = near('10.8.1.100')
     assert passing(SimpleCIDRAffinityFilter(), document, request) == ['b']
     assert reason(SimpleCIDRAffinityFilter(), document, request) == (
-        f'the host cannot be judged: host_ip {address} is not an address'
+        f'the host cannot be evaluated: host_ip {address} is not an address'
     )
 
 

@@ -24,17 +24,6 @@ def test_a_key_that_is_there_twice_is_found_in_json():
     ]
 
 
-@pytest.mark.parametrize('start', [b'-1', b'0x1', b'0b1'])
-def test_a_number_of_too_many_digits_is_refused_with_its_line(start):
-    text = b'hosts:\n- {host: a, vcpus: ' + start + b'0' * 5000 + b'}\n'
-    with pytest.raises(errors.InvalidInventory) as caught:
-        documents.read(text, 'a.yaml')
-    assert caught.value.args[0] == (
-        'a.yaml: cannot be read as YAML or JSON: line 2: expected an integer '
-        'of at most 4300 digits'
-    )
-
-
 @pytest.mark.parametrize(
     'text', [b'{"a": {"x": 1}, "b": {"x": 1}}', b'a: {x: 1}\nb: {x: 1}', b'']
 )
@@ -64,30 +53,11 @@ def test_text_that_is_not_yaml_is_refused_in_one_line(text):
     assert '\n' not in caught.value.args[0]
 
 
-ALIASES = 'a0: &a0 [x, x, x, x, x, x, x, x, x]\n' + ''.join(
-    f'a{n}: &a{n} [{", ".join([f"*a{n - 1}"] * 9)}]\n' for n in range(1, 10)
-)
-
-
-@pytest.mark.parametrize(
-    ('text', 'fault'),
-    [
-        (ALIASES, 'its aliases stand for'),
-        ('hosts: &h [{host: a, stats: *h}]', 'what it is in'),
-        ('[' * 20_000 + ']' * 20_000, 'recursion|nesting depth'),
-        ('a: ' + '[' * 20_000 + ']' * 20_000, 'recursion|nesting depth'),
-    ],
-)
-def test_text_that_stands_for_far_more_than_it_says_is_refused(text, fault):
-    with pytest.raises(errors.InvalidInventory, match=fault):
+@pytest.mark.parametrize('start', ['', 'a: '])
+def test_text_that_is_nested_too_deeply_is_refused(start):
+    text = start + '[' * 20_000 + ']' * 20_000
+    with pytest.raises(errors.InvalidInventory, match=r'recursion|nesting'):
         documents.read(text.encode())
-
-
-def test_many_hosts_may_share_what_an_alias_stands_for():
-    many = ''.join(f'- {{host: c{n}, stats: *s}}\n' for n in range(5000))
-    text = 'x: &s {a: 1, b: 2, c: 3}\nhosts:\n' + many
-    value, _ = document_text.parse(text.encode())
-    assert value['hosts'][-1]['stats'] == {'a': 1, 'b': 2, 'c': 3}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.model import documents, problems
+from scheduler_service.model import documents
 from scheduler_service.model.inventory import Host
 from scheduler_service.rpc.context import credentials
 
@@ -35,39 +35,6 @@ def test_text_is_refused_with_its_place_when_no_database_holds_it(bad):
     with pytest.raises(errors.InvalidRequest, match=r'^context\.user_id: '):
         credentials({'user_id': bad})
     documents.request({'scheduler_hints': {'a': '\\u0000 \U0001f600'}})
-
-
-HUGE = 10**5000
-
-
-@pytest.mark.parametrize(
-    ('document', 'place'),
-    [
-        ({'hosts': [{'host': 'a', 'stats': {'x': HUGE}}]}, 'hosts[0].stats.x'),
-        ({'hosts': [{'host': 'a', 'vcpus': -HUGE}]}, 'hosts[0].vcpus'),
-        ({'hosts': [{'host': 'a', 'stats': {'x': {'y': [1, HUGE]}}}]},
-         'hosts[0].stats.x.y[1]'),
-        ({'hosts': [{'host': 'a', HUGE: 1}]}, 'hosts[0]'),
-        ({HUGE: 1}, ''),
-        ({'aggregates': [{'id': HUGE}]}, 'aggregates[0].id'),
-    ],
-    ids=range(6),
-)  # fmt: skip
-def test_an_integer_that_nobody_writes_is_refused_with_its_place(
-    document, place
-):
-    text = f'{place or "document"}: expected an integer of at most 4300 digits'
-    with pytest.raises(errors.InvalidInventory) as caught:
-        documents.inventory(document)
-    assert caught.value.args[0] == text
-    assert caught.value.facts == {'at': place}
-    # Those who want to know everything that is wrong get it as well.
-    assert problems.of_inventory(document)[0] == text
-
-
-def test_an_integer_that_nobody_writes_is_refused_in_a_request():
-    with pytest.raises(errors.InvalidRequest, match=r'^scheduler_hints\.x: '):
-        documents.request({'scheduler_hints': {'x': HUGE}})
 
 
 def test_integers_of_many_digits_are_accepted_where_any_are():

@@ -115,41 +115,6 @@ def test_absent_ids_are_the_same_when_the_message_is():
     assert len({*made.instance_uuids}) == 2
 
 
-@pytest.mark.parametrize(
-    'settings',
-    [
-        {'numa_nodes': '129'},
-        {'numa_nodes': '1' + '0' * 10},
-        {'numa_nodes': '9' * 5000},
-        {'numa_cpus.0': '0-100000000'},
-        {'numa_cpus.0': '4096'},
-        {'numa_cpus.0': '0-1,' * 2000},
-        {'numa_mem.0': '1' + '0' * 30},
-        {'mem_page_size': '9' * 40},
-    ],
-)
-@pytest.mark.parametrize('where', ['flavor', 'image'])
-def test_numa_figures_out_of_bounds_are_refused(settings, where):
-    """A tenant's image may not keep the scheduler busy."""
-    if where == 'flavor':
-        specs = {f'hw:{key}': value for key, value in settings.items()}
-        document = {'flavor': {'extra_specs': specs}}
-    else:
-        properties = {f'hw_{key}': value for key, value in settings.items()}
-        document = {'image': {'properties': properties}}
-    with pytest.raises(errors.InvalidRequest, match='expected') as caught:
-        documents.request(document)
-    assert caught.value.facts['at'].startswith(where)
-
-
-@pytest.mark.parametrize('nodes', [1e7, 10**10, float('inf')])
-def test_numa_nodes_of_an_image_may_be_numbers(nodes):
-    with pytest.raises(errors.InvalidRequest, match='at most 128'):
-        documents.request({'image': {'properties': {'hw_numa_nodes': nodes}}})
-    good = documents.request({'image': {'properties': {'hw_numa_nodes': 128}}})
-    assert good.image_properties == {'hw_numa_nodes': 128}
-
-
 def test_every_instance_gets_a_random_uuid_of_its_own():
     made = documents.request({'num_instances': 1000}).with_ids()
     uuids = [uuid.UUID(one) for one in made.instance_uuids]
