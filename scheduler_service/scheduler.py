@@ -55,7 +55,6 @@ from scheduler_service.store.ports.host_state_writer import (
     HostStateWriter,
     HostStateWriterOptions,
 )
-from scheduler_service.store.ports.outcome_writer import OutcomeWriter
 from scheduler_service.store.ports.recall import Outcomes
 from scheduler_service.store.ports.redeliveries import Quarantine
 from scheduler_service.store.ports.store_monitor import StoreMonitor
@@ -106,12 +105,11 @@ class Scheduler:
             options.log_decisions,
         )
         self.quarantine = Quarantine(store, _MAX_DELIVERIES, self.health)
-        self._outcomes = Outcomes(options.outcome_retention, self.health)
-        self._outcome_writer = OutcomeWriter(store, self._outcomes)
+        self.outcomes = Outcomes(store, options.outcome_retention, self.health)
         self._source = StoreHostSource(
             store, options.snapshot_max_age, self._on_history_changed
         )
-        claimer = StoreClaimer(self._source, self._outcomes, self.health)
+        claimer = StoreClaimer(self._source, self.outcomes, self.health)
         self._hosts = HostStages(
             self._source,
             claimer,
@@ -175,7 +173,7 @@ class Scheduler:
         self._zones.pipeline = plan.pools
         self._loop.batch_size = options.batch_size
         self._source.forget(options.snapshot_max_age)
-        self._outcomes.retention = options.outcome_retention
+        self.outcomes.retention = options.outcome_retention
         self.recorder.logs = options.log_decisions
         self.recorder.keep = options.decisions_kept
         self.recorder.max_age = options.decisions_max_age
@@ -205,7 +203,6 @@ class Scheduler:
         )
         if loaded:
             self.recorder.start()
-            self._outcome_writer.start()
             self.host_state_writer.start()
             self._loop.start()
         return loaded
@@ -222,7 +219,6 @@ class Scheduler:
         done = self._loop.stop(timeout)
         self.host_state_writer.stop(max(1.0, deadline - time.monotonic()))
         self._hosts.close()
-        self._outcome_writer.stop(max(1.0, deadline - time.monotonic()))
         self.recorder.stop(max(1.0, deadline - time.monotonic()))
         self.store_monitor.stop(max(1.0, deadline - time.monotonic()))
         if done:
@@ -311,7 +307,6 @@ class Scheduler:
                 continue
             job = job_of(entry, caller, item, message, number)
             job.deadline = deadline
-            job.recorder = self._outcome_writer
             jobs.append(job)
         self.recorder.follow_many(batch.whole, message, caller.project_id)
         self._queue.put_all(jobs)
@@ -434,7 +429,6 @@ class Scheduler:
     def put(self, job: Job) -> Future[Any]:
         """Queue a job; without a key it may raise ServiceBusy at once."""
         assert isinstance(job.future, Future)
-        job.recorder = self._outcome_writer
         self.recorder.follow(job)
         try:
             self._queue.put(job)

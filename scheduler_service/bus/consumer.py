@@ -102,6 +102,8 @@ class RabbitConsumer(Consumer):
         self._unacknowledged: dict[int, bool] = {}
         self._settled = 0
         self._acknowledge_at = math.inf
+        # Whether acknowledgements must not wait, since refusals follow them.
+        self._refusing = False
         # Consumer tags of the queues that are consumed from.
         self._tags: dict[str, str] = {}
         self._numbers = itertools.count()
@@ -214,6 +216,19 @@ class RabbitConsumer(Consumer):
                 self._answered.popitem(last=False)
         for tag in self._tags_of(request):
             self._may_acknowledge(tag)
+
+    def refuse(self, request: Request, publication: Publication) -> None:
+        """Acknowledge a request, then publish the reply that refuses it."""
+        self._forget(request)
+        tags = self._tags_of(request)
+        if not tags:
+            # The broker gives it to some daemon, which replies.
+            publication.done(False)
+            return
+        for tag in tags:
+            self._may_acknowledge(tag)
+        self._refusing = publication.refuses = True
+        self._publisher.put(publication)
 
     def hold(self, request: Request) -> None:
         """Take a request back until it can be processed or returned."""
@@ -350,6 +365,7 @@ class RabbitConsumer(Consumer):
         self._number += 1
         self._unacknowledged.clear()
         self._settled = 0
+        self._refusing = False
         self._acknowledge_at = self._beat_at = math.inf
         self._publisher.lose()
         # The broker gives them to any daemon.
@@ -403,12 +419,12 @@ class RabbitConsumer(Consumer):
         if now >= self._beat_at and connection.heartbeat_s is not None:
             self._beat_at = now + connection.heartbeat_s
             connection.beat()
-        self._publisher.flush()
         if self._settled:
             if connection.blocked:
                 self._acknowledge_at = now + _LOOK_S
             else:
                 self._flush_acknowledgements(now)
+        self._publisher.flush()
 
     def _await(self, connection: Connection | None, seconds: float) -> bool:
         """Wait for a message or work.
@@ -514,8 +530,10 @@ class RabbitConsumer(Consumer):
         """Acknowledge settled messages if enough wait, or for long enough."""
         prefetch = self._options.rabbit_qos_prefetch_count or math.inf
         most = min(_MOST_WAITING, prefetch / 4)
-        if self._settled < most and now < self._acknowledge_at:
+        waits = self._settled < most and now < self._acknowledge_at
+        if waits and not self._refusing:
             return
+        self._refusing = False
         self._acknowledge_at = math.inf
         self._settled = 0
         tags = self._unacknowledged
@@ -638,9 +656,9 @@ class RabbitConsumer(Consumer):
         if connection is None:
             return
         try:
-            self._publisher.flush()
             if self._settled:
                 self._flush_acknowledgements(math.inf)
+            self._publisher.flush()
             for source in self._sources:
                 if not (source.shared or source.stream):
                     self._channel.queue_delete(source.queue.name)

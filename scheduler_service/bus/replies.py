@@ -173,13 +173,20 @@ class Publisher:
     def lose(self) -> None:
         """Keep what the lost connection did not confirm for the next one."""
         self._connection = None
-        for used in (self._casts, self._replies):
+        kept: list[Publication] = []
+        for used in (self._replies, self._casts):
             if used is not None:
-                again = [
-                    each for each in used.unconfirmed.values() if each.repeated
-                ]
-                self._outgoing.extendleft(reversed(again))
+                kept += filter(_is_repeated, used.unconfirmed.values())
         self._casts = self._replies = None
+        kept += self._outgoing
+        # The broker may deliver a refused request again: whoever gets it
+        # replies.
+        self._outgoing = collections.deque(
+            each for each in kept if not each.refuses
+        )
+        for publication in kept:
+            if publication.refuses:
+                publication.done(False)
 
     def put(self, publication: Publication) -> None:
         """Publish with the next flush, or when its destination accepts."""
@@ -275,6 +282,7 @@ class Publisher:
 
     def _settle(self, publication: Publication, accepted: bool) -> None:
         """Note what became of a publication."""
+        publication.refuses = False
         if not accepted:
             self._refuse(publication)
             return
@@ -371,6 +379,10 @@ class Publisher:
         oldest = min((each.published for each in waiting), default=math.inf)
         is_stuck = time.monotonic() - oldest > STUCK_S
         return len(waiting) + self.in_lines if is_stuck else 0
+
+
+def _is_repeated(publication: Publication) -> bool:
+    return publication.repeated
 
 
 class CallHeartbeats:

@@ -124,6 +124,14 @@ class Consumer(abc.ABC):
     def acknowledge(self, request: Request) -> None:
         """Acknowledge a request soon: its work is done."""
 
+    def refuse(self, request: Request, publication: Publication) -> None:
+        """Acknowledge a request, then publish the reply that refuses it.
+
+        Neither happens if the bus delivers the request again.
+        """
+        self.acknowledge(request)
+        self.publish(publication)
+
     @abc.abstractmethod
     def hold(self, request: Request) -> None:
         """Take a request back until it can be processed or returned."""
@@ -210,11 +218,13 @@ class Publication:
     :param release: called if the message may have to wait for long
     :param repeated: whether it is published again if its queue is missing or
         full
+    :ivar refuses: whether its request was acknowledged just before, and the
+        broker may not have noticed that yet
     """
 
     __slots__ = (
         'body', 'destination', 'done', 'exchange', 'expires', 'key',
-        'published', 'release', 'repeated', 'returned',
+        'published', 'refuses', 'release', 'repeated', 'returned',
     )  # fmt: skip
 
     def __init__(
@@ -236,7 +246,7 @@ class Publication:
         self.repeated = repeated
         self.expires = 0.0
         self.published = 0.0
-        self.returned = False
+        self.returned = self.refuses = False
 
 
 class _Envelope(msgspec.Struct):

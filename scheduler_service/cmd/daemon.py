@@ -137,7 +137,11 @@ class Daemon:
         :param url: of its bus; None: the daemon's
         """
         server = Server(
-            dispatcher, self._redelivery, self._executor, self._tracer
+            dispatcher,
+            self._redelivery,
+            self.scheduler.outcomes,
+            self._executor,
+            self._tracer,
         )
         server.bus = transport.new_consumer(
             self.conf,

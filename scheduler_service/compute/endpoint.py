@@ -21,6 +21,7 @@ from scheduler_service.model import HostsAnswer, Request
 from scheduler_service.model.inventory import Document, Uuid
 from scheduler_service.model.limits import Name
 from scheduler_service.pipeline.mandatory_filters import has_node
+from scheduler_service.rpc.delivery import ReplyPlan
 from scheduler_service.rpc.incoming import (
     REQUEST_MAX_BYTES,
     ArgumentParser,
@@ -148,11 +149,13 @@ class ComputeEndpoint:
 
         return Pending(
             self._submit(translated, incoming.deadline, message),
-            serialize,
-            failure=partial(self._refusal, request),
-            undo=None
-            if request.is_rebuild
-            else undo_of(self._scheduler, message),
+            ReplyPlan(
+                serialize,
+                failure=partial(self._refusal, request),
+                undo=None
+                if request.is_rebuild
+                else undo_of(self._scheduler, message),
+            ),
         )
 
     def _submit(

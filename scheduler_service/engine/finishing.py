@@ -117,8 +117,8 @@ class Finisher:
         """Give a job its placements.
 
         Where it took time to complete them, another copy of the message may
-        have given them up: then the answer is recorded before, which only one
-        of the two can do.
+        have given them up: then the answer has to be recorded before its
+        caller gets it, which only one of the two can do.
         """
         if job.request.instance_group:
             self._count_unknown_group(job.request.instance_group)
@@ -130,7 +130,7 @@ class Finisher:
         )
         # What other requests claimed is not recorded with this claim.
         if job.held or (self._waited(job) and job.contested):
-            job.finish_recorded(answer)
+            job.finish_unrecorded(answer)
         else:
             job.finish(answer)
 

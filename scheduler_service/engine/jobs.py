@@ -13,7 +13,7 @@ import enum
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from concurrent.futures import Future
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
 
@@ -114,14 +114,28 @@ def is_late(deadline: float | None) -> bool:
     return deadline is not None and time.monotonic() > deadline
 
 
+class Unrecorded(NamedTuple):
+    """What the store does not show of an outcome.
+
+    :ivar key: idempotency key of the request
+    :ivar instances: that it names
+    """
+
+    key: str
+    instances: Sequence[str]
+
+
 class ReplyFuture(Future[Any]):
     """The result of a request.
 
     :ivar returnable: whether whoever waits can give the request to another
         daemon, and so takes :class:`RequestReturned` for a result
+    :ivar unrecorded: of an outcome that no transaction recorded, of a message
+        that may be delivered again; None: there is nothing to record
     """
 
     returnable = False
+    unrecorded: Unrecorded | None = None
 
 
 class BatchItem:
@@ -131,9 +145,10 @@ class BatchItem:
 
     :param whole: the future of all items
     :param on_done: is called once, when the result is set
+    :ivar unrecorded: as of :class:`ReplyFuture`
     """
 
-    __slots__ = ('_error', '_on_done', '_result', '_whole')
+    __slots__ = ('_error', '_on_done', '_result', '_whole', 'unrecorded')
 
     def __init__(
         self, whole: ReplyFuture, on_done: Callable[[], None]
@@ -142,6 +157,7 @@ class BatchItem:
         self._on_done: Callable[[], None] | None = on_done
         self._result: Any = None
         self._error: BaseException | None = None
+        self.unrecorded: Unrecorded | None = None
 
     @property
     def returnable(self) -> bool:
@@ -274,15 +290,6 @@ class State(enum.Enum):
     """It has its result or an error, or is about to get it."""
 
 
-class OutcomeRecorder(Protocol):
-    """Records what becomes of jobs before their callers know."""
-
-    def put(
-        self, job: Job, result: Any, error: errors.SchedulerError | None
-    ) -> None:
-        """Have an outcome recorded, then set it on the job's future."""
-
-
 # Nobody waits for the result any more, or nothing can be recorded.
 _NOT_RECORDED = (errors.TooLate, errors.StoreUnavailable, RequestReturned)
 
@@ -299,7 +306,6 @@ class Job(msgspec.Struct, eq=False):
         not looked up
     :ivar message: that it came with
     :ivar entry: its index in the message
-    :ivar recorder: of outcomes that no transaction of the job records
     :ivar state: see :class:`State`
     :ivar away: whether a stage that waits has it, until the engine's thread
         takes it from the queue again
@@ -323,7 +329,6 @@ class Job(msgspec.Struct, eq=False):
     looked_up_at: float = 0.0
     message: DeliveredMessage = NO_MESSAGE
     entry: int = 0
-    recorder: OutcomeRecorder | None = None
     state: State = State.QUEUED
     away: bool = False
     failure: errors.SchedulerError | None = None
@@ -395,35 +400,26 @@ class Job(msgspec.Struct, eq=False):
             self.future.set_result(result)
 
     def fail(self, error: errors.SchedulerError | RequestReturned) -> None:
-        """Set an error, once it is recorded, unless the job has a result.
-
-        A caller that saw the error must not get a claim when its message is
-        redelivered.
-        """
+        """Set an error, unless the job has a result."""
         if isinstance(error, errors.SchedulerError):
             errors.without_traceback(error)
         if self.done():
             return
         self.state = State.DONE
-        if isinstance(error, _NOT_RECORDED) or not self._record(None, error):
-            self.future.set_exception(error)
+        if not isinstance(error, _NOT_RECORDED):
+            self._mark_unrecorded()
+        self.future.set_exception(error)
 
-    def finish_recorded(self, result: Any) -> None:
-        """Set a result that no transaction recorded, once it is recorded."""
-        if self.done():
-            return
-        self.state = State.DONE
-        if not self._record(result, None):
-            self.future.set_result(result)
+    def finish_unrecorded(self, result: Any) -> None:
+        """Set a result that no transaction recorded."""
+        if not self.done():
+            self._mark_unrecorded()
+            self.finish(result)
 
-    def _record(
-        self, result: Any, error: errors.SchedulerError | None
-    ) -> bool:
-        """Have an outcome recorded if the message may come again."""
-        if self.recorder is None or not self.message.id or not self.has_effect:
-            return False
-        self.recorder.put(self, result, error)
-        return True
+    def _mark_unrecorded(self) -> None:
+        key = self.key
+        if key is not None and self.has_effect:
+            self.future.unrecorded = Unrecorded(key, self.names)
 
 
 class HostJob(Job, eq=False, kw_only=True):

@@ -175,7 +175,7 @@ class ZoneStages:
             'kept': True,
             'funnel': [],
         }
-        job.finish_recorded(
+        job.finish(
             PoolAnswer(
                 request_id=str(job.zone.request_id),
                 zone_id=str(job.zone.id),

@@ -1,7 +1,10 @@
 """Delivery of a reply: cast of the result, reply, acknowledgement.
 
-All of it runs on the consumer's thread, but for what takes long: the encoding
-of large results, and notifications.
+A request is acknowledged when its reply is confirmed, a refused one just
+before its reply, on the same channel: whoever sees a refusal can be sure that
+no daemon gets the request again. All of it runs on the consumer's thread, but
+for what takes long: records of outcomes, the encoding of large results, and
+notifications.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, NamedTuple
 
@@ -19,7 +22,12 @@ from scheduler_service.bus.wire import Publication, Request
 from scheduler_service.engine.jobs import BatchItem, RequestReturned
 from scheduler_service.model import HostsAnswer, plain
 from scheduler_service.rpc.cast_replies import CastReply
-from scheduler_service.rpc.incoming import stored_id
+from scheduler_service.rpc.incoming import has_copies, stored_id
+from scheduler_service.store.ports.recall import (
+    Outcome,
+    OutcomeDiffers,
+    Outcomes,
+)
 from scheduler_service.store.ports.redeliveries import Quarantine
 
 LOG = logging.getLogger(__name__)
@@ -35,9 +43,9 @@ class ReplyPlan(NamedTuple):
     :ivar serializer: makes plain values of the result; None: the result is
         sent unchanged
     :ivar cast: the cast and the notification of the result; None: neither
-    :ivar failure: makes the caller's error from the error; None: the error
-        is sent unchanged
-    :ivar undo: called with a result that cannot be delivered
+    :ivar failure: makes the caller's error from an error; None: that of the
+        dispatcher, which may send it unchanged
+    :ivar undo: called with a result that cannot reach the caller
     """
 
     serializer: Callable[[Any], Any] | None = None
@@ -47,44 +55,94 @@ class ReplyPlan(NamedTuple):
 
 
 class Delivery:
-    """A result or an error, and the request that is acknowledged after it.
+    """A result or an error, and the request that it is for.
 
-    :param result: of the request; None with an error
+    :param future: has the result or the error
+    :param outcomes: keeps what has to be recorded before the reply
     :param executor: for what takes long
     :param on_done: called when the request is acknowledged and its reply is
-        sent or given up
+        sent or given up, or when the request was given back
     """
 
     def __init__(
         self,
         request: Request,
-        result: Any,
-        error: errors.SchedulerError | None,
+        future: Future[Any],
         plan: ReplyPlan,
+        outcomes: Outcomes,
         executor: Executor,
         on_done: Callable[[], None],
     ) -> None:
         self._request = request
         self._bus = request.consumer
-        self._result = result
-        self._error = error
+        fault = future.exception()
+        self._error = (
+            None if fault is None else errors.as_scheduler_error(fault)
+        )
+        self._result = None if fault else future.result()
         self._plan = plan
+        self._outcomes = outcomes
         self._executor = executor
         self._on_done = on_done
-        self._undo = plan.undo if error is None else None
+        self._undo = None if fault else plan.undo
+        # What has its own outcome: the request, or the entries of it.
+        self._items = _items(self._result) or [future]
+        # Whether nothing was changed.
+        self._refused = all(item.exception() for item in self._items)
         self._acknowledged = False
         self._reply = b''
         self._cast = b''
 
     def send(self) -> None:
-        """Send the cast and the reply, and acknowledge the request then."""
-        if _placements(self._result) > _MOST_PLACEMENTS:
-            self._executor.submit(self._encode_elsewhere)
+        """Send the cast and the reply, and acknowledge the request."""
+        unrecorded = self._unrecorded()
+        if unrecorded or _placements(self._result) > _MOST_PLACEMENTS:
+            self._executor.submit(self._prepare_elsewhere, unrecorded)
         else:
             self._go_on(self._encode())
 
-    def _encode_elsewhere(self) -> None:
-        self._bus.call(self._go_on, self._encode())
+    def _unrecorded(self) -> list[Outcome]:
+        """Return what has to be recorded first.
+
+        Those are results that no transaction recorded, and refusals that a
+        copy of the message might change: another daemon may have one, or get
+        one, since a message with results is acknowledged after its reply.
+        """
+        may_change = not self._refused or has_copies(self._request)
+        found = []
+        for item in self._items:
+            of = getattr(item, 'unrecorded', None)
+            fault = item.exception()
+            if of is not None and (fault is None or may_change):
+                error = (
+                    None if fault is None else errors.as_scheduler_error(fault)
+                )
+                found.append(
+                    Outcome(of, None if error else item.result(), error)
+                )
+        return found
+
+    def _prepare_elsewhere(self, unrecorded: Sequence[Outcome]) -> None:
+        if self._record(unrecorded):
+            self._bus.call(self._go_on, self._encode())
+        else:
+            self._request.requeue()
+            self._bus.call(self._on_done)
+
+    def _record(self, unrecorded: Sequence[Outcome]) -> bool:
+        """Record outcomes; return whether the caller may get them.
+
+        Where another copy of the message came to something else, or the
+        database does not answer, the message has to be processed again.
+        """
+        try:
+            if unrecorded:
+                self._outcomes.record(unrecorded, has_copies(self._request))
+        except (OutcomeDiffers, errors.StoreUnavailable):
+            return False
+        except Exception:
+            LOG.exception('The outcome of a request could not be recorded')
+        return True
 
     def _go_on(self, encoded: bool) -> None:
         if encoded:
@@ -105,19 +163,14 @@ class Delivery:
                 if plan.cast.reply_to is not None:
                     self._cast = wire.encode(plan.cast.message())
             if request.is_call:
-                self._reply = wire.reply(
-                    request.msg_id, result, self._failure()
-                )
+                failure: BaseException | None = error
+                if error is not None and plan.failure is not None:
+                    failure = plan.failure(error)
+                self._reply = wire.reply(request.msg_id, result, failure)
         except Exception:
             LOG.exception('Dropped a reply that could not be sent')
             return False
         return True
-
-    def _failure(self) -> BaseException | None:
-        """Return the error that the caller gets."""
-        if self._error is None or self._plan.failure is None:
-            return self._error
-        return self._plan.failure(self._error)
 
     def _send_cast(self) -> None:
         if not self._cast:
@@ -125,7 +178,7 @@ class Delivery:
             return
         assert self._plan.cast is not None
         to = self._plan.cast.reply_to
-        self._bus.publish(
+        self._publish(
             Publication(
                 '/'.join((to.exchange or '', to.topic, to.server or '')),
                 self._cast,
@@ -146,21 +199,21 @@ class Delivery:
 
     def _notify(self) -> None:
         """Publish the notification, which may wait for its broker."""
-        if self._plan.cast is None or not self._plan.cast.notifies:
+        cast = self._plan.cast
+        if cast is None or not cast.notifies:
             self._send_reply()
         else:
-            self._executor.submit(self._publish, self._plan.cast)
+            self._executor.submit(self._notify_elsewhere, cast)
 
-    def _publish(self, cast: CastReply) -> None:
+    def _notify_elsewhere(self, cast: CastReply) -> None:
         cast.notify()
         self._bus.call(self._send_reply)
 
     def _send_reply(self) -> None:
-        self._request.settled = True
         if self._request.reply_q is None:
             self._after_reply(True)
             return
-        self._bus.publish(
+        self._publish(
             Publication(
                 self._request.reply_q,
                 self._reply,
@@ -168,6 +221,16 @@ class Delivery:
                 self._acknowledge,
             )
         )
+
+    def _publish(self, publication: Publication) -> None:
+        """Publish; acknowledge a refused request just before that."""
+        self._request.settled = True
+        if self._refused and not self._acknowledged:
+            self._acknowledged = True
+            self._end_trace()
+            self._bus.refuse(self._request, publication)
+        else:
+            self._bus.publish(publication)
 
     def _after_reply(self, taken: bool) -> None:
         if taken:
@@ -179,14 +242,16 @@ class Delivery:
     def _acknowledge(self) -> None:
         """Acknowledge the request, once.
 
-        This precedes the reply only where many replies wait for queues that
-        are missing or full.
+        This precedes the reply where nothing was changed, or where many
+        replies wait for queues that are missing or full.
         """
         if self._acknowledged:
             return
-        self._acknowledged = True
-        self._request.settled = True
+        self._acknowledged = self._request.settled = True
         self._bus.acknowledge(self._request)
+        self._end_trace()
+
+    def _end_trace(self) -> None:
         trace = self._request.trace
         if trace is not None:
             trace.end('answered' if self._error is None else self._error.name)
@@ -203,17 +268,18 @@ class Delivery:
         self._on_done()
 
 
+def _items(result: Any) -> list[Any]:
+    """Return the items of a result of many requests; else none."""
+    if isinstance(result, list) and result and type(result[0]) is BatchItem:
+        return result
+    return []
+
+
 def _placements(result: Any) -> int:
     """Return the number of placements in a result of the engine."""
     if isinstance(result, HostsAnswer):
         return len(result.placements)
-    if not isinstance(result, list):
-        return 0
-    return sum(
-        _placements(item.result())
-        for item in result
-        if isinstance(item, BatchItem)
-    )
+    return sum(_placements(item.result()) for item in _items(result))
 
 
 class RedeliveryWorker:
@@ -241,8 +307,8 @@ class RedeliveryWorker:
     def put(
         self,
         message: Request,
-        dispatch: Callable[[Request], Future[Any] | None],
-        refuse: Callable[[Request, errors.SchedulerError], None],
+        dispatch: Callable[[Request], Future[Any]],
+        refuse: Callable[[Request, errors.SchedulerError], Any],
     ) -> None:
         """Dispatch a message after the earlier ones are done.
 
@@ -260,8 +326,8 @@ class RedeliveryWorker:
     def _work(
         self,
         message: Request,
-        dispatch: Callable[[Request], Future[Any] | None],
-        refuse: Callable[[Request, errors.SchedulerError], None],
+        dispatch: Callable[[Request], Future[Any]],
+        refuse: Callable[[Request, errors.SchedulerError], Any],
     ) -> None:
         if message.unwanted:
             message.requeue()
@@ -274,8 +340,7 @@ class RedeliveryWorker:
             return
         future = dispatch(message)
         # The next message waits until this one is done.
-        fault = None if future is None else future.exception()
-        if isinstance(fault, RequestReturned):
+        if isinstance(future.exception(), RequestReturned):
             self._quarantine.cancel(message_id)
         else:
             self._quarantine.end(message_id)

@@ -31,6 +31,7 @@ from scheduler_service.policies import Enforcer
 from scheduler_service.request_context import RequestContext
 from scheduler_service.rpc import authorization
 from scheduler_service.rpc.cast_replies import CastReply
+from scheduler_service.rpc.delivery import ReplyPlan
 from scheduler_service.rpc.incoming import ArgumentParser, delivered
 from scheduler_service.rpc.server import Pending
 from scheduler_service.rpc.undo import undo_each_of, undo_of
@@ -207,8 +208,10 @@ class SchedulerEndpoint:
         )
         return Pending(
             future,
-            _serialize_outcomes,
-            undo=undo_each_of(self._scheduler, message),
+            ReplyPlan(
+                _serialize_outcomes,
+                undo=undo_each_of(self._scheduler, message),
+            ),
         )
 
     def explain(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
@@ -294,7 +297,7 @@ class SchedulerEndpoint:
         except errors.SchedulerError as error:
             LOG.warning('Rejected %s: %s: %s', method, error.name, error)
             future = _failed(error)
-        return Pending(future, cast=cast, undo=undo)
+        return Pending(future, ReplyPlan(cast=cast, undo=undo))
 
 
 def _entry(args: _EntryArgs, caller: RequestContext) -> Entry:

@@ -2,24 +2,22 @@
 
 Endpoints return a result, or a :class:`Pending` with the future of a result.
 The thread that completes the future only appends it to what the consumer's
-thread does, which replies. The message is acknowledged afterwards.
+thread does, which replies.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor, Future
-from typing import Any
+from typing import Any, NamedTuple
 
 from scheduler_service import errors, tracing
 from scheduler_service.bus.wire import Consumer, Request
 from scheduler_service.engine.jobs import ReplyFuture, RequestReturned
-from scheduler_service.rpc.cast_replies import CastReply
 from scheduler_service.rpc.delivery import (
     AsFailure,
     Delivery,
@@ -27,6 +25,7 @@ from scheduler_service.rpc.delivery import (
     ReplyPlan,
 )
 from scheduler_service.rpc.incoming import has_copies
+from scheduler_service.store.ports.recall import Outcomes
 
 LOG = logging.getLogger(__name__)
 # Replies for queues that are missing or full are waited for so long at a stop,
@@ -35,25 +34,15 @@ _LINES_S = 2.0
 _CHECK_S = 0.01
 
 
-@dataclasses.dataclass(slots=True)
-class Pending:
+class Pending(NamedTuple):
     """A reply that follows when a future is done.
 
     :ivar future: of the result, or of an error; RequestReturned sends the
         message back to its queue
-    :ivar serializer: makes plain values of the result; None: the result is
-        sent unchanged
-    :ivar cast: the cast and the notification of the result; None: neither
-    :ivar failure: makes the caller's error from an error; None: that of the
-        dispatcher
-    :ivar undo: called with a result that cannot reach the caller
     """
 
     future: Future[Any]
-    serializer: Callable[[Any], Any] | None = None
-    cast: CastReply | None = None
-    failure: AsFailure | None = None
-    undo: Callable[[Any], None] | None = None
+    plan: ReplyPlan = ReplyPlan()
 
 
 class Dispatcher:
@@ -120,7 +109,8 @@ class Server:
     """Dispatches requests, and replies when they are done.
 
     :param redelivery_worker: gets messages that were delivered before
-    :param executor: for large replies, and for notifications
+    :param outcomes: keeps what has to be recorded before a reply
+    :param executor: for records, large replies, and notifications
     :param tracer: makes traces of messages; None: there are none
     :ivar bus: takes the requests, and calls :meth:`take`
     """
@@ -131,11 +121,13 @@ class Server:
         self,
         dispatcher: Dispatcher,
         redelivery_worker: RedeliveryWorker,
+        outcomes: Outcomes,
         executor: Executor,
         tracer: tracing.Tracer | None = None,
     ) -> None:
         self._dispatcher = dispatcher
         self._redelivery_worker = redelivery_worker
+        self._outcomes = outcomes
         self._executor = executor
         self._tracer = tracer
         # Deliveries that are not done; the consumer's thread counts them.
@@ -184,41 +176,36 @@ class Server:
             if isinstance(request.ctxt, dict):
                 request.ctxt.update(trace.headers())
 
-    def _dispatch(self, request: Request) -> Future[Any] | None:
-        """Dispatch a request; return its future; None: it is done."""
+    def _dispatch(self, request: Request) -> Future[Any]:
+        """Dispatch a request; return the future of its result."""
         try:
             result = self._dispatcher.dispatch(request)
         except errors.SchedulerError as error:
             LOG.warning('Rejected a request: %s: %s', error.name, error)
-            self._refuse(request, error)
+            return self._refuse(request, error)
         except Exception as fault:
             LOG.exception('A request could not be dispatched')
             internal = errors.SchedulerError(
                 f'Internal error: {type(fault).__name__}'
             )
-            self._refuse(request, internal)
-        else:
-            if isinstance(result, Pending):
-                return self._wait(request, result)
-            self.bus.call(self._deliver, request, result, None, ReplyPlan())
-        return None
+            return self._refuse(request, internal)
+        if not isinstance(result, Pending):
+            result = _finished(result)
+        return self._reply_with(request, result)
 
-    def _refuse(self, request: Request, error: errors.SchedulerError) -> None:
+    def _refuse(
+        self, request: Request, error: errors.SchedulerError
+    ) -> Future[Any]:
         """Reply with an error; any thread may call this."""
-        plan = ReplyPlan(failure=self._dispatcher.failure)
-        self.bus.call(self._deliver, request, None, error, plan)
+        return self._reply_with(request, _finished(error=error))
 
-    def _wait(self, request: Request, pending: Pending) -> Future[Any]:
+    def _reply_with(self, request: Request, pending: Pending) -> Future[Any]:
         """Reply to a request when its future is done."""
-        future = pending.future
+        future, plan = pending
         if isinstance(future, ReplyFuture):
             future.returnable = request.shared
-        plan = ReplyPlan(
-            pending.serializer,
-            pending.cast,
-            pending.failure or self._dispatcher.failure,
-            pending.undo,
-        )
+        if plan.failure is None:
+            plan = plan._replace(failure=self._dispatcher.failure)
         # Do not close over the future: that would be a reference cycle, and
         # replies would wait for the garbage collector.
         future.add_done_callback(
@@ -243,24 +230,28 @@ class Server:
             # there is another copy, its reply may be in time.
             if plan.undo is not None and not has_copies(request):
                 plan.undo(future.result())
-            fault = errors.TooLate()
-        if fault is None:
-            self._deliver(request, future.result(), None, plan)
-        else:
-            error = errors.as_scheduler_error(fault)
-            self._deliver(request, None, error, plan)
-
-    def _deliver(
-        self,
-        request: Request,
-        result: Any,
-        error: errors.SchedulerError | None,
-        plan: ReplyPlan,
-    ) -> None:
+            future = _finished(error=errors.TooLate()).future
         self._delivering += 1
         Delivery(
-            request, result, error, plan, self._executor, self._count_done
+            request,
+            future,
+            plan,
+            self._outcomes,
+            self._executor,
+            self._count_done,
         ).send()
 
     def _count_done(self) -> None:
         self._delivering -= 1
+
+
+def _finished(
+    result: Any = None, error: errors.SchedulerError | None = None
+) -> Pending:
+    """Return a reply that is there already."""
+    future: Future[Any] = Future()
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
+    return Pending(future)

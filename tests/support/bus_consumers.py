@@ -68,6 +68,13 @@ class Consuming:
         made = Publication(str(request.reply_q), body, done)
         self.bus.call(self.bus.publish, made)
 
+    def refuse(self, request: Request, body: bytes) -> Any:
+        """Refuse a call; return the queue that gets what became of it."""
+        found: queue.Queue[bool] = queue.Queue()
+        made = Publication(str(request.reply_q), body, found.put)
+        self.bus.call(self.bus.refuse, request, made)
+        return found
+
 
 def sender(channel: Any, topic: str) -> Callable[..., None]:
     """Return a function that sends a cast to a topic."""

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent import futures
 from typing import Any
 
 import msgspec
 
 from scheduler_service import errors
+from scheduler_service.bus.wire import Consumer, Publication, Request
 from scheduler_service.engine.jobs import DeliveredMessage
 from scheduler_service.factory import build
 from scheduler_service.model import SelectEntry, ZoneEntry, documents
 from scheduler_service.request_context import RequestContext
+from scheduler_service.rpc.delivery import Delivery, ReplyPlan
 from scheduler_service.scheduler import Scheduler
 from scheduler_service.store.connection import Store
 from tests.support.documents import SMALL
@@ -23,6 +27,51 @@ from tests.support.services import new_conf
 _NUMBERS = itertools.count(1)
 _CALLER = RequestContext(None, {'roles': ['member']})
 _TIMEOUT_S = 30.0
+# Threads that wait for answers, and those that record outcomes.
+_SERVERS, _RECORDS = (
+    futures.ThreadPoolExecutor(64),
+    (futures.ThreadPoolExecutor(2)),
+)
+
+
+class NotAnswered(Exception):
+    """A daemon that has lost its connection does not refuse a request."""
+
+
+class _Bus(Consumer):
+    """The bus of one delivery.
+
+    :ivar returned: whether the message was given back
+    """
+
+    def __init__(self, lost: bool) -> None:
+        super().__init__('openstack')
+        self._lost = lost
+        self.returned = False
+
+    def start(self) -> None:
+        """Do nothing: nothing else is sent."""
+
+    pause = resume = stop_consuming = close = start
+
+    def call(self, work: Callable[..., None], *args: Any) -> None:
+        """Run work."""
+        work(*args)
+
+    def publish(self, publication: Publication) -> None:
+        """Take a reply."""
+        publication.done(True)
+
+    def acknowledge(self, request: Request) -> None:
+        """Do nothing: tests deliver messages again."""
+
+    def hold(self, request: Request) -> None:
+        """Note that the message was given back."""
+        self.returned = True
+
+    def is_lost(self, request: Request) -> bool:
+        """Whether another daemon has the message, too."""
+        return self._lost
 
 
 def start_engine(store: Store, **options: Any) -> Scheduler:
@@ -41,6 +90,8 @@ class Message:
     :ivar verb: a method of the scheduler
     :ivar args: its arguments
     :ivar stamped: whether the caller says when it sent it
+    :ivar refusal: of the first delivery, before which it was acknowledged:
+        there is no other one
     """
 
     verb: str
@@ -50,21 +101,59 @@ class Message:
     id: str = ''
     sent_at: float = 0.0
     deliveries: int = 0
+    refusal: Any = None
 
     def __post_init__(self) -> None:
         self.id = self.id or f'message-{next(_NUMBERS)}'
         self.sent_at = self.sent_at or time.time()
 
-    def deliver(self, engine: Scheduler) -> Any:
-        """Deliver it; return the future of the answer."""
+    def deliver(self, engine: Scheduler, lost: bool = False) -> Any:
+        """Deliver it; return the future of the answer.
+
+        :param lost: whether the daemon loses its connection, so that another
+            daemon has the message, too: it answers only what it claimed
+        """
+        if self.refusal is not None:
+            return self.refusal
         self.deliveries += 1
+        again = self.deliveries > 1
+        done = self._process(engine, again, lost)
+        return _SERVERS.submit(self._answer, engine, done, again, lost)
+
+    def _process(self, engine: Scheduler, again: bool, lost: bool) -> Any:
         delivered = DeliveredMessage(
             self.id,
-            self.deliveries > 1,
+            again,
             self.sent_at if self.stamped else None,
+            is_lost=lambda: lost,
         )
         verb = getattr(engine, self.verb)
         return verb(*self.args, **self.more, message=delivered)
+
+    def _answer(
+        self, engine: Scheduler, done: Any, again: bool, lost: bool
+    ) -> Any:
+        """Do what a server does before the caller gets the answer."""
+        while True:
+            futures.wait([done])
+            bus = _Bus(lost)
+            request = Request(bus, {}, {})
+            request.redelivered = again
+            sent = threading.Event()
+            Delivery(
+                request, done, ReplyPlan(), engine.outcomes, _RECORDS, sent.set
+            ).send()
+            assert sent.wait(_TIMEOUT_S)
+            if not bus.returned:
+                break
+            again = True
+            done = self._process(engine, again, lost)
+        if done.exception() is not None:
+            if lost:
+                raise NotAnswered
+            if not again:
+                self.refusal = done
+        return done.result()
 
     def run(self, engine: Scheduler) -> Any:
         """Deliver it and wait; return the answer as plain values."""

@@ -6,7 +6,6 @@ Where to look:
 - ``claimer``: claims, zones and changes of claims of a batch
 - ``changes``: releases, confirmations and moves that are given up
 - ``recall``: what became of messages that are delivered again
-- ``outcome_writer``: records outcomes that no transaction of a job records
 - ``decision_recorder``: stores decisions, and writes their lines in the log
 - ``host_state_writer``: stores what hosts report
 - ``store_monitor``: watches the database

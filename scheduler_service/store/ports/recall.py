@@ -2,8 +2,9 @@
 
 A redelivered message, and a job that waited for long, may have an outcome
 already, by this daemon or another. It is looked up before anything is done
-for it, and given again. Stateless but for counters: the engine's thread and
-the thread of ``outcome_writer`` call it, each with a connection of its own.
+for it, and given again. A claim or a release is its own record. What the
+store does not show by itself is recorded before its caller gets it
+(:meth:`Outcomes.record`). Stateless but for counters: any thread may call it.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+from oslo_db import exception as db_exception
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
@@ -22,13 +24,14 @@ from scheduler_service.engine.jobs import (
     ClaimsJob,
     HostJob,
     Job,
+    Unrecorded,
     ZoneJob,
 )
 from scheduler_service.engine.ports import Recalled
 from scheduler_service.model import HostsAnswer, Placement, PoolAnswer
 from scheduler_service.store import claims, clock
-from scheduler_service.store.claims import outcomes
-from scheduler_service.store.connection import Writer
+from scheduler_service.store.claims import lifecycle, outcomes
+from scheduler_service.store.connection import Store, Writer
 from scheduler_service.store.ports.host_source import RecentReleases
 
 _decode = msgspec.json.decode
@@ -46,15 +49,52 @@ def outcome_of(
     return outcomes.RecordedOutcome(key, kind, document.decode())
 
 
+class Outcome(NamedTuple):
+    """An outcome that no transaction recorded."""
+
+    of: Unrecorded
+    result: Any
+    error: errors.SchedulerError | None
+
+
+class OutcomeDiffers(Exception):
+    """Another copy of the message came, or may come, to something else."""
+
+
 class Outcomes:
     """Looks up outcomes by the idempotency keys of jobs.
 
     :ivar retention: seconds for which outcomes are kept
     """
 
-    def __init__(self, retention: float, health: Health) -> None:
+    def __init__(self, store: Store, retention: float, health: Health) -> None:
+        self._store = store
         self.retention = retention
         self._health = health
+
+    def record(self, found: Sequence[Outcome], has_copies: bool) -> None:
+        """Record outcomes of a message before its caller gets them.
+
+        :param has_copies: whether another daemon may process the message
+        :raises OutcomeDiffers: the message has to be processed again
+        :raises StoreUnavailable: the database does not answer
+        """
+
+        def work(writer: Writer) -> None:
+            new = [
+                outcome_of(outcome.of.key, outcome.result, outcome.error)
+                for outcome in found
+                if not _is_recorded(writer, outcome)
+            ]
+            outcomes.add(writer.conn, new)
+            if has_copies:
+                for outcome in found:
+                    _check_claims(writer, outcome)
+
+        try:
+            self._store.write(work)
+        except db_exception.DBDuplicateEntry:
+            raise OutcomeDiffers from None
 
     @staticmethod
     def may_exist(job: HostJob | ZoneJob, releases: RecentReleases) -> bool:
@@ -190,6 +230,46 @@ class Outcomes:
 
 
 _RESULTS = {HostJob: HostsAnswer, ZoneJob: PoolAnswer}
+
+
+def _is_recorded(writer: Writer, outcome: Outcome) -> bool:
+    """Whether an outcome is recorded, or a record of its claim gets it."""
+    if outcome.error is None:
+        made = outcome_of(outcome.of.key, outcome.result, None)
+        return outcomes.complete(writer.conn, made)
+    # A refusal that was looked up is given again.
+    return any(
+        recorded.kind in (outcomes.REFUSED, outcomes.EXPIRED)
+        for recorded in outcomes.find(writer.conn, outcome.of.key)
+    )
+
+
+def _check_claims(writer: Writer, outcome: Outcome) -> None:
+    """Check that claims are as an outcome says, whoever made them.
+
+    What an answer places stays so until the answer is recorded: whoever gives
+    it up locks the same rows first.
+
+    :raises OutcomeDiffers: another copy of the message claimed what this one
+        is refused, or gave up what this one is answered with
+    """
+    key, instances = outcome.of
+    if outcome.error is not None:
+        if outcomes.placements(writer.conn, key, instances):
+            raise OutcomeDiffers
+        return
+    places = {
+        placement.instance_uuid: (
+            placement.selected.host,
+            placement.selected.node,
+        )
+        for placement in outcome.result.placements
+    }
+    locked = lifecycle.lock(writer.conn, places)
+    rows = [*locked.items(), *lifecycle.moves_of(writer.conn, locked).items()]
+    held = {(uuid, (row.host, row.node)) for uuid, row in rows}
+    if not places.items() <= held:
+        raise OutcomeDiffers
 
 
 def _is_expired(recalled: Recalled) -> bool:

@@ -49,6 +49,38 @@ def test_replies_are_in_their_queue_in_order(consumer, channel, declared):
     assert bodies(channel, name, 50) == expected
 
 
+def test_a_refused_call_is_acknowledged_before_its_reply(
+    consumer, send, channel, declared, topic
+):
+    """Its reply queue is missing: it is acknowledged nevertheless."""
+    name = f'reply_{uuid.uuid4().hex}'
+    send('m', _msg_id='1', _reply_q=name)
+    sent = consumer.refuse(consumer.take(), b'no')
+    time.sleep(0.5)
+    cut(consumer)
+    assert consumer.none_comes()
+    assert ready(channel, topic) == 0
+    declared(name)
+    assert sent.get(timeout=10)
+    assert bodies(channel, name, 1) == ['no']
+
+
+def test_a_call_that_comes_again_is_refused_by_whoever_has_it(
+    consumer, send, channel, declared
+):
+    name = declared()
+    send('m', _msg_id='1', _reply_q=name)
+    first = consumer.take()
+    # Both are given up with the connection: neither can have been noticed.
+    consumer.bus.call(lambda: cut(consumer))
+    sent = consumer.refuse(first, b'lost')
+    assert not sent.get(timeout=10)
+    second = consumer.take()
+    assert second.redelivered
+    assert consumer.refuse(second, b'again').get(timeout=10)
+    assert bodies(channel, name, 1) == ['again']
+
+
 def test_a_call_is_acknowledged_when_its_reply_is_confirmed(
     consumer, send, channel, declared, topic
 ):

@@ -20,5 +20,5 @@ def snapshots(store) -> Iterator[StoreHostSource]:
 
 
 @pytest.fixture
-def changer(snapshots) -> ClaimChanger:
-    return ClaimChanger(snapshots, Outcomes(3600.0, Health()))
+def changer(store, snapshots) -> ClaimChanger:
+    return ClaimChanger(snapshots, Outcomes(store, 3600.0, Health()))

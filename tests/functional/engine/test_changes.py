@@ -197,7 +197,7 @@ def test_one_that_waits_for_a_lock_holds_no_other_up(kind, make_url):
     ]
     write_claims(store, *held)
     snapshots = StoreHostSource(store, 60.0, lambda: None)
-    changer = ClaimChanger(snapshots, Outcomes(3600.0, Health()))
+    changer = ClaimChanger(snapshots, Outcomes(store, 3600.0, Health()))
     jobs = [release([one.consumer]) for one in held]
     table = schema.instances
     with store.engine.begin() as other:

@@ -7,6 +7,7 @@ answer, however often it is delivered.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 from typing import Any
@@ -145,10 +146,11 @@ class Histories(RuleBasedStateMachine):
         """The connection of a daemon breaks while it works on a message."""
         if not one.message.deliveries:
             one.message.deliveries, one.redelivered = 1, True
-        first = one.message.deliver(self.running[engine])
+        first = one.message.deliver(self.running[engine], lost=True)
         second = one.message.deliver(self.running[1 - engine])
-        answer = plain_answer(first)
-        assert plain_answer(second) == answer
+        answer = plain_answer(second)
+        with contextlib.suppress(engines.NotAnswered):
+            assert plain_answer(first) == answer
         self._judge(one, answer)
 
     @rule(one=sent, other=sent, engine=which)

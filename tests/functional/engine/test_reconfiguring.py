@@ -37,7 +37,7 @@ def test_limits_and_timeouts_are_taken(make_service):
     assert scheduler._source.max_age == 9.0
     assert scheduler.recorder.keep == 11
     assert scheduler.recorder.outcome_retention == 99.0
-    assert scheduler._outcome_writer._recorded.retention == 99.0
+    assert scheduler.outcomes.retention == 99.0
     assert scheduler.host_state_writer.options.service_down_time == 17.0
     assert scheduler.host_state_writer.options.claim_timeout == 19.0
     assert service.select_hosts() == ['compute-4']

@@ -219,7 +219,7 @@ def test_releases_and_claims_of_two_daemons_leave_clean_books(store):
     def give_back(seed: int) -> None:
         dice = random.Random(seed)
         cache = StoreHostSource(store, 60.0, lambda: None)
-        mine = ClaimChanger(cache, Outcomes(3600.0, Health()))
+        mine = ClaimChanger(cache, Outcomes(store, 3600.0, Health()))
         try:
             while time.monotonic() < end and not faults:
                 some = dice.sample(names, 3)

@@ -62,7 +62,7 @@ def make_scheduler(store, import_inventory, recorder, health):
         filters: list[type[PoolFilter]] | None = None,
     ) -> ZoneStages:
         caches.append(StoreHostSource(store, 0.2, lambda: None))
-        outcomes = Outcomes(3600.0, health)
+        outcomes = Outcomes(store, 3600.0, health)
         return ZoneStages(
             caches[-1],
             StoreClaimer(caches[-1], outcomes, health),

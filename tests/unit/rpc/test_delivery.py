@@ -10,11 +10,18 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.bus.wire import Consumer, Publication, Request
-from scheduler_service.engine.jobs import BatchFuture
+from scheduler_service.engine.health import Health
+from scheduler_service.engine.jobs import (
+    BatchFuture,
+    ReplyFuture,
+    Unrecorded,
+)
 from scheduler_service.model import HostsAnswer, Placement, Selection
 from scheduler_service.rpc.cast_replies import CastReply
 from scheduler_service.rpc.delivery import Delivery, ReplyPlan
 from scheduler_service.rpc.endpoints import ReplyTo
+from scheduler_service.store.claims import outcomes as recorded
+from scheduler_service.store.ports.recall import Outcomes
 
 
 class Bus(Consumer):
@@ -32,7 +39,10 @@ class Bus(Consumer):
     def _no_step(self, *args) -> None:
         raise AssertionError('a delivery has no such step')
 
-    start = pause = resume = stop_consuming = close = hold = _no_step
+    start = pause = resume = stop_consuming = close = _no_step
+
+    def hold(self, request: Request) -> None:
+        self.steps.append('hold')
 
     def publish(self, publication: Publication) -> None:
         self.steps.append('cast' if publication.exchange else 'reply')
@@ -85,16 +95,36 @@ def executor():
 
 
 @pytest.fixture
-def deliver(bus, executor):
+def store(make_store):
+    return make_store('sqlite')
+
+
+@pytest.fixture
+def outcomes(store):
+    return Outcomes(store, 60.0, Health())
+
+
+@pytest.fixture
+def deliver(bus, executor, outcomes):
     """Give a function that delivers the outcome of a request."""
 
-    def run(result=None, error=None, is_call=True, **plan) -> Request:
+    def run(
+        result=None, error=None, is_call=True, unrecorded=None,
+        redelivered=False, **plan,
+    ) -> Request:  # fmt: skip
         request = Request(bus, {}, {})
+        request.redelivered = redelivered
         if is_call:
             request.msg_id, request.reply_q = 'm', 'reply_1'
+        future = ReplyFuture()
+        future.unrecorded = unrecorded
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
         end = lambda: bus.steps.append('done')  # noqa: E731
         Delivery(
-            request, result, error, ReplyPlan(**plan), executor, end
+            request, future, ReplyPlan(**plan), outcomes, executor, end
         ).send()
         return request
 
@@ -145,6 +175,57 @@ def test_an_error_is_sent_in_the_form_that_the_caller_expects(bus, deliver):
     assert (failure['class'], failure['args']) == ('KeyError', ['x'])
     deliver(error=errors.NoValidHost())
     assert 'NoValidHost' in bus.message()['failure']
+
+
+def test_a_refused_request_is_acknowledged_before_its_reply(bus, deliver):
+    request = deliver(error=errors.NoValidHost())
+    assert bus.steps == ['acknowledge', 'reply']
+    assert request.settled
+    bus.confirm()
+    assert bus.steps == ['acknowledge', 'reply', 'done']
+
+
+def test_a_message_of_refused_requests_is_acknowledged_first(bus, deliver):
+    deliver(batch(errors.NoValidHost(), errors.NoValidHost()), serializer=len)
+    assert bus.steps == ['acknowledge', 'reply']
+
+
+def test_a_refusal_beside_a_result_is_recorded_before_the_reply(
+    bus, deliver, store
+):
+    items = batch(answer(1), errors.NoValidHost())
+    items[1].unrecorded = Unrecorded('m/1', ['i'])
+    deliver(items, serializer=len)
+    assert bus.steps == ['reply']
+    assert kinds_under(store, 'm/1') == ['refused']
+    bus.confirm()
+    assert bus.steps == ['reply', 'acknowledge', 'done']
+
+
+def test_a_refusal_is_recorded_where_another_daemon_has_the_message(
+    deliver, store
+):
+    refused = {
+        'error': errors.NoValidHost(),
+        'unrecorded': Unrecorded('m/0', ['i']),
+    }
+    deliver(**refused)
+    assert kinds_under(store, 'm/0') == []
+    deliver(**refused, redelivered=True)
+    assert kinds_under(store, 'm/0') == ['refused']
+
+
+def test_a_request_comes_again_where_its_copy_has_another_outcome(
+    bus, deliver, store
+):
+    claimed = recorded.RecordedOutcome('m/0', recorded.CLAIMED)
+    store.write(lambda writer: recorded.add(writer.conn, [claimed]))
+    deliver(
+        error=errors.NoValidHost(),
+        unrecorded=Unrecorded('m/0', ['i']),
+        redelivered=True,
+    )
+    assert bus.steps == ['hold', 'done']
 
 
 def test_a_released_request_is_acknowledged_once(bus, deliver):
@@ -229,6 +310,24 @@ def test_results_without_placements_are_encoded_at_once(
         item.set_result(result)
     deliver(batch.whole.result(), serializer=lambda _: None)
     assert executor.count == 0
+
+
+def batch(*outcomes):
+    """Return the items of a message with several requests."""
+    made = BatchFuture(len(outcomes))
+    items = list(made.each)
+    for item, outcome in zip(items, outcomes, strict=True):
+        if isinstance(outcome, Exception):
+            item.set_exception(outcome)
+        else:
+            item.set_result(outcome)
+    return made.whole.result()
+
+
+def kinds_under(store, key):
+    """Return what kinds of outcomes are recorded of a request."""
+    with store.reading() as conn:
+        return [found.kind for found in recorded.find(conn, key)]
 
 
 def answer(count: int) -> HostsAnswer:

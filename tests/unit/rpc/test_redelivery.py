@@ -38,6 +38,13 @@ def worker(make_store):
     made.stop()
 
 
+def finished(_=None):
+    """Return a future that is done."""
+    future: Future[None] = Future()
+    future.set_result(None)
+    return future
+
+
 def refuse(message, error):
     """Refuse a message, as a server does."""
     message.failures.append(type(error))
@@ -53,7 +60,7 @@ def test_next_message_waits_when_one_is_under_way(worker):
         return first
 
     worker.put(Message('a'), dispatch, refuse)
-    worker.put(Message('b'), lambda message: second.set(), refuse)
+    worker.put(Message('b'), lambda message: finished(second.set()), refuse)
     assert begun.wait(10)
     assert not second.wait(0.1)
     first.set_result(None)
@@ -75,8 +82,8 @@ def test_message_is_refused_when_it_was_never_done_before(worker):
 
 def test_message_is_dispatched_again_when_it_was_done_before(worker):
     done = threading.Event()
-    worker.put(Message('a'), lambda message: None, refuse)
-    worker.put(Message('a'), lambda message: done.set(), refuse)
+    worker.put(Message('a'), finished, refuse)
+    worker.put(Message('a'), lambda message: finished(done.set()), refuse)
     assert done.wait(10)
 
 
@@ -95,7 +102,7 @@ def test_message_is_not_refused_when_it_was_returned_before(worker):
     done = threading.Event()
     for _ in range(3):
         worker.put(Message('a'), lambda message: returned, refuse)
-    worker.put(Message('a'), lambda message: done.set(), refuse)
+    worker.put(Message('a'), lambda message: finished(done.set()), refuse)
     assert done.wait(10)
 
 
@@ -113,7 +120,7 @@ def test_work_ends_when_the_worker_stops(worker):
     worker.put(Message('a'), dispatch, refuse)
     assert begun.wait(10)
     worker.stop()
-    worker.put(Message('b'), lambda message: second.set(), refuse)
+    worker.put(Message('b'), lambda message: finished(second.set()), refuse)
     first.set_result(None)
     (thread,) = threads
     thread.join(10)

@@ -11,9 +11,10 @@ import pytest
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import ReplyFuture, RequestReturned
 from scheduler_service.rpc import transport
-from scheduler_service.rpc.delivery import RedeliveryWorker
+from scheduler_service.rpc.delivery import RedeliveryWorker, ReplyPlan
 from scheduler_service.rpc.server import Dispatcher, Pending, Server
 from scheduler_service.store.connection import Store
+from scheduler_service.store.ports.recall import Outcomes
 from scheduler_service.store.ports.redeliveries import Quarantine
 from scheduler_service.tracing import Tracer
 from tests.support import inproc_calls
@@ -42,7 +43,7 @@ class Endpoint:
         self.contexts.append(ctxt)
         self.futures[name] = ReplyFuture()
         self.asked.append(name)
-        return Pending(self.futures[name], undo=self.undone.append)
+        return Pending(self.futures[name], ReplyPlan(undo=self.undone.append))
 
     def hidden(self, ctxt, args, incoming):
         raise AssertionError
@@ -60,6 +61,7 @@ class Bus:
         self.server = Server(
             Dispatcher([self.endpoint], '1.1'),
             self._worker,
+            Outcomes(store, 60.0, health),
             self._executor,
             tracer,
         )
