@@ -40,7 +40,7 @@ from tests.support.shared_servers import SharedServers  # noqa: E402
 # Room -> the files in it.
 ROOMS = {
     'claims': (
-        'store/claims/*.py', 'store/connection.py', 'engine/claiming.py',
+        'store/claims/*.py', 'store/connection.py', 'engine/host_stages.py',
         'engine/batch.py', 'engine/selection.py', 'columns/overlay.py',
     ),
     'acknowledgement': (

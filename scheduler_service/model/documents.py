@@ -93,7 +93,9 @@ def parse(
     """
     check_text(document, fault=fault)
     parsed = arguments(document, kind, fault)
-    _refuse_first(problems.left_open(parsed), fault)
+    mistakes = problems.left_open(parsed)
+    if mistakes:
+        _refuse_first(mistakes, fault)
     return parsed
 
 
@@ -130,7 +132,9 @@ def check_text(
     :param place: path of the document in errors
     :raises InvalidRequest: or *fault*, with the path of the value
     """
-    _refuse_first(problems.unstorable(document, place), fault)
+    mistakes = problems.unstorable(document, place)
+    if mistakes:
+        _refuse_first(mistakes, fault)
 
 
 def _refuse_first(mistakes: Iterable[Problem], fault: Fault) -> None:

@@ -41,6 +41,7 @@ MAX_CPUS = 4096
 MAX_PAGE_KB = 10**15 - 1
 _PAGE_SIZE = r'^(|small|large|any|[0-9]{1,15})\Z'
 _NO_TRAITS: frozenset[str] = frozenset()
+_NO_PAIRS: frozenset[tuple[str, str]] = frozenset()
 # Stands for all amounts that are larger than any host has.
 _TOO_MUCH = 10**15
 _PLACING = 'placing now'
@@ -289,11 +290,12 @@ class Request(Document, dict=True):
 
     @worked_out_once
     def shape(self) -> bytes | None:
-        """What is asked for, as JSON, but for ids and hosts to ignore.
+        """What is asked for, as JSON, but for ids.
 
         Nor does it say who asks: most filters judge all callers alike.
         None where the request has hints, a group, an earlier attempt or
-        several instances, or forces a host: such requests hardly ever repeat.
+        several instances, or forces or ignores a host: such requests hardly
+        ever repeat.
         """
         if (
             self.num_instances > 1
@@ -302,6 +304,8 @@ class Request(Document, dict=True):
             or self.retry
             or self.force_hosts
             or self.force_nodes
+            or self.ignore_hosts
+            or self.ignore_nodes
         ):
             return None
         image = self.image
@@ -331,7 +335,9 @@ class Request(Document, dict=True):
     @worked_out_once
     def image_pairs(self) -> frozenset[tuple[str, str]]:
         """The image's properties as (name, text) pairs."""
-        properties = self.image_properties
+        if self.image is None:
+            return _NO_PAIRS
+        properties = self.image.properties
         return frozenset((key, str(v)) for key, v in properties.items())
 
     @worked_out_once
