@@ -290,16 +290,14 @@ class Request(Document, dict=True):
 
     @worked_out_once
     def shape(self) -> bytes | None:
-        """What is asked for, as JSON, but for ids.
+        """What is asked for of each instance, as JSON, but for ids.
 
         Nor does it say who asks: most filters judge all callers alike.
-        None where the request has hints, a group, an earlier attempt or
-        several instances, or forces or ignores a host: such requests hardly
-        ever repeat.
+        None where the request has hints, a group or an earlier attempt, or
+        forces or ignores a host: such requests hardly ever repeat.
         """
         if (
-            self.num_instances > 1
-            or self.scheduler_hints
+            self.scheduler_hints
             or self.instance_group
             or self.retry
             or self.force_hosts
@@ -435,8 +433,8 @@ class Request(Document, dict=True):
 
 _encode = msgspec.json.Encoder().encode
 _NOT_IN_SHAPE = frozenset(
-    ('request_id', 'instance_uuids', 'scheduler_hints', 'project_id',
-     'user_id', 'image', 'ignore_hosts', 'ignore_nodes')
+    ('request_id', 'instance_uuids', 'num_instances', 'scheduler_hints',
+     'project_id', 'user_id', 'image', 'ignore_hosts', 'ignore_nodes')
 )  # fmt: skip
 _asked_for = operator.attrgetter(
     *(name for name in Request.__struct_fields__ if name not in _NOT_IN_SHAPE)

@@ -64,7 +64,8 @@ class SearchPlan:
 class _KeptPlans:
     """The plans for one table.
 
-    :ivar reads_caller: whether a filter or weigher may read who asks
+    :ivar reads_caller: whether a filter or weigher may read who asks, or for
+        how many instances
     :ivar by_shape: the plan that was used longest ago first
     """
 
@@ -107,7 +108,11 @@ class HostSearch:
             self.plan = self._make_plan()
         else:
             self.plan = self._kept_plan(request.shape)
-            if len(table) >= _MIN_HOSTS and best <= _MOST_BEST:
+            if (
+                request.num_instances == 1
+                and len(table) >= _MIN_HOSTS
+                and best <= _MOST_BEST
+            ):
                 self._best = best
         self.steps, self.terms = self.plan.steps, self.plan.terms
         if filtering.row_plugins and request.shape is not None:
@@ -142,7 +147,8 @@ class HostSearch:
             )
         if kept.reads_caller:
             image = request.image and request.image.id
-            key = key, request.project_id, request.user_id, image
+            count = request.num_instances
+            key = key, request.project_id, request.user_id, image, count
         plan = kept.by_shape.pop(key, None)
         if plan is None:
             plan = self._make_plan()

@@ -183,8 +183,8 @@ class Weighing:
             if not isinstance(factor, float):
                 factor = factor[rows]
             low, high = weigher.minval, weigher.maxval
-            low = weights.min() if low is None else low
-            high = weights.max() if high is None else high
+            low = np.minimum.reduce(weights) if low is None else low
+            high = np.maximum.reduce(weights) if high is None else high
             ranges.append((low, high))
             part = normalised(weights, low, high, factor)
             if part is not None:
