@@ -121,18 +121,22 @@ class Recalled(NamedTuple):
     held: bool = False
 
     def settle(self, job: Job) -> None:
-        """Set it on a job's future; nothing is recorded anew.
-
-        What is claimed still may have to be completed and bound once more.
-        """
-        if self.held and isinstance(job, HostJob):
-            job.placements, job.state = self.result.placements, State.CLAIMED
-            return
+        """Set it on a job's future; nothing is recorded anew."""
         job.state = State.DONE
         if self.error is not None:
             job.future.set_exception(self.error)
         else:
             job.future.set_result(self.result)
+
+    def resume(self, job: HostJob) -> None:
+        """Have a job go on from where its earlier delivery came to.
+
+        Whether claims were completed and bound before is not known.
+        """
+        if self.held:
+            job.placements, job.state = self.result.placements, State.CLAIMED
+        else:
+            self.settle(job)
 
 
 class Claimer(Protocol):

@@ -76,7 +76,7 @@ class Selector:
             self._check_claimable(request)
         recalled = self._claimer.recall(job)
         if recalled is not None:
-            recalled.settle(job)
+            recalled.resume(job)
             return
         present = table.instances.among(request.instance_uuids)
         held: Mapping[str, Placement] = {}

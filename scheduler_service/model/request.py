@@ -234,7 +234,7 @@ class Request(Document, dict=True):
     same_subtree: list[list[Short]] = []
 
     def __post_init__(self) -> None:
-        uuids = [dashed(value) for value in self.instance_uuids]
+        uuids = list(map(dashed, self.instance_uuids))
         if uuids:
             if len(set(uuids)) != len(uuids):
                 raise ValueError('expected different instance_uuids')

@@ -155,9 +155,7 @@ class Weighing:
             if len(parts) == 1:
                 totals = totals.copy()
             totals[~mask] = -np.inf
-        rows = table.topology.memoize(
-            'every row', lambda: np.arange(len(table))
-        )
+        rows = table.load.memoize('every row', lambda: np.arange(len(table)))
         return Ranking(rows, totals, parts, count, ranges)
 
     def rank_rows(

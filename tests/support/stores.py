@@ -135,9 +135,9 @@ def claim_on(snapshot: Snapshot, row: int, **how: Any) -> claims.Claim:
 def sent(batch: claims.ClaimBatch, conn: Connection) -> claims.ClaimBatch:
     """Send a batch of claims.
 
-    :param conn: in autocommit mode, for claims that travel
+    :param conn: in autocommit mode, for claims that travel in one round trip
     """
-    return batch.send(conn if batch.travels else None)
+    return batch.send(conn if batch.statements else None)
 
 
 def write_claims(

@@ -38,8 +38,8 @@ class ClaimBatch:
     :param policies: server group policies that a claim must not break
     :param on_done: called once, at the end, with the error or None
     :ivar lineage: the token of their change
-    :ivar travels: whether they are made in one round trip, on PostgreSQL;
-        else they are made statement by statement
+    :ivar statements: what PostgreSQL is sent in one round trip; empty where
+        the claims have to be made statement by statement
     :ivar sent_at: monotonic time before they were sent
     """
 
@@ -54,10 +54,7 @@ class ClaimBatch:
         self.instances = len(claims)
         self.lineage = new_lineage()
         self.sent_at = 0.0
-        self.travels = store.dialect == 'postgresql'
-        for claim in claims:
-            if claim.is_present or claim.move or claim.redelivered:
-                self.travels = False
+        self.statements: Sequence[Any] = ()
         self._store = store
         self._claims = claims
         self._fallback, self._policies = fallback, policies
@@ -65,10 +62,14 @@ class ClaimBatch:
         self._receive: Callable[[], int] | None = None
         self._fault: Exception | None = None
         self._revision = 0
-        if self.travels:
+        stepwise = store.dialect != 'postgresql'
+        for claim in claims:
+            if claim.is_present or claim.move or claim.redelivered:
+                stepwise = True
+        if not stepwise:
             from scheduler_service.store.claims import pg_claims
 
-            self._statements = pg_claims.statements(
+            self.statements = pg_claims.statements(
                 claims, fallback, policies, self.lineage
             )
 
@@ -78,17 +79,17 @@ class ClaimBatch:
         Where the batch travels in one round trip this returns as soon as it is
         sent, and *conn* must not be used until the claim is finished.
 
-        :param conn: an open connection, in autocommit mode if it travels;
-            None: of the pool, if it does not
+        :param conn: an open connection, for statements in autocommit mode;
+            without these, None: a connection of the pool
         :return: this very batch
         :raises StoreUnavailable: the claims may have been made or not
         """
         self.sent_at = time.monotonic()
-        if self.travels:
+        if self.statements:
             from scheduler_service.store.claims import pg_claims
 
             assert conn is not None
-            self._receive = pg_claims.send(self._store, conn, self._statements)
+            self._receive = pg_claims.send(self._store, conn, self.statements)
         else:
             self._receive = partial(self._store.write, self._make, conn)
             self.finish()

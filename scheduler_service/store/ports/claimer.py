@@ -75,7 +75,7 @@ class StoreClaimer:
         :raises StoreUnavailable: it is not known whether anything is claimed
         """
         source = self._source
-        if not pending.travels:
+        if not pending.statements:
             with source.writer() as conn:
                 pending.send(conn)
             return

@@ -44,7 +44,8 @@ class Cache(StoreHostSource):
             batch = claims.ClaimBatch(self.store, [one], DEFAULT_RATIOS)
             pending = sent(batch, conn)
             self.pending = pending
-        self.advance(pending, 0.0)
+        pending.sent_at = 0.0
+        self.advance(pending)
 
     def up_to_date(self):
         """Refresh, again where the database was not there for a moment."""

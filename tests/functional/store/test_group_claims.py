@@ -91,7 +91,7 @@ def claim(at: int, group: str | None = None, **more: Any) -> claims.Claim:
 def send(store: Store, conn: Connection, *batch: claims.Claim) -> bool:
     """Claim; return whether that succeeded."""
     prepared = claims.ClaimBatch(store, batch, FALLBACK, STRICT)
-    assert prepared.travels
+    assert prepared.statements
     try:
         sent(prepared, conn).wait()
     except claims.ClaimLost:
