@@ -103,17 +103,18 @@ def stretches(
     while not outcome:
         cpu, clock = time.thread_time(), time.perf_counter()
         overlay = Overlay(table)
-        turn = time_slice.TimeSlice(selection.TURN_S, lambda: True)
+        time_slice.begin(selection.TURN_S, lambda: True)
         try:
-            with time_slice.begin(turn):
-                pipeline.select(
-                    overlay, instance_request, random.Random(1), placed=placed
-                )
+            pipeline.select(
+                overlay, instance_request, random.Random(1), placed=placed
+            )
             outcome = 'placed'
         except time_slice.TimeSliceOver:
             pass
         except errors.SchedulerError as error:
             outcome = error.name
+        finally:
+            time_slice.end()
         overlay.forget()
         times.append((time.thread_time() - cpu, time.perf_counter() - clock))
     return times, outcome

@@ -286,7 +286,7 @@ class Enforcer:
     def _read(self) -> None:
         self._enforcer.load_rules()
         rules = self._enforcer.rules
-        texts = {name: str(check) for name, check in rules.items()}
+        texts = dict(zip(rules, map(str, rules.values()), strict=True))
         if texts != self._texts:
             changed, self._texts = bool(self._texts), texts
             self._roles = _roles_read(texts)

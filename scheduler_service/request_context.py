@@ -23,6 +23,7 @@ class RequestContext:
 
     :param credentials: user_id, project_id, roles and so on, as the message
         brought them; empty for none
+    :ivar project_id: the caller's project
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class RequestContext:
         self._enforcer = enforcer
         self.credentials = dict(credentials)
         self.credentials.setdefault('roles', [])
+        self.project_id: str | None = credentials.get('project_id')
         # Rule -> verdict: one message may name many instances and projects.
         self._on_all: dict[str, bool] = {}
 
@@ -41,12 +43,6 @@ class RequestContext:
         :raises ConfigurationError: a policy file cannot be used
         """
         return cls(Enforcer(conf), credentials)
-
-    @property
-    def project_id(self) -> str | None:
-        """The caller's project."""
-        project: str | None = self.credentials.get('project_id')
-        return project
 
     def acts_on_all(self, rule: str) -> bool:
         """Return whether a rule allows to act on what is no project's.

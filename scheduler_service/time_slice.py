@@ -7,11 +7,13 @@ slice may work as long as it takes.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
 
-_current = threading.local()
+# (filter, hosts before, hosts after) of each filter.
+Counts = list[tuple[str, int, int]]
 
 
 class TimeSliceOver(BaseException):
@@ -21,56 +23,43 @@ class TimeSliceOver(BaseException):
     """
 
 
-class Filtered:
-    """When the filters of a request were done, monotonic, and the counts.
+class _Turn(threading.local):
+    """The turn of a thread.
 
-    :ivar at: None: they were not done
-    :ivar counts: (filter, hosts before, hosts after) of each
+    :ivar end: monotonic time from which others may have their turn
+    :ivar others_wait: whether anybody waits; else it goes on
+    :ivar filtered: when the filters of a request were done, monotonic, and
+        the counts; None: they were not done
     """
 
-    __slots__ = ('at', 'counts')
+    seconds = 0.0
+    end = math.inf
+    others_wait: Callable[[], bool]
+    filtered: tuple[float, Counts] | None = None
 
-    def __init__(self) -> None:
-        self.at: float | None = None
-        self.counts: list[tuple[str, int, int]] = []
+
+_turn = _Turn()
 
 
-class TimeSlice:
-    """A time to work in.
+def begin(seconds: float, others_wait: Callable[[], bool]) -> None:
+    """Begin a turn of this thread, which lasts until :func:`end`.
 
     :param seconds: how long it lasts at least
-    :param others_wait: whether other requests wait; else the slice lasts
-    :ivar filtered: gets when the filters were done and what they left, for
-        traces; None: not traced
+    :param others_wait: whether anybody waits; else it goes on
     """
+    turn = _turn
+    turn.seconds, turn.others_wait = seconds, others_wait
+    turn.end = time.monotonic() + seconds
+    turn.filtered = None
 
-    __slots__ = ('_before', '_end', '_others_wait', '_seconds', 'filtered')
 
-    def __init__(
-        self, seconds: float, others_wait: Callable[[], bool]
-    ) -> None:
-        self._before: TimeSlice | None = None
-        self._seconds = seconds
-        self.filtered: Filtered | None = None
-        self._others_wait = others_wait
-        self.renew()
+def end() -> tuple[float, Counts] | None:
+    """End this thread's turn; return when its filters were done, and counts.
 
-    def renew(self) -> None:
-        """Count its time from now."""
-        self._end = time.monotonic() + self._seconds
-
-    def __enter__(self) -> TimeSlice:
-        """Make it the slice of this thread until the block ends."""
-        self._before = getattr(_current, 'slice', None)
-        _current.slice = self
-        return self
-
-    def __exit__(self, *fault: object) -> None:
-        _current.slice = self._before
-
-    def over(self) -> bool:
-        """Whether other requests wait, and the time is up."""
-        return time.monotonic() >= self._end and self._others_wait()
+    :return: None: they were not done
+    """
+    _turn.end = math.inf
+    return _turn.filtered
 
 
 def check() -> None:
@@ -81,21 +70,16 @@ def check() -> None:
 
     :raises TimeSliceOver: other requests are processed first
     """
-    current: TimeSlice | None = getattr(_current, 'slice', None)
-    if current is not None and current.over():
+    if time.monotonic() >= _turn.end and _turn.others_wait():
         raise TimeSliceOver
 
 
-def note_filtered(counts: list[tuple[str, int, int]]) -> None:
-    """Record that the filters are done, for a trace."""
-    current: TimeSlice | None = getattr(_current, 'slice', None)
-    if current is not None and current.filtered is not None:
-        current.filtered.at = time.monotonic()
-        current.filtered.counts = counts
+def note_filtered(counts: Counts) -> None:
+    """Note that the filters are done, and what they left."""
+    _turn.filtered = time.monotonic(), counts
 
 
 def renew() -> None:
-    """Count this thread's slice from now, where preparing it took long."""
-    current: TimeSlice | None = getattr(_current, 'slice', None)
-    if current is not None:
-        current.renew()
+    """Count this thread's turn from now, where preparing it took long."""
+    if _turn.end < math.inf:
+        _turn.end = time.monotonic() + _turn.seconds

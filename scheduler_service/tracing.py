@@ -58,45 +58,36 @@ class Trace:
             name, self._span, self._at(start), self._at(end), attributes
         )
 
-    @contextlib.contextmanager
     def selection(
         self,
-        turn: time_slice.TimeSlice,
         queued_at: float,
+        start: float,
+        filtered: tuple[float, time_slice.Counts] | None,
         attempts: int,
         instances: int,
-    ) -> Iterator[None]:
-        """Add the stages of what happens inside: wait, filter and weigh.
+    ) -> None:
+        """Add the stages of a selection that ends now: wait, filter, weigh.
 
         :param queued_at: when the request began to wait
+        :param filtered: when the filters were done, and what each left; None:
+            they were not done
         """
-        turn.filtered = time_slice.Filtered()
-        start = time.monotonic()
+        end = time.monotonic()
+        filtered_at, counts = filtered or (end, [])
+        passed = counts[-1][2] if counts else 0
         self.stage('wait', queued_at, start, attempts=attempts)
-        try:
-            yield
-        finally:
-            end = time.monotonic()
-            counts = turn.filtered.counts
-            hosts = counts[0][1] if counts else 0
-            passed = counts[-1][2] if counts else 0
-            filtered_at = turn.filtered.at
+        self.stage(
+            'filter',
+            start,
+            filtered_at,
+            hosts=counts[0][1] if counts else 0,
+            passed=passed,
+            filters=[f'{name}: {after}' for name, _, after in counts],
+        )
+        if filtered is not None:
             self.stage(
-                'filter',
-                start,
-                filtered_at or end,
-                hosts=hosts,
-                passed=passed,
-                filters=[f'{name}: {after}' for name, _, after in counts],
+                'weigh', filtered_at, end, hosts=passed, instances=instances
             )
-            if filtered_at is not None:
-                self.stage(
-                    'weigh',
-                    filtered_at,
-                    end,
-                    hosts=passed,
-                    instances=instances,
-                )
 
     def headers(self) -> dict[str, str]:
         """Return the W3C context for services that are called."""

@@ -40,9 +40,8 @@ from tests.support.shared_servers import SharedServers  # noqa: E402
 # Room -> the files in it.
 ROOMS = {
     'claims': (
-        'store/claims/*.py', 'store/connection.py', 'engine/claiming.py',
-        'engine/finishing.py', 'engine/host_stages.py', 'engine/selecting.py',
-        'columns/overlay.py',
+        'store/claims/*.py', 'store/connection.py', 'engine/finishing.py',
+        'engine/host_stages.py', 'engine/selecting.py', 'columns/overlay.py',
     ),
     'acknowledgement': (
         'rpc/server.py', 'rpc/delivery.py', 'bus/replies.py',

@@ -114,7 +114,7 @@ class DictionaryColumn:
         """Return the value of one row."""
         return self.values[self.codes[row]]
 
-    def values_at(self, rows: Sequence[int]) -> list[Any]:
+    def values_at(self, rows: Rows) -> list[Any]:
         """Return the values of some rows."""
         values = self.values
         return [values[code] for code in self.codes.take(rows).tolist()]

@@ -61,8 +61,15 @@ class InstanceIndex:
         """Build an index from scratch."""
         return cls({item.uuid: item for item in placed})
 
-    def put(self, uuid: str, placed: PlacedInstance | None) -> None:
-        """Put an instance somewhere, or nowhere, in this very index."""
+    def put(
+        self, uuid: str, placed: PlacedInstance | None
+    ) -> PlacedInstance | None:
+        """Put an instance somewhere, or nowhere, in this very index.
+
+        :return: where it was; None: it was not in the index
+        """
+        delta, base = self._delta, self._base
+        before = delta[uuid] if uuid in delta else base.get(uuid)
         if placed is None and uuid not in self._base:
             self._delta.pop(uuid, None)
         else:
@@ -73,6 +80,7 @@ class InstanceIndex:
             self._base = self._merged(self._delta)
             self._delta = {}
             self._base_by_host = self._delta_by_host = None
+        return before
 
     def is_same(self, other: InstanceIndex) -> bool:
         """Whether both have the same instances, whatever is merged."""
@@ -83,6 +91,16 @@ class InstanceIndex:
         if uuid in self._delta:
             return self._delta[uuid]
         return self._base.get(uuid)
+
+    def among(self, uuids: Iterable[str]) -> dict[str, PlacedInstance]:
+        """Return the places of those instances that are in the index."""
+        base, delta = self._base, self._delta
+        places = {}
+        for uuid in uuids:
+            placed = delta[uuid] if uuid in delta else base.get(uuid)
+            if placed is not None:
+                places[uuid] = placed
+        return places
 
     def __len__(self) -> int:
         gone = sum(

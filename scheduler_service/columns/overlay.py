@@ -8,9 +8,10 @@ threads read copies.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,6 +19,9 @@ import numpy as np
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.columns.table import HostTable
 from scheduler_service.model import ServerGroup
+
+# So many builds are counted at once in less time than one by one.
+_FEW = 8
 
 
 class _Assumed(NamedTuple):
@@ -44,16 +48,35 @@ class Overlay:
         # Rows on which the request in progress builds an instance.
         self._builds: list[int] | None = None
 
-    def transaction(self, count_builds: bool = True) -> _Transaction:
-        """Place the instances of one request; forget all if it raises.
+    def begin(self, count_builds: bool = True) -> int:
+        """Begin to place the instances of one request, until :meth:`end`.
 
-        Within the block each build counts as an I/O operation of its host,
-        for the instances placed after it. Afterwards the host reports it.
+        Each build counts as an I/O operation of its host, for the instances
+        placed after it. Afterwards the host reports it.
 
         :param count_builds: false where no instance is placed after another
+        :return: what :meth:`forget` takes, to forget all of them
         """
         self._builds = [] if count_builds else None
-        return _Transaction(self, len(self._assumed))
+        return len(self._assumed)
+
+    def end(self) -> None:
+        """Let builds count no more: all instances are placed, or forgotten."""
+        if self._builds:
+            self._count_builds(self._builds, -1)
+        self._builds = None
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Place the instances of one request; forget all if it raises."""
+        start = self.begin()
+        try:
+            yield
+        except BaseException:
+            self.forget(start)
+            raise
+        finally:
+            self.end()
 
     def assume(
         self,
@@ -65,20 +88,14 @@ class Overlay:
         """Put an instance that takes *amounts* on the host of *row*."""
         table = self.table
         joined = self._join(group, placed.uuid) if group else None
+        before = table.put_instance(placed.uuid, placed)
         self._assumed.append(
-            _Assumed(
-                row,
-                amounts,
-                placed.uuid,
-                table.instances.get(placed.uuid),
-                joined,
-            )
+            _Assumed(row, amounts, placed.uuid, before, joined)
         )
         table.add_use(row, amounts, 1)
         if self._builds is not None:
             self._count_build(row, 1)
             self._builds.append(row)
-        table.put_instance(placed.uuid, placed)
 
     def assume_many(
         self,
@@ -94,11 +111,10 @@ class Overlay:
         table = self.table
         for row, instance in zip(rows, placed, strict=True):
             joined = self._join(group, instance.uuid) if group else None
-            before = table.instances.get(instance.uuid)
+            before = table.put_instance(instance.uuid, instance)
             self._assumed.append(
                 _Assumed(row, amounts, instance.uuid, before, joined)
             )
-            table.put_instance(instance.uuid, instance)
         _add_use(table, rows, amounts, 1)
         if self._builds is not None:
             self._builds += rows
@@ -108,15 +124,15 @@ class Overlay:
         """Keep what was assumed: the first *count* instances, or all."""
         del self._assumed[:count]
 
-    def forget(self) -> None:
-        """Remove every instance that was assumed and not committed."""
-        self._forget_from(0)
-
     def forget_last(self, count: int) -> None:
         """Remove the *count* instances that were assumed last."""
-        self._forget_from(len(self._assumed) - count)
+        self.forget(len(self._assumed) - count)
 
-    def _forget_from(self, start: int) -> None:
+    def forget(self, start: int = 0) -> None:
+        """Remove the instances that were assumed and not committed.
+
+        :param start: how many of them stay, the first
+        """
         table = self.table
         gone = self._assumed[start:]
         del self._assumed[start:]
@@ -147,6 +163,10 @@ class Overlay:
         return group
 
     def _count_builds(self, rows: Sequence[int], sign: int) -> None:
+        if len(rows) < _FEW:
+            for row in rows:
+                self._count_build(row, sign)
+            return
         at, counts = np.unique(np.array(rows, np.intp), return_counts=True)
         self.table.numbers['num_io_ops'][at] += sign * counts
         self.table.load.refresh('num_io_ops', at)
@@ -156,27 +176,6 @@ class Overlay:
         self.table.numbers['num_io_ops'][row] += sign
         self.table.load.refresh('num_io_ops', row)
         self.table.load.changes.add(row)
-
-
-class _Transaction:
-    """See :meth:`Overlay.transaction`; a generator would take longer."""
-
-    __slots__ = ('_overlay', '_start')
-
-    def __init__(self, overlay: Overlay, start: int) -> None:
-        self._overlay = overlay
-        self._start = start
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, fault: type[BaseException] | None, *more: Any) -> None:
-        overlay = self._overlay
-        if fault is not None:
-            overlay._forget_from(self._start)
-        if overlay._builds:
-            overlay._count_builds(overlay._builds, -1)
-        overlay._builds = None
 
 
 def _add_use(

@@ -151,10 +151,14 @@ class HostTable:
             self.load.refresh(name, rows)
         self.load.changes.add(rows)
 
-    def put_instance(self, uuid: str, placed: PlacedInstance | None) -> None:
-        """Put an instance on its host; None: remove the instance."""
-        before = self.instances.get(uuid)
-        self.instances.put(uuid, placed)
+    def put_instance(
+        self, uuid: str, placed: PlacedInstance | None
+    ) -> PlacedInstance | None:
+        """Put an instance on its host; None: remove the instance.
+
+        :return: where it was; None: it was not there
+        """
+        before = self.instances.put(uuid, placed)
         if self.load.follows('instances'):
             hosts = {
                 item.host for item in (before, placed) if item is not None
@@ -162,6 +166,7 @@ class HostTable:
             rows = self.rows_of_hosts(hosts)
             self.load.refresh('instances', rows)
             self.load.changes.add(rows)
+        return before
 
     def set_load(
         self,

@@ -92,6 +92,6 @@ class Explainer:
             return {**report, 'error': error.to_dict()}
         return {
             **report,
-            **explanation(result.columns()),
+            **explanation(result.reasons),
             'placements': [made.placement for made in result.assignments],
         }

@@ -69,8 +69,12 @@ class Finisher:
                 pass
             elif job.state is State.CLAIMED and self.completer is not None:
                 claimed.append(job)
-            elif job.state is not State.BOUND and self._binds(job):
-                self._bind(job)
+            elif (
+                self.extenders is not None
+                and job.state is not State.BOUND
+                and self.extenders.binds(job.request)
+            ):
+                self._bind(job, self.extenders)
             else:
                 bound.append(job)
         if failed:
@@ -78,7 +82,7 @@ class Finisher:
         if claimed:
             self._complete(claimed)
         if bound:
-            self._answer_all(bound)
+            self._answer(bound)
 
     def _complete(self, jobs: Sequence[HostJob]) -> None:
         """Have claims completed, all of a batch together."""
@@ -87,52 +91,45 @@ class Finisher:
             job.is_repeated = (
                 job.selection is None or bool(job.held) or job.contested
             )
-            # The table that the reasons refer to goes on changing.
-            job.explain_selection()
         self.completer.complete(jobs)
 
-    def _binds(self, job: HostJob) -> bool:
-        """Whether an extender binds what is claimed for a job."""
-        extenders = self.extenders
-        return extenders is not None and extenders.binds(job.request)
-
-    def _bind(self, job: HostJob) -> None:
+    def _bind(self, job: HostJob, extenders: Extenders) -> None:
         """Have an extender bind a job."""
-        assert self.extenders is not None
         assert self._source.snapshot is not None
         job.state = State.COMPLETED
-        job.explain_selection()
-        self.extenders.bind(job, self._source.snapshot.hosts)
+        extenders.bind(job, self._source.snapshot.hosts)
 
-    def _answer_all(self, jobs: Sequence[HostJob]) -> None:
-        """Answer jobs; what follows happens as the answers travel."""
-        self._health.count('requests', 'chosen', by=len(jobs))
-        for job in jobs:
-            self._answer(job)
-        for job in jobs:
-            if job.claim and job.selection is not None:
-                self._record_choice(job)
+    def _answer(self, jobs: Sequence[HostJob]) -> None:
+        """Give jobs their placements; record why, as the answers travel.
 
-    def _answer(self, job: HostJob) -> None:
-        """Give a job its placements.
-
-        Where it took time to complete them, another copy of the message may
+        Where it took time to complete claims, another copy of the message may
         have given them up: then the answer has to be recorded before its
         caller gets it, which only one of the two can do.
         """
-        if job.request.instance_group:
-            self._count_unknown_group(job.request.instance_group)
-        reasons = job.explain_selection() if job.explain else None
-        answer = HostsAnswer(
-            request_id=str(job.request.request_id),
-            placements=list(job.placements),
-            explanation=reasons and explanation(reasons),
-        )
-        # What other requests claimed is not recorded with this claim.
-        if job.held or (self._waited(job) and job.contested):
-            job.finish_unrecorded(answer)
-        else:
-            job.finish(answer)
+        self._health.count('requests', 'chosen', by=len(jobs))
+        for job in jobs:
+            request, selection = job.request, job.selection
+            if request.instance_group:
+                self._count_unknown_group(request.instance_group)
+            answer = HostsAnswer(
+                request_id=str(request.request_id),
+                placements=list(job.placements),
+                explanation=explanation(selection.reasons)
+                if job.explain and selection is not None
+                else None,
+            )
+            # What other requests claimed is not recorded with this claim.
+            if job.held or (job.contested and self._waited(job)):
+                job.finish_unrecorded(answer)
+            else:
+                job.finish(answer)
+        for job in jobs:
+            if job.claim and job.selection is not None:
+                why = {
+                    'placements': job.placements,
+                    'explanation': job.selection.reasons,
+                }
+                self._decisions.record(job, KIND, 'chosen', why)
 
     def _count_unknown_group(self, uuid: str) -> None:
         """Count a group without a policy that anybody could keep."""
@@ -142,7 +139,12 @@ class Finisher:
 
     def _waited(self, job: HostJob) -> bool:
         """Whether it took time to complete the claims of a job."""
-        return job.claim and (self.completer is not None or self._binds(job))
+        if not job.claim:
+            return False
+        extenders = self.extenders
+        return self.completer is not None or (
+            extenders is not None and extenders.binds(job.request)
+        )
 
     def _give_up(self, jobs: Sequence[HostJob]) -> None:
         """Release what could not be completed or bound.
@@ -201,14 +203,6 @@ class Finisher:
                 attempts=job.attempts,
             )
             self.refuse(job, error)
-
-    def _record_choice(self, job: HostJob) -> None:
-        """Record what was chosen for a job, and why."""
-        why = {
-            'placements': job.placements,
-            'explanation': job.explain_selection(),
-        }
-        self._decisions.record(job, KIND, 'chosen', why)
 
 
 def _is_released(job: HostJob) -> bool:

@@ -52,11 +52,6 @@ class Distribution:
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
-    def add(self, value: float) -> None:
-        """Count a value."""
-        self.counts[bisect.bisect_left(self.bounds, value)] += 1
-        self.total += value
-
 
 @dataclasses.dataclass(slots=True)
 class _Degradation:
@@ -129,7 +124,8 @@ class Health:
         if distribution is None:
             distribution = Distribution(bounds)
             self._distributions[kind, label] = distribution
-        distribution.add(value)
+        distribution.counts[bisect.bisect_left(bounds, value)] += 1
+        distribution.total += value
 
     def counters(self) -> dict[str, Any]:
         """Return counts by name; those with labels as a dict of them."""

@@ -1,29 +1,46 @@
 """Schedules host jobs: batch after batch, until none can go on here.
 
-It belongs to the engine's thread.
+:class:`SchedulingBatch` has hosts selected and claims them, SELECTED ->
+CLAIMED. A long batch goes in portions: while the database claims one portion,
+the next is selected, on the same overlay. Jobs that arrive meanwhile join it.
+A job that lost its claim is QUEUED again. All of it belongs to the engine's
+thread.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
-from scheduler_service.engine.claiming import NextJobs, SchedulingBatch
+from scheduler_service import errors, time_slice, tracing
+from scheduler_service.columns import Overlay
 from scheduler_service.engine.explanations import Explainer
 from scheduler_service.engine.finishing import Finisher
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import ExplainJob, HostJob, State
 from scheduler_service.engine.ports import (
     Claimer,
+    ClaimLost,
     Completer,
     DecisionLog,
     Extenders,
     HostSource,
+    PendingClaims,
 )
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.selecting import Selector
 from scheduler_service.model import STANDARD_CLASSES
 from scheduler_service.pipeline import HostPipeline
+
+# Long enough that a claim costs little each, short enough that the database
+# has something to do while the next portion is selected.
+_PORTION = 32
+# How long hosts are selected for one batch while others wait, in seconds.
+_BATCH_TURN_S = 0.1
+NextJobs = Callable[[], Sequence[HostJob]]
+# Jobs that are claimed together; None: none of them needs a claim.
+Portion = tuple[list[HostJob], PendingClaims | None]
 
 
 class HostStages:
@@ -55,6 +72,7 @@ class HostStages:
         self._source = source
         self._claimer = claimer
         self._health = health
+        self._queue = queue
         self._explainer = Explainer(pipeline, rng, queue)
         self._selector = Selector(claimer, pipeline, rng, queue)
         self._use(pipeline)
@@ -136,7 +154,11 @@ class HostStages:
             again: what was claimed for them is found then
         """
         self._finisher.advance(jobs)
-        waiting = [job for job in jobs if _is_queued(job)]
+        waiting = [
+            job
+            for job in jobs
+            if job.state is State.QUEUED and not (job.away or job.done())
+        ]
         unfinished: list[HostJob] = []
         while waiting:
             batch = SchedulingBatch(
@@ -145,6 +167,7 @@ class HostStages:
                 self._claimer,
                 self._finisher,
                 self._health,
+                self._queue,
                 next_jobs,
             )
             waiting = batch.run(waiting)
@@ -163,6 +186,255 @@ class HostStages:
             self._explainer.explain(job, self._source.current().hosts)
 
 
-def _is_queued(job: HostJob) -> bool:
-    """Whether hosts are to be selected for a job."""
-    return job.state is State.QUEUED and not (job.away or job.done())
+class SchedulingBatch:
+    """Selects and claims once for some jobs, on one snapshot.
+
+    Of two jobs that name the same instance the queue hands out the second
+    one once the first has its result, and the snapshot its claim.
+
+    :param queue: says whether others than the first caller wait
+    :param next_jobs: gives batchable jobs that arrived meanwhile, if any
+    :ivar lost: whether a claim was lost, so that others changed the hosts
+    :ivar unfinished: jobs whose turn was over; nothing is assumed for them
+    """
+
+    def __init__(
+        self,
+        source: HostSource,
+        selector: Selector,
+        claimer: Claimer,
+        finisher: Finisher,
+        health: Health,
+        queue: RequestQueue,
+        next_jobs: NextJobs,
+    ) -> None:
+        self._source = source
+        self._selector = selector
+        self._claimer = claimer
+        self._finisher = finisher
+        self._health = health
+        self._queue = queue
+        self._next_jobs = next_jobs
+        self._overlay = Overlay(source.current().hosts)
+        # When what the first jobs are judged by was known to be current.
+        self._current_at = source.current_at
+        self._claimed = False
+        self._again: list[HostJob] = []
+        self.unfinished: list[HostJob] = []
+        self._lane: Hashable = None
+        self._turn_ends_at = time.monotonic() + _BATCH_TURN_S
+        self._refused: list[tuple[HostJob, errors.SchedulerError]] = []
+        self.lost = False
+
+    def run(self, jobs: Sequence[HostJob]) -> list[HostJob]:
+        """Decide what can be decided; return the jobs to schedule again.
+
+        Each portion is selected while the one before it is claimed.
+
+        :raises StoreUnavailable: some jobs have no result yet
+        """
+        self._lane = jobs[0].message.lane
+        under_way: Portion | None = None
+        try:
+            for portion in self._portions(jobs):
+                if self.lost:
+                    # Another claim changed these hosts.
+                    self._select_again(portion)
+                    continue
+                selected = self._select(portion)
+                pending = self._claimer.prepare(selected)
+                before, under_way = under_way, None
+                if before is not None and not self._is_claimed(*before):
+                    self._select_again(selected)
+                    continue
+                if pending is not None:
+                    self._claimer.send(pending)
+                under_way = selected, pending
+                if before is not None:
+                    self._finish(*before)
+        finally:
+            try:
+                # The claim is already sent, so reply even if a later portion
+                # failed.
+                if under_way is not None and self._is_claimed(*under_way):
+                    self._finish(*under_way)
+            finally:
+                # What was selected and not claimed.
+                self._overlay.forget()
+        if self._refused:
+            self._settle_refusals()
+        return self._again
+
+    def _portions(
+        self, jobs: Sequence[HostJob]
+    ) -> Iterator[Sequence[HostJob]]:
+        """Yield jobs in portions, then those that arrived meanwhile.
+
+        Moves change two hosts at once and stay in one portion.
+        """
+        if len(jobs) < 2 * _PORTION or not all(job.batchable for job in jobs):
+            yield jobs
+            return
+        start = 0
+        while len(jobs) - start >= 2 * _PORTION:
+            yield jobs[start : start + _PORTION]
+            start += _PORTION
+        yield jobs[start:]
+        while not self.lost and not self._is_over():
+            more = self._next_jobs()
+            if not more:
+                break
+            yield more
+
+    def _select_again(self, jobs: Sequence[HostJob]) -> None:
+        for job in jobs:
+            job.begin_anew()
+        self._again += jobs
+
+    def _select(self, jobs: Sequence[HostJob]) -> list[HostJob]:
+        """Select for jobs in turn; return those with something selected.
+
+        Others are refused, or go on later.
+
+        :raises StoreUnavailable: some jobs have no result yet
+        """
+        start = time.perf_counter()
+        selected: list[HostJob] = []
+        for job in jobs:
+            if selected and self._is_over():
+                self.unfinished.append(job)
+                continue
+            try:
+                self._selector.select(self._overlay, job)
+            except errors.StoreUnavailable:
+                # The fault is not the request's: it waits for the database.
+                raise
+            except errors.NoValidHost as error:
+                table = self._overlay.table
+                if not self._selector.ask_extenders_again(job, table):
+                    self._refused.append(
+                        (job, errors.without_traceback(error))
+                    )
+            except errors.SchedulerError as error:
+                self._finisher.refuse(job, error)
+            except time_slice.TimeSliceOver:
+                self.unfinished.append(job)
+            if job.state is State.SELECTED:
+                selected.append(job)
+            elif job.state is State.CLAIMED:
+                self._finisher.advance([job])
+        self._health.time('choose', time.perf_counter() - start)
+        return selected
+
+    def _is_over(self) -> bool:
+        """Whether others than the first caller have their turn."""
+        return (
+            time.monotonic() >= self._turn_ends_at
+            and self._queue.others_wait(self._lane)
+        )
+
+    def _is_claimed(
+        self, jobs: Sequence[HostJob], pending: PendingClaims | None
+    ) -> bool:
+        """Wait for a portion's claim; return whether it was made.
+
+        If not, its jobs are claimed one by one.
+        """
+        if pending is None:
+            return True
+        try:
+            pending.wait()
+        except ClaimLost:
+            self.lost = True
+            self._overlay.forget()
+            self._claim_each(jobs)
+            return False
+        return True
+
+    def _finish(
+        self, jobs: Sequence[HostJob], pending: PendingClaims | None
+    ) -> None:
+        """Have jobs go on that are claimed, or need no claim.
+
+        The snapshot keeps their claims.
+        """
+        move = False
+        for job in jobs:
+            job.state = State.CLAIMED if job.claim else State.BOUND
+            move = move or job.move
+            if job.message.trace is not None and pending is not None:
+                _trace_claim(job, job.message.trace, pending, len(jobs))
+        # Before the snapshot is brought up to date: replies travel meanwhile.
+        self._finisher.advance(jobs)
+        if pending is None:
+            return
+        if move:
+            # The overlay shows an instance that moves in one place only.
+            self._overlay.forget()
+            self._source.refresh()
+            return
+        self._claimed = True
+        self._overlay.commit(pending.instances)
+        self._source.advance(pending)
+
+    def _claim_each(self, jobs: Sequence[HostJob]) -> None:
+        """Claim job by job what could not be claimed together."""
+        several = sum(job.claim for job in jobs) > 1
+        for job in jobs:
+            if not job.claim or (several and self._claim_alone(job)):
+                self._finish([job], None)
+                continue
+            self._finisher.count_lost_claim(job)
+            if not job.done():
+                self._again.append(job)
+        if several:
+            self._source.refresh()
+
+    def _claim_alone(self, job: HostJob) -> bool:
+        pending = self._claimer.prepare([job])
+        assert pending is not None
+        try:
+            self._claimer.send(pending)
+            pending.wait()
+        except ClaimLost:
+            return False
+        return True
+
+    def _settle_refusals(self) -> None:
+        """Refuse jobs, or schedule them again where a host may fit by now.
+
+        A refusal holds where nothing that was assumed before it came to
+        nothing, and the snapshot was current after the job came. Where it was
+        not, jobs that can be claimed for do not wait until it is.
+        """
+        current_at = max(self._current_at, self._source.current_at)
+        doubtful = []
+        for job, error in self._refused:
+            if not self.lost and job.queued_at <= current_at:
+                self._finisher.refuse(job, error)
+            else:
+                doubtful.append((job, error))
+        if not doubtful:
+            return
+        jobs = [job for job, _ in doubtful]
+        if self._claimed and not self.lost:
+            self.unfinished += jobs
+        elif self.lost or self._source.changed_by_others():
+            self._again += jobs
+        else:
+            for job, error in doubtful:
+                self._finisher.refuse(job, error)
+
+
+def _trace_claim(
+    job: HostJob, trace: tracing.Trace, pending: PendingClaims, jobs: int
+) -> None:
+    """Add a claim that was made for some jobs together to a job's trace."""
+    made = 0 if job.selection is None else len(job.selection.assignments)
+    trace.stage(
+        'claim',
+        pending.sent_at,
+        time.monotonic(),
+        requests=jobs,
+        instances=made,
+    )

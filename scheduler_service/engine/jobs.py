@@ -231,14 +231,11 @@ class Caller(Protocol):
     """Who makes a request, and what the policy allows them.
 
     :ivar credentials: user_id, project_id, roles and so on
+    :ivar project_id: the caller's project
     """
 
     credentials: dict[str, Any]
-
-    @property
-    def project_id(self) -> str | None:
-        """The caller's project."""
-        ...
+    project_id: str | None
 
     def authorize(self, rule: str, target: Mapping[str, Any]) -> None:
         """Check a policy rule.
@@ -335,11 +332,6 @@ class Job(msgspec.Struct, eq=False):
     after: list[Job] = msgspec.field(default_factory=list)
     may_run_at: float = 0.0
     charged: int = 0
-
-    @property
-    def lane(self) -> Hashable:
-        """Where in the queue it waits: with all of whoever asks."""
-        return self.message.lane
 
     @property
     def size(self) -> int:
@@ -449,7 +441,6 @@ class HostJob(Job, eq=False, kw_only=True):
     :ivar held: placements of its instances that had a claim before
     :ivar placements: all of the request, in the order of its instances
     :ivar is_repeated: whether its claims may be those of an earlier delivery
-    :ivar reasons: for what was selected, by column
     """
 
     request: Request
@@ -470,38 +461,12 @@ class HostJob(Job, eq=False, kw_only=True):
     held: Mapping[str, Placement] = {}
     placements: Sequence[Placement] = ()
     is_repeated: bool = False
-    reasons: dict[str, Any] | None = None
-
-    def select(self, selection: ScheduleResult) -> None:
-        """Take what was selected for the instances without a claim."""
-        self.selection, self.state = selection, State.SELECTED
-        chosen = [one.placement for one in selection.assignments]
-        if self.held:
-            by_uuid = {one.instance_uuid: one for one in chosen}
-            by_uuid.update(self.held)
-            chosen = [by_uuid[uuid] for uuid in self.request.instance_uuids]
-        self.placements = chosen
-
-    def explain_selection(self) -> dict[str, Any] | None:
-        """Return why its hosts were selected, by column, worked out once.
-
-        :return: None: they were selected at an earlier delivery
-        """
-        if self.reasons is None and self.selection is not None:
-            self.reasons = self.selection.columns()
-        return self.reasons
 
     def begin_anew(self) -> None:
         """Have it selected again: what it was given came to nothing."""
         Job.begin_anew(self)
-        self.selection = self.table = self.reasons = None
+        self.selection = self.table = None
         self.held, self.placements = {}, ()
-
-    def forget_selection(self, pipeline: HostPipeline) -> None:
-        """Begin anew with a pipeline: another one's choices do not count."""
-        if self.pipeline is not None:
-            self.placed, self.extender_scores = {}, None
-        self.pipeline = pipeline
 
     @property
     def has_effect(self) -> bool:
@@ -538,12 +503,8 @@ class ExplainJob(Job, eq=False, kw_only=True):
     most_waiting = 32
 
     request: Request
+    message: DeliveredMessage = DeliveredMessage(lane=EXPLANATIONS)
     host: str | None = None
-
-    @property
-    def lane(self) -> Hashable:
-        """The same of all, whoever asks."""
-        return EXPLANATIONS
 
     @property
     def names(self) -> Sequence[str]:

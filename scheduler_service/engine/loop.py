@@ -14,7 +14,6 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from scheduler_service import errors
-from scheduler_service.engine.claiming import NextJobs
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.host_stages import HostStages
 from scheduler_service.engine.jobs import (
@@ -25,6 +24,7 @@ from scheduler_service.engine.jobs import (
     RequestReturned,
     State,
     ZoneJob,
+    is_late,
 )
 from scheduler_service.engine.ports import Claimer, HostSource, StoreMonitor
 from scheduler_service.engine.queue import RequestQueue
@@ -149,7 +149,11 @@ class EngineLoop:
                 self._isolate(jobs, fault)
 
     def _decide(self, batch: list[Job]) -> None:
-        """Give every job of a batch its result.
+        """Give every job of a batch its result: changes, and requests.
+
+        The order does not matter: the queue gives out one at a time of those
+        that name the same instance. So releases travel while hosts are
+        selected and claimed.
 
         :param batch: gets the jobs that arrived meanwhile and joined it
         :raises StoreUnavailable: some jobs have no result yet
@@ -163,18 +167,6 @@ class EngineLoop:
         self.requests += len(jobs)
         self._health.size('batch', len(jobs))
         self._health.time('wait', start - jobs[0].queued_at)
-        self._decide_in_time(jobs, lambda: self._next_jobs(batch))
-        self._health.check_batch(time.monotonic() - start)
-
-    def _decide_in_time(
-        self, jobs: Sequence[Job], next_jobs: NextJobs
-    ) -> None:
-        """Give jobs their results: changes of claims, and requests.
-
-        The order does not matter: the queue gives out one at a time of those
-        that name the same instance. So releases travel while hosts are
-        selected and claimed.
-        """
         by_kind: dict[type[Job], list[Any]] = {}
         for job in jobs:
             by_kind.setdefault(type(job), []).append(job)
@@ -184,7 +176,9 @@ class EngineLoop:
             self._claimer.send_changes(changes)
         try:
             if HostJob in by_kind:
-                unfinished = self._hosts.schedule(by_kind[HostJob], next_jobs)
+                unfinished = self._hosts.schedule(
+                    by_kind[HostJob], lambda: self._next_jobs(batch)
+                )
         finally:
             if changes:
                 self._claimer.make_changes(changes)
@@ -195,6 +189,7 @@ class EngineLoop:
         # Last, since all without a result are put back where this fails.
         if unfinished:
             self._queue.requeue(unfinished)
+        self._health.check_batch(time.monotonic() - start)
 
     def _next_jobs(self, batch: list[Job]) -> list[HostJob]:
         """Take batchable jobs that are first in line, into *batch*."""
@@ -209,7 +204,7 @@ class EngineLoop:
         """Return the jobs whose deadline has not passed; fail the others."""
         kept = []
         for job in jobs:
-            if job.state is State.QUEUED and job.is_late():
+            if job.state is State.QUEUED and is_late(job.deadline):
                 self._health.count('requests_expired')
                 job.fail(errors.TooLate())
             else:
@@ -231,7 +226,7 @@ class EngineLoop:
         """Keep jobs without a result until their deadline."""
         undecided = _undecided(jobs)
         for job in undecided:
-            if job.is_late():
+            if is_late(job.deadline):
                 job.fail(errors.StoreUnavailable())
         self._queue.requeue([job for job in undecided if not job.done()])
 

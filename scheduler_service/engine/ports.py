@@ -68,11 +68,8 @@ class HostSource(Protocol):
         """Bring it up to date; return whether that changed it."""
         ...
 
-    def advance(self, pending: PendingClaims, sent_at: float) -> None:
-        """Note that the snapshot has what claims of ours took.
-
-        :param sent_at: monotonic time before they were sent
-        """
+    def advance(self, pending: PendingClaims) -> None:
+        """Note that the snapshot has what claims of ours took."""
         ...
 
     def is_waiting(self) -> bool:
@@ -93,12 +90,16 @@ class HostSource(Protocol):
 
 
 class PendingClaims(Protocol):
-    """Claims of a batch that are under way, all or none of which are made."""
+    """Claims of a batch, all or none of which are made.
 
-    @property
-    def lineage(self) -> str:
-        """The token of the change that makes them."""
-        ...
+    :ivar instances: for how many
+    :ivar lineage: the token of the change that makes them
+    :ivar sent_at: monotonic time before they were sent
+    """
+
+    instances: int
+    lineage: str
+    sent_at: float
 
     def wait(self) -> int:
         """Wait until they are made; return the revision of the change.
@@ -127,6 +128,16 @@ class Recalled(NamedTuple):
         else:
             job.future.set_result(self.result)
 
+    def resume(self, job: HostJob) -> None:
+        """Have a job go on from where its earlier delivery came to.
+
+        Whether claims were completed and bound before is not known.
+        """
+        if self.held:
+            job.placements, job.state = self.result.placements, State.CLAIMED
+        else:
+            self.settle(job)
+
 
 class Claimer(Protocol):
     """Takes and gives back what the store has, for the engine's thread.
@@ -145,17 +156,17 @@ class Claimer(Protocol):
         """
         ...
 
-    def prepare(self, jobs: Sequence[HostJob]) -> Any:
-        """Return what :meth:`send` takes; None: no job needs a claim.
+    def prepare(self, jobs: Sequence[HostJob]) -> PendingClaims | None:
+        """Return the claims of jobs; None: no job needs a claim.
 
         The database is not asked, so that another claim may be under way.
         """
         ...
 
-    def send(self, batch: Any, jobs: int) -> PendingClaims:
+    def send(self, pending: Any) -> None:
         """Send claims, to be made as a whole or not at all.
 
-        :param jobs: how many jobs they are for
+        :param pending: as :meth:`prepare` returned them
         """
         ...
 
@@ -209,10 +220,11 @@ class Claimer(Protocol):
         ...
 
     def store_zones(
-        self, answers: Sequence[tuple[ZoneJob, PoolAnswer]]
+        self, chosen: Sequence[tuple[ZoneJob, Any, PoolAnswer]]
     ) -> bool:
         """Store zones with their pools, all or none.
 
+        :param chosen: jobs, with their answers
         :return: false where others stored one of them, or have its message
         """
         ...

@@ -132,11 +132,8 @@ class RequestQueue:
 
         :raises ServiceBusy: too many wait, or the service stops
         """
-        with self._changed:
-            if not self._room(job):
-                raise self._busy()
-            self._append(job)
-            self._changed.notify()
+        if not self._add([job]):
+            raise self._busy()
         # The job is more urgent than whatever this thread does next.
         time.sleep(_YIELD_S)
 
@@ -145,20 +142,42 @@ class RequestQueue:
 
         Those that do not fit, or come while the service stops, fail.
         """
-        with self._changed:
-            room = self._room(jobs[0]) if jobs else 0
-            for job in jobs[:room]:
-                self._append(job)
-            self._changed.notify()
+        room = self._add(jobs) if jobs else 0
         for job in jobs[room:]:
             job.fail(self._busy())
         time.sleep(_YIELD_S)
+
+    def _add(self, jobs: Sequence[Job]) -> int:
+        """Add jobs of one caller to its lane; return how many were added.
+
+        Each comes behind what names the same instances.
+        """
+        last = self._last
+        with self._changed:
+            room = self._room(jobs[0])
+            if not room:
+                return 0
+            lane = self._lane(jobs[0].message.lane)
+            if not lane.jobs:
+                self._busy_lanes += 1
+                lane.served = max(lane.served, self._clock)
+                self._push(lane)
+            for job in jobs[:room]:
+                for name in job.names:
+                    before = last.get(name)
+                    if before is not None and not before.future.done():
+                        job.after.append(before)
+                    last[name] = job
+                lane.jobs.append(job)
+            self._waiting += len(jobs[:room])
+            self._changed.notify()
+        return room
 
     def _room(self, job: Job) -> int:
         """Return how many jobs of a caller are accepted now."""
         if self._closed:
             return 0
-        lane = self._lanes.get(job.lane)
+        lane = self._lanes.get(job.message.lane)
         own = len(lane.jobs) if lane is not None else 0
         share = self.size // (self._busy_lanes + (own == 0)) or 1
         room = max(self.size - self._waiting, share - own, 0)
@@ -173,22 +192,6 @@ class RequestQueue:
             f'{self._waiting} requests are queued already',
             waiting=self._waiting,
         )
-
-    def _append(self, job: Job) -> None:
-        """Add a job to its lane, behind what names the same instances."""
-        last = self._last
-        for name in job.names:
-            before = last.get(name)
-            if before is not None and not before.future.done():
-                job.after.append(before)
-            last[name] = job
-        lane = self._lane(job.lane)
-        lane.jobs.append(job)
-        self._waiting += 1
-        if len(lane.jobs) == 1:
-            self._busy_lanes += 1
-            lane.served = max(lane.served, self._clock)
-            self._push(lane)
 
     def _lane(self, key: Hashable) -> Lane:
         lane = self._lanes.get(key)
@@ -219,14 +222,14 @@ class RequestQueue:
 
     def _put_back(self, jobs: Sequence[Job]) -> None:
         for job in reversed(jobs):
-            lane = self._lane(job.lane)
+            lane = self._lane(job.message.lane)
             lane.jobs.appendleft(job)
             lane.served -= min(job.cost, job.charged)
             job.charged = 0
             self._waiting += 1
             if len(lane.jobs) == 1:
                 self._busy_lanes += 1
-        for key in dict.fromkeys([job.lane for job in jobs]):
+        for key in dict.fromkeys([job.message.lane for job in jobs]):
             lane = self._lanes[key]
             if lane not in self._blocked:
                 self._push(lane)
@@ -348,7 +351,7 @@ class RequestQueue:
             _, entry, lane = ready[0]
             if entry != lane.entry:
                 heapq.heappop(ready)
-            elif not _may_run(lane.jobs[0]):
+            elif lane.jobs[0].after and not _may_run(lane.jobs[0]):
                 heapq.heappop(ready)
                 lane.entry = -1
                 self._blocked.append(lane)

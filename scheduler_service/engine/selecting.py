@@ -6,8 +6,8 @@ It belongs to the engine's thread.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
 
@@ -15,16 +15,17 @@ from scheduler_service import errors, time_slice
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.engine.jobs import HostJob, State
-from scheduler_service.engine.ports import Claimer, Completer, Extenders
+from scheduler_service.engine.ports import (
+    Claimer,
+    Completer,
+    Extenders,
+)
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.model import Placement, Request
-from scheduler_service.pipeline import HostPipeline, ScheduleResult
+from scheduler_service.pipeline import HostPipeline
 
-_UNTRACED: AbstractContextManager[None] = nullcontext()
-# How long hosts are selected for one request while others wait, and for one
-# batch, in seconds.
+# How long hosts are selected for one request while others wait, in seconds.
 TURN_S = 0.015
-_BATCH_TURN_S = 0.1
 
 
 class Selector:
@@ -52,12 +53,6 @@ class Selector:
         self._rng = rng
         self._queue = queue
 
-    def batch_turn(self, first: HostJob) -> time_slice.TimeSlice:
-        """Return the turn of a batch that begins now, with a job."""
-        return time_slice.TimeSlice(
-            _BATCH_TURN_S, lambda: self._queue.others_wait(first.lane)
-        )
-
     def select(self, overlay: Overlay, job: HostJob) -> None:
         """Select for a job; what is selected for a claim stays assumed.
 
@@ -73,14 +68,21 @@ class Selector:
         """
         self.selections += 1
         table, request = overlay.table, job.request
-        if job.pipeline is not self.pipeline:
-            job.forget_selection(self.pipeline)
-        if job.claim:
+        if job.pipeline not in (None, self.pipeline):
+            # What another pipeline selected does not count.
+            job.placed, job.extender_scores = {}, None
+        job.pipeline = self.pipeline
+        if job.claim and (self.completer or request.resource_groups):
             self._check_claimable(request)
-        if self._recall(job):
+        recalled = self._claimer.recall(job)
+        if recalled is not None:
+            recalled.resume(job)
             return
-        present = self._present(table, job)
-        held = self._claimed_before(present, job)
+        present = table.instances.among(request.instance_uuids)
+        held: Mapping[str, Placement] = {}
+        if present or request.instance_group:
+            self._check_present(job, present, table)
+            held = self._claimed_before(present, job)
         if held:
             uuids = request.instance_uuids
             missing = [uuid for uuid in uuids if uuid not in held]
@@ -93,17 +95,58 @@ class Selector:
             )
         if job.move or job.excluded_hosts:
             request = _elsewhere(present, request, job)
-        if self._ask_extenders(job, table):
-            return
-        # A job that lost its claim selects among more hosts: those who won
-        # it select the best, too.
-        spread = 2**job.attempts
-        selection = self._select(overlay, request, job, spread)
+        if self.extenders is None or not self._ask_extenders(job, table):
+            self._select(overlay, request, job, held)
+            job.present = present.keys() - held.keys()
+
+    def _select(
+        self,
+        overlay: Overlay,
+        request: Request,
+        job: HostJob,
+        held: Mapping[str, Placement],
+    ) -> None:
+        """Select for the length of a turn, from where the last one ended.
+
+        :param request: for the instances that hold no claim
+        """
+        lane, start = job.message.lane, time.monotonic()
+        time_slice.begin(TURN_S, lambda: self._queue.others_wait(lane))
+        placed, job.placed = job.placed, {}
+        try:
+            selection = self.pipeline.select(
+                overlay,
+                request,
+                self._rng,
+                # A job that lost its claim selects among more hosts: those
+                # who won it select the best, too.
+                2**job.attempts,
+                job.extender_scores,
+                placed,
+            )
+        except time_slice.TimeSliceOver:
+            job.placed = placed
+            raise
+        finally:
+            filtered = time_slice.end()
+            if job.message.trace is not None:
+                job.message.trace.selection(
+                    job.queued_at,
+                    start,
+                    filtered,
+                    job.attempts,
+                    request.num_instances,
+                )
         if not job.claim:
             overlay.forget_last(len(selection.assignments))
-        job.table, job.held = table, held
-        job.present = present.keys() - held.keys()
-        job.select(selection)
+        job.selection, job.state = selection, State.SELECTED
+        job.table, job.held = overlay.table, held
+        placements = [made.placement for made in selection.assignments]
+        if held:
+            by_uuid = {made.instance_uuid: made for made in placements}
+            by_uuid.update(held)
+            placements = [by_uuid[uuid] for uuid in job.request.instance_uuids]
+        job.placements = placements
 
     def _check_claimable(self, request: Request) -> None:
         """Check that claims for a request can be completed.
@@ -112,68 +155,30 @@ class Selector:
         """
         if self.completer is not None:
             self.completer.check(request)
-        elif request.resource_groups:
-            suffix = request.resource_groups[0].suffix
-            raise errors.InvalidRequest(
-                f'resource_groups: group {suffix} can only be claimed in the '
-                'placement service ([compute] use_placement)',
-                at='resource_groups',
-            )
+            return
+        suffix = request.resource_groups[0].suffix
+        raise errors.InvalidRequest(
+            f'resource_groups: group {suffix} can only be claimed in the '
+            'placement service ([compute] use_placement)',
+            at='resource_groups',
+        )
 
-    def _recall(self, job: HostJob) -> bool:
-        """Take the outcome of a job's message; return whether it has one."""
-        recalled = self._claimer.recall(job)
-        if recalled is None:
-            return False
-        if recalled.held:
-            # Whether they were completed and bound before is not known.
-            job.placements = recalled.result.placements
-            job.state = State.CLAIMED
-        else:
-            recalled.settle(job)
-        return True
+    def _check_present(
+        self,
+        job: HostJob,
+        present: Mapping[str, PlacedInstance],
+        table: HostTable,
+    ) -> None:
+        """Check that the caller may name instances or a group that exist.
 
-    def _present(
-        self, table: HostTable, job: HostJob
-    ) -> dict[str, PlacedInstance]:
-        """Return the job's instances that are placed, if the caller may.
-
-        Where the caller did not say whether they move, the store does.
+        Where the caller did not say whether instances move, the store does.
 
         :raises Forbidden: an instance or the group is another project's
         """
-        present = {
-            uuid: placed
-            for uuid in job.request.instance_uuids
-            if (placed := table.instances.get(uuid)) is not None
-        }
-        if job.caller and (present or job.request.instance_group):
+        if job.caller:
             job.caller.check_select(job.request, present, table)
         if job.moves_unsaid and present:
             job.move = self._claimer.run_somewhere(sorted(present))
-        return present
-
-    def _select(
-        self, overlay: Overlay, request: Request, job: HostJob, spread: int
-    ) -> ScheduleResult:
-        """Select for the length of a turn, from where the last one ended."""
-        turn = time_slice.TimeSlice(
-            TURN_S, lambda: self._queue.others_wait(job.lane)
-        )
-        placed, job.placed = job.placed, {}
-        try:
-            with turn, _traced(job, turn):
-                return self.pipeline.select(
-                    overlay,
-                    request,
-                    self._rng,
-                    spread,
-                    job.extender_scores,
-                    placed,
-                )
-        except time_slice.TimeSliceOver:
-            job.placed = placed
-            raise
 
     def _claimed_before(
         self, present: Mapping[str, PlacedInstance], job: HostJob
@@ -214,18 +219,6 @@ class Selector:
             return False
         job.extender_scores = None
         return self._ask_extenders(job, table)
-
-
-def _traced(
-    job: HostJob, turn: time_slice.TimeSlice
-) -> AbstractContextManager[None]:
-    """Add the stages of a selection to the job's trace, if it has one."""
-    trace = job.message.trace
-    if trace is None:
-        return _UNTRACED
-    return trace.selection(
-        turn, job.queued_at, job.attempts, job.request.num_instances
-    )
 
 
 def _elsewhere(

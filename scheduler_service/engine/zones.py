@@ -60,11 +60,14 @@ class ZoneStages:
         waiting = [
             job
             for job in jobs
-            if not (job.done() or (job.redelivered and self._recalled(job)))
+            if not job.done()
+            and not (job.message.redelivered and self._recalled(job))
         ]
         while waiting:
             again = self._decide_once(self._source.current(), waiting)
-            waiting = [job for job in again if not self._recalled(job)]
+            waiting = again and [
+                job for job in again if not self._recalled(job)
+            ]
 
     def _recalled(self, job: ZoneJob) -> bool:
         """Finish a job if its message has an outcome already."""
@@ -80,9 +83,11 @@ class ZoneStages:
         """Choose and store pools; return the jobs to decide again.
 
         Those are jobs of a zone that another job of the batch names too, and
-        all that were to be stored if another daemon stored one of the zones.
+        all that were to be stored if another daemon stored one of the zones,
+        or processed one of the messages.
         """
-        stored = self._stored_pools(jobs)
+        ids = [str(job.zone.id) for job in jobs if job.keep]
+        stored = self._claimer.pools_of(ids) if ids else {}
         to_store: dict[str, tuple[ZoneJob, PoolChoice]] = {}
         repeated: list[ZoneJob] = []
         for job in jobs:
@@ -93,22 +98,22 @@ class ZoneStages:
                 repeated.append(job)
             else:
                 choice = self._choose(snapshot, job)
-                if choice is None:
-                    continue
-                if job.keep:
+                if choice is not None and job.keep:
                     to_store[zone_id] = job, choice
-                else:
-                    self._reply(job, choice)
-                    if _is_recorded(job):
-                        self._record_choice(job, choice)
-        return repeated + self._store(list(to_store.values()))
-
-    def _stored_pools(
-        self, jobs: Sequence[ZoneJob]
-    ) -> Mapping[str, tuple[str, str | None]]:
-        """Return zone id -> (pool id, project) of stored zones."""
-        ids = [str(job.zone.id) for job in jobs if job.keep]
-        return self._claimer.pools_of(ids) if ids else {}
+                elif choice is not None:
+                    self._reply(job, choice, _answer(job, choice))
+        if not to_store:
+            return repeated
+        chosen = [
+            (job, choice, _answer(job, choice))
+            for job, choice in to_store.values()
+        ]
+        if not self._claimer.store_zones(chosen):
+            return repeated + [job for job, *_ in chosen]
+        for job, choice, answer in chosen:
+            job.state = State.CLAIMED
+            self._reply(job, choice, answer)
+        return repeated
 
     def _choose(self, snapshot: Snapshot, job: ZoneJob) -> PoolChoice | None:
         """Return the pool for a job; None where it was refused."""
@@ -121,8 +126,7 @@ class ZoneStages:
                 _check_candidate(job.pools, choice)
         except errors.SchedulerError as error:
             self._refuse(job, error)
-            if _is_recorded(job):
-                self._record(job, error.name, {'error': error.to_dict()})
+            self._record(job, error.name, {'error': error.to_dict()})
             return None
         job.state = State.SELECTED
         return choice
@@ -131,28 +135,20 @@ class ZoneStages:
         job.fail(error)
         self._health.count('requests', error.name)
 
-    def _store(
-        self, chosen: Sequence[tuple[ZoneJob, PoolChoice]]
-    ) -> list[ZoneJob]:
-        """Store the pools and reply.
-
-        :return: all of the jobs if another daemon stored one of the zones, or
-            processed one of the messages
-        """
-        if chosen and not self._claimer.store_zones(
-            [(job, _answer(job, choice)) for job, choice in chosen]
-        ):
-            return [job for job, _ in chosen]
-        for job, _ in chosen:
-            job.state = State.CLAIMED
-        for job, choice in chosen:
-            self._reply(job, choice)
-            self._record_choice(job, choice)
-        return []
-
-    def _reply(self, job: ZoneJob, choice: PoolChoice) -> None:
+    def _reply(
+        self, job: ZoneJob, choice: PoolChoice, answer: PoolAnswer
+    ) -> None:
         self._health.count('requests', 'zone chosen')
-        job.finish(_answer(job, choice))
+        job.finish(answer)
+        self._record(
+            job,
+            'chosen',
+            {
+                'pool_id': choice.pool.id,
+                'pool_name': choice.pool.name,
+                'explanation': choice.explanation(),
+            },
+        )
 
     def _reply_with_stored(
         self,
@@ -236,36 +232,18 @@ class ZoneStages:
             None,
         )
 
-    def _record_choice(self, job: ZoneJob, choice: PoolChoice) -> None:
-        self._record(
-            job,
-            'chosen',
-            {
-                'pool_id': choice.pool.id,
-                'pool_name': choice.pool.name,
-                'explanation': choice.explanation(),
-            },
-        )
-
     def _record(
         self, job: ZoneJob, outcome: str, reasons: dict[str, Any]
     ) -> None:
+        """Record a decision, but for those that only try out stored pools."""
         zone = job.zone
-        self._decisions.record(
-            job,
-            KIND,
-            outcome,
-            {
-                'zone': zone.name,
-                'zone_id': zone.id,
-                **reasons,
-            },
-        )
-
-
-def _is_recorded(job: ZoneJob) -> bool:
-    """Whether the decision is logged: all but those that only try out."""
-    return job.keep or job.pools is not None
+        if job.keep or job.pools is not None:
+            self._decisions.record(
+                job,
+                KIND,
+                outcome,
+                {'zone': zone.name, 'zone_id': zone.id, **reasons},
+            )
 
 
 def _check_candidate(

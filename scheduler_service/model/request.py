@@ -40,6 +40,7 @@ MAX_PAGE_KB = 10**15 - 1
 _PAGE_SIZE = r'^(|small|large|any|[0-9]{1,15})\Z'
 _NO_TRAITS: frozenset[str] = frozenset()
 _DIGITS = re.compile('[0-9]+')
+_NO_PAIRS: frozenset[tuple[str, str]] = frozenset()
 # Stands for all amounts of more than 15 digits: no host has as much.
 _TOO_MUCH = 10**15
 _PLACING = 'placing now'
@@ -221,7 +222,7 @@ class Request(Document, dict=True):
     same_subtree: list[list[Short]] = []
 
     def __post_init__(self) -> None:
-        uuids = [dashed(value) for value in self.instance_uuids]
+        uuids = list(map(dashed, self.instance_uuids))
         if uuids:
             if len(set(uuids)) != len(uuids):
                 raise ValueError('expected different instance_uuids')
@@ -277,19 +278,20 @@ class Request(Document, dict=True):
 
     @cached_property
     def shape(self) -> bytes | None:
-        """The request as JSON, without ids, caller and hosts to ignore.
+        """What is asked for of each instance, as JSON, but for ids.
 
-        Requests of one shape get the same result from most filters. None
-        where the request has hints, a group, an earlier attempt or several
-        instances, or forces a host: such requests hardly ever repeat.
+        Nor does it say who asks: most filters judge all callers alike.
+        None where the request has hints, a group or an earlier attempt, or
+        forces or ignores a host: such requests hardly ever repeat.
         """
         if (
-            self.num_instances > 1
-            or self.scheduler_hints
+            self.scheduler_hints
             or self.instance_group
             or self.retry
             or self.force_hosts
             or self.force_nodes
+            or self.ignore_hosts
+            or self.ignore_nodes
         ):
             return None
         image = self.image
@@ -322,7 +324,9 @@ class Request(Document, dict=True):
     @cached_property
     def image_pairs(self) -> frozenset[tuple[str, str]]:
         """The image's properties as (name, text) pairs."""
-        properties = self.image_properties
+        if self.image is None:
+            return _NO_PAIRS
+        properties = self.image.properties
         return frozenset((key, str(v)) for key, v in properties.items())
 
     @cached_property
@@ -421,8 +425,8 @@ class Request(Document, dict=True):
 
 _encode = msgspec.json.Encoder().encode
 _NOT_IN_SHAPE = frozenset(
-    ('request_id', 'instance_uuids', 'scheduler_hints', 'project_id',
-     'user_id', 'image', 'ignore_hosts', 'ignore_nodes')
+    ('request_id', 'instance_uuids', 'num_instances', 'scheduler_hints',
+     'project_id', 'user_id', 'image', 'ignore_hosts', 'ignore_nodes')
 )  # fmt: skip
 _shape_fields = operator.attrgetter(
     *(name for name in Request.__struct_fields__ if name not in _NOT_IN_SHAPE)

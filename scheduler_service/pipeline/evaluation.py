@@ -14,7 +14,6 @@ from scheduler_service.model import Request
 from scheduler_service.pipeline.filtering import (
     Filtering,
     FilterResult,
-    Funnel,
     Step,
 )
 from scheduler_service.pipeline.weighing import Term, Weighing
@@ -63,10 +62,7 @@ class Evaluation:
         if self._mask is not None:
             return self._mask
         steps = self._planned()
-        funnel = Funnel(len(self._table))
-        mask = self._filtering.run(
-            self._table, self._request, steps, funnel
-        ).mask
+        mask = self._filtering.run(self._table, self._request, steps).mask
         if not _any_each_time(steps):
             self._mask = mask
             self._all_pass = bool(mask.all())

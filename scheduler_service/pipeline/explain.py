@@ -17,9 +17,10 @@ from scheduler_service.columns import HostTable
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.filters.base import HostFilter, Miss
 from scheduler_service.model import Request
-from scheduler_service.pipeline.filtering import FilterResult, Funnel
+from scheduler_service.pipeline.filtering import FilterResult, as_rows
 from scheduler_service.request_filters import short_query
 from scheduler_service.settings import Settings
+from scheduler_service.time_slice import Counts
 
 FilterResults = Sequence[FilterResult]
 # In characters: a reason may quote texts of a request, of any length.
@@ -36,16 +37,18 @@ class Subject:
 
 
 def refusal(
-    results: FilterResults, subject: Subject, funnel: Funnel, placed: int
+    results: FilterResults, subject: Subject, counts: Counts, placed: int
 ) -> errors.NoValidHost:
     """Return the error for a request without a valid host.
 
+    :param counts: hosts before and after each filter
     :param placed: how many of its instances got a host before
     """
     causes = rejections(results, subject)
     request = subject.request
     facts: dict[str, Any] = {
-        **funnel.to_dict(),
+        'hosts': len(subject.table),
+        'funnel': as_rows(counts),
         'request_id': request.request_id,
         'num_instances': request.num_instances,
         'placed': placed,

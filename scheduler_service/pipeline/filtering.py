@@ -5,7 +5,6 @@ Any thread may call this, each on its own table.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -30,6 +29,7 @@ from scheduler_service.model import Request
 from scheduler_service.pipeline.capacity_check import CapacityCheck
 from scheduler_service.pipeline.mandatory_filters import MANDATORY_FILTERS
 from scheduler_service.settings import Settings
+from scheduler_service.time_slice import Counts
 
 # Forms of a filter's verdict. Plain numbers: a request compares them some
 # sixty times.
@@ -46,10 +46,12 @@ class Passed(NamedTuple):
 
     :ivar mask: bool[n]
     :ivar left: how many are true
+    :ivar counts: (filter, hosts before, hosts after), for the first instance
     """
 
     mask: Mask
     left: int
+    counts: Counts
 
 
 class FilterResult(NamedTuple):
@@ -111,10 +113,11 @@ class Filtering:
         ]
         # Forcing a host overrides the configured filters.
         self._forced = [_with_preparation(each) for each in in_order((), room)]
-        self._row_filters = [
+        # Others than those of this package may read what instances hosts have.
+        self.row_plugins = [
             (at, each)
             for at, (each, form, _) in enumerate(self._all)
-            if form == ROWS
+            if form == ROWS and is_plugin(each)
         ]
         self._rebuild = [step for step in self._all if step[0].rebuild]
         self._reads_caller = bool(settings.isolated_images) or any(
@@ -184,14 +187,14 @@ class Filtering:
     ) -> list[Step]:
         """Return the steps of a request like an earlier one.
 
-        Filters that name hosts are evaluated again: their verdict may depend
-        on the instances that hosts have, and on the hosts to ignore.
+        Plug-ins that name hosts are evaluated again: their verdict may depend
+        on the instances that hosts have.
 
         :param steps: of the earlier request, on the same topology
         :raises FilterFault: a filter failed
         """
         again = list(steps)
-        for at, host_filter in self._row_filters:
+        for at, host_filter in self.row_plugins:
             verdict = self._evaluate(host_filter, ROWS, table, request, None)
             again[at] = host_filter, ROWS, verdict, False
         return again
@@ -219,17 +222,15 @@ class Filtering:
         table: HostTable,
         request: Request,
         steps: Sequence[Step],
-        funnel: Funnel,
     ) -> Passed:
         """Return the hosts that pass every filter, and count them.
 
         :param steps: as :meth:`plan` returned them
-        :param funnel: gets the counts
         :raises FilterFault: a filter failed
         """
         left = len(table)
         passed = np.ones(left, np.bool_)
-        counts = funnel.counts
+        counts: Counts = []
         for host_filter, form, verdict, each_time in steps:
             before = left
             if each_time:
@@ -246,14 +247,14 @@ class Filtering:
             counts.append((host_filter.name, before, left))
             if not left:
                 break
-        return Passed(passed, left)
+        return Passed(passed, left, counts)
 
     def run_again(
         self,
         table: HostTable,
         request: Request,
         steps: Sequence[Step],
-        passed: Mask,
+        before: Passed,
         changed: Rows,
     ) -> Passed:
         """Return the hosts that pass for the next instance of a request.
@@ -261,9 +262,10 @@ class Filtering:
         Filters that run once for a request are not evaluated again.
 
         :param steps: as :meth:`plan_again` returned them
-        :param passed: hosts that passed for the previous instance; overwritten
+        :param before: hosts that passed for the previous instance; overwritten
         :param changed: rows whose load changed since
         """
+        passed = before.mask
         for host_filter, form, verdict, each_time in steps:
             if each_time and not host_filter.once:
                 verdict = self._evaluate(
@@ -276,7 +278,7 @@ class Filtering:
                     passed[changed] &= comparison.at(changed)
             else:
                 _and(passed, form, verdict)
-        return Passed(passed, int(np.count_nonzero(passed)))
+        return Passed(passed, int(np.count_nonzero(passed)), before.counts)
 
     def results(
         self, table: HostTable, request: Request
@@ -339,6 +341,15 @@ def _with_preparation(host_filter: HostFilter) -> tuple[HostFilter, int, Any]:
     return host_filter, MASK, host_filter.mask_key
 
 
+def is_counted(step: Step) -> bool:
+    """Whether a step that is not evaluated each time is among the counts.
+
+    Mandatory filters are, where they restrict the request.
+    """
+    host_filter, _, verdict, _ = step
+    return verdict is not None or not host_filter.name[0].islower()
+
+
 def _error(host_filter: HostFilter, fault: Exception) -> errors.FilterFault:
     """Return a fault of a filter as an error that names the filter."""
     return errors.FilterFault(
@@ -366,24 +377,6 @@ def _and_rows(passed: Mask, named: RowSet) -> None:
         passed[named.rows] = kept
     else:
         passed[named.rows] = False
-
-
-@dataclasses.dataclass(slots=True)
-class Funnel:
-    """Counts of hosts on their way through the filters.
-
-    :ivar hosts: how many there were at the start
-    :ivar counts: (filter, hosts before, hosts after) in the filters' order
-    """
-
-    hosts: int
-    counts: list[tuple[str, int, int]] = dataclasses.field(
-        default_factory=list
-    )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the counts as JSON can hold them."""
-        return {'hosts': self.hosts, 'funnel': as_rows(self.counts)}
 
 
 def as_rows(counts: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:

@@ -23,11 +23,10 @@ from scheduler_service.pipeline.evaluation import Evaluation
 from scheduler_service.pipeline.filtering import (
     Filtering,
     FilterResult,
-    Funnel,
     Passed,
 )
 from scheduler_service.pipeline.ranking import FINALISTS, RandomSource, Ranking
-from scheduler_service.pipeline.search import HostSearch, SearchPlan
+from scheduler_service.pipeline.search import HostSearch
 from scheduler_service.pipeline.search_cache import CachedSearch, SearchCache
 from scheduler_service.pipeline.selection import (
     Assignment,
@@ -37,6 +36,7 @@ from scheduler_service.pipeline.selection import (
 )
 from scheduler_service.pipeline.weighing import Weighing
 from scheduler_service.settings import Settings
+from scheduler_service.time_slice import Counts
 from scheduler_service.weighers.base import Weigher
 
 
@@ -96,109 +96,93 @@ class HostPipeline:
         :raises NoValidHost: with the reasons, as :mod:`explain` words them
         :raises FilterFault: a filter or weigher failed
         """
-        with overlay.transaction(request.num_instances > 1):
-            return self._select(
-                overlay,
-                request,
-                rng,
-                spread,
-                bonuses,
-                {} if placed is None else placed,
-            )
-
-    def _select(
-        self,
-        overlay: Overlay,
-        request: Request,
-        rng: RandomSource,
-        spread: int,
-        bonuses: Bonuses | None,
-        placed: dict[str, Assignment],
-    ) -> ScheduleResult:
         table, uuids = overlay.table, request.instance_uuids
-        if placed:
-            resume(self, overlay, request, placed)
-        left = [at for at, uuid in enumerate(uuids) if uuid not in placed]
-        if placed:
-            request.placing = uuids[left[0]]
-        plan = SearchPlan(self._filtering, self._weighing, table, request)
-        search = self._search(plan, spread, bonuses)
-        time_slice.note_filtered(search.funnel.counts)
-        ranking = search.ranking(left[0])
-        if ranking is None:
-            raise self._refusal(table, request, search.funnel, len(placed))
-        count, finalists = ranking.count, ranking.finalists(table)
-        for turn, at in enumerate(left):
-            if turn:
-                time_slice.check()
+        several = request.num_instances > 1
+        if placed is None:
+            placed = {}
+        start = overlay.begin(several)
+        try:
+            left: Sequence[int] = range(len(uuids))
+            if placed:
+                left = resume(self, overlay, request, placed)
+            search = self._search(table, request, spread, bonuses)
+            counts = search.filter()
+            time_slice.note_filtered(counts)
+            ranking = search.ranking(left[0])
             if ranking is None:
-                raise self._refusal(table, request, search.funnel, len(placed))
-            row = ranking.pick(self.settings, rng, spread)
-            assigned = self._builder.assignment(table, row, uuids[at], request)
-            placed[uuids[at]] = assigned
-            overlay.assume(
-                row, assigned.amounts, assigned.placed, request.instance_group
-            )
-            if request.num_instances > 1:
-                following = left[turn + 1 : turn + 2] or [len(uuids)]
-                ranking = search.next(row, following[0])
-        assignments = [placed[uuid] for uuid in uuids]
-        if ranking is not None:
+                raise self._refusal(table, request, counts, len(placed))
+            reasons = {
+                'hosts': len(table),
+                'funnel': counts,
+                'passed': ranking.count,
+                'finalists': ranking.finalists(table),
+                'query': search.plan.query,
+            }
+            for turn, at in enumerate(left):
+                if turn:
+                    time_slice.check()
+                if ranking is None:
+                    raise self._refusal(table, request, counts, len(placed))
+                row = ranking.pick(self.settings, rng, spread)
+                made = self._builder.assignment(table, row, uuids[at], request)
+                placed[uuids[at]] = made
+                overlay.assume(
+                    row, made.amounts, made.placed, request.instance_group
+                )
+                if several:
+                    following = left[turn + 1 : turn + 2] or [len(uuids)]
+                    ranking = search.next(row, following[0])
+            assignments = [placed[uuid] for uuid in uuids]
             self._builder.add_alternates(table, request, ranking, assignments)
-        return ScheduleResult(
-            assignments,
-            search.funnel,
-            count,
-            finalists,
-            plan.query,
-        )
+            return ScheduleResult(assignments, reasons)
+        except BaseException:
+            overlay.forget(start)
+            raise
+        finally:
+            if several:
+                overlay.end()
 
     def _search(
-        self, plan: SearchPlan, spread: int, bonuses: Bonuses | None
+        self,
+        table: HostTable,
+        request: Request,
+        spread: int,
+        bonuses: Bonuses | None,
     ) -> HostSearch | CachedSearch:
-        """Filter for the first instance."""
-        settings = self.settings
-        if (
-            self.cache is not None
-            and bonuses is None
-            and not settings.shuffle_best_same_weighed_hosts
-        ):
+        """Return a search for the instances of a request."""
+        settings, best = self.settings, 0
+        if bonuses is None and not settings.shuffle_best_same_weighed_hosts:
             best = max(
                 FINALISTS,
                 settings.host_subset_size,
                 spread,
-                settings.max_attempts + plan.request.num_instances,
+                settings.max_attempts + request.num_instances,
             )
-            search = self.cache.search(plan, best)
-            if search is not None:
-                return search
-        return HostSearch(plan, bonuses)
+        search = HostSearch(
+            self._filtering, self._weighing, table, request, bonuses, best
+        )
+        cache = self.cache
+        if cache is not None and best and len(table) >= cache.min_hosts:
+            return cache.search(search, best) or search
+        return search
 
     def _refusal(
-        self, table: HostTable, request: Request, funnel: Funnel, placed: int
+        self, table: HostTable, request: Request, counts: Counts, placed: int
     ) -> errors.NoValidHost:
         return explain.refusal(
             self.filter_results(table, request),
             explain.Subject(table, request, self.settings),
-            funnel,
+            counts,
             placed,
         )
 
-    def filter_hosts(
-        self,
-        table: HostTable,
-        request: Request,
-        funnel: Funnel | None = None,
-    ) -> Passed:
+    def filter_hosts(self, table: HostTable, request: Request) -> Passed:
         """Return the hosts that pass every filter.
 
-        :param funnel: gets the counts
         :raises FilterFault: a filter failed
         """
         steps = self._filtering.plan(table, request)
-        return self._filtering.run(
-            table, request, steps, funnel or Funnel(len(table))
-        )
+        return self._filtering.run(table, request, steps)
 
     def filter_results(
         self, table: HostTable, request: Request
@@ -229,7 +213,7 @@ def resume(
     overlay: Overlay,
     request: Request,
     placed: dict[str, Assignment],
-) -> None:
+) -> list[int]:
     """Assume again the instances that earlier turns placed.
 
     Between two turns of a request none of its instances is assumed: other
@@ -239,7 +223,22 @@ def resume(
 
     :param overlay: in a transaction, with nothing assumed for the request
     :param placed: instance -> its place; instances that do not fit are removed
+    :return: indexes of the instances that are left, at least one
     """
+    _assume_again(pipeline, overlay, request, placed)
+    uuids = request.instance_uuids
+    left = [at for at, uuid in enumerate(uuids) if uuid not in placed]
+    request.placing = uuids[left[0]]
+    return left
+
+
+def _assume_again(
+    pipeline: HostPipeline,
+    overlay: Overlay,
+    request: Request,
+    placed: dict[str, Assignment],
+) -> None:
+    """Assume the earlier places that are still free; drop the others."""
     by_row = _by_row(overlay.table, request, placed)
     while by_row:
         earlier = [

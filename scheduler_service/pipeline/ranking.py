@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import MutableSequence, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -24,28 +24,6 @@ _LARGE = 50_000
 _BLOCK = 256
 
 
-class Finalists(NamedTuple):
-    """The best hosts, best first, with the parts of their weights.
-
-    :ivar parts: (weigher, parts of the weights) of weighers with an opinion
-    """
-
-    table: HostTable
-    rows: list[int]
-    weights: list[float]
-    parts: list[tuple[str, list[float]]]
-
-    def columns(self) -> dict[str, Any]:
-        """Return the hosts as plain values, by column."""
-        host, node = self.table.coded['host'], self.table.coded['node']
-        return {
-            'host': host.values_at(self.rows),
-            'node': node.values_at(self.rows),
-            'weight': self.weights,
-            'weights': dict(self.parts),
-        }
-
-
 @dataclasses.dataclass(slots=True)
 class Ranking:
     """Hosts that passed the filters, and their weights.
@@ -55,17 +33,20 @@ class Ranking:
         infinity for hosts that did not pass
     :ivar parts: (weigher, float64[m]) of weighers with an opinion
     :ivar count: how many hosts passed
+    :ivar ranges: the ends of the raw weights, by weigher
     """
 
     rows: Rows
     totals: Floats
     parts: list[tuple[str, Floats]]
     count: int
+    ranges: list[tuple[float, float]] = dataclasses.field(default_factory=list)
     _order: list[int] = dataclasses.field(default_factory=list)
 
     def best(self, count: int) -> list[int]:
         """Return the *count* best rows, best first; ties in row order."""
-        return [self.rows.item(at) for at in self.best_at(count)]
+        best: list[int] = self.rows.take(self.best_at(count)).tolist()
+        return best
 
     def pick(
         self, settings: Settings, rng: RandomSource, spread: int = 1
@@ -76,7 +57,7 @@ class Ranking:
         """
         among = max(settings.host_subset_size, spread)
         if among == 1 and not settings.shuffle_best_same_weighed_hosts:
-            return self.best(1)[0]
+            return self.rows.item(self.best_at(1)[0])
         if settings.shuffle_best_same_weighed_hosts:
             ties = np.flatnonzero(self.totals == self.totals.max())
             order = [int(self.rows[at]) for at in ties]
@@ -88,15 +69,18 @@ class Ranking:
             order = self.best(among)
         return rng.choice(order[:among])
 
-    def finalists(self, table: HostTable) -> Finalists:
-        """Return the best hosts, best first."""
+    def finalists(self, table: HostTable) -> dict[str, Any]:
+        """Return the best hosts, best first, and their weights by column."""
         best = self.best_at(FINALISTS)
-        return Finalists(
-            table,
-            self.rows.take(best).tolist(),
-            self.totals.take(best).tolist(),
-            [(name, part.take(best).tolist()) for name, part in self.parts],
-        )
+        rows = self.rows.take(best)
+        return {
+            'host': table.coded['host'].values_at(rows),
+            'node': table.coded['node'].values_at(rows),
+            'weight': self.totals.take(best).tolist(),
+            'weights': {
+                name: part.take(best).tolist() for name, part in self.parts
+            },
+        }
 
     def best_at(self, count: int) -> list[int]:
         """Return where the *count* best are in the arrays, best first."""

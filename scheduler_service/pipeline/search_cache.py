@@ -29,12 +29,13 @@ from scheduler_service.pipeline.filtering import (
     COMPARISONS,
     MASK,
     ROWS,
-    Funnel,
     Step,
+    is_counted,
 )
 from scheduler_service.pipeline.ranking import Ranking
-from scheduler_service.pipeline.search import SearchPlan
+from scheduler_service.pipeline.search import HostSearch
 from scheduler_service.pipeline.weighing import Term, added, normalised
+from scheduler_service.time_slice import Counts
 
 _MIN_HOSTS = 20_000
 # A request for more of the best than this looks at all hosts.
@@ -76,7 +77,7 @@ class _Kept:
 class SearchCache:
     """Makes searches that use the results of earlier searches.
 
-    :param min_hosts: smaller tables are searched without the cache, which
+    :ivar min_hosts: smaller tables are searched without the cache, which
         takes no longer
     :ivar hits: rankings made of leaders or of few hosts
     :ivar misses: rankings for which all hosts were weighed
@@ -85,19 +86,18 @@ class SearchCache:
     def __init__(self, min_hosts: int = _MIN_HOSTS) -> None:
         self.hits = 0
         self.misses = 0
-        self._min_hosts = min_hosts
+        self.min_hosts = min_hosts
 
-    def search(self, plan: SearchPlan, best: int) -> CachedSearch | None:
+    def search(self, plan: HostSearch, best: int) -> CachedSearch | None:
         """Return a search; None: all hosts have to be looked at.
 
         None where a filter runs each time, or many of the best are needed.
 
-        :param best: how many of the best hosts are looked at
+        :param plan: a search without the cache
+        :param best: how many of the best hosts are looked at; 0: any number
         """
         steps, table = plan.steps, plan.table
-        if len(table) < self._min_hosts:
-            return None
-        if best > _MOST_WANTED or len(steps) >= _MOST_STEPS:
+        if not 0 < best <= _MOST_WANTED or len(steps) >= _MOST_STEPS:
             return None
         if any(each_time for _, _, _, each_time in steps):
             return None
@@ -108,12 +108,13 @@ class SearchCache:
 class CachedSearch:
     """Filters and weighs for each instance of a request in turn.
 
-    :ivar funnel: counts of the pass for the first instance
+    :ivar plan: for the first instance
     """
 
     def __init__(
-        self, cache: SearchCache, kept: _Kept, plan: SearchPlan, best: int
+        self, cache: SearchCache, kept: _Kept, plan: HostSearch, best: int
     ) -> None:
+        self.plan = plan.plan
         self._cache = cache
         self._kept = kept
         self._plan = plan
@@ -124,7 +125,6 @@ class CachedSearch:
         self._only: Rows | None = None
         self._rejections = kept.rejections.get(plan.table, plan.steps)
         self._counts, self._left = self._count()
-        self.funnel = self._funnel()
 
     def ranking(self, index: int = 0) -> Ranking | None:
         """Return the ranking for an instance; None: no host passes.
@@ -234,20 +234,23 @@ class CachedSearch:
             counts[index] += counts[later] - kept[later]
             counts[later] = kept[later]
 
-    def _funnel(self) -> Funnel:
-        """Return the counts as a pass over all hosts makes them."""
+    def filter(self) -> Counts:
+        """Return the counts as a pass over all hosts makes them.
+
+        They are those for the present instance.
+        """
         left = len(self._plan.table)
-        funnel = Funnel(left)
-        for (host_filter, _, verdict, _), rejected in zip(
+        counts: Counts = []
+        for step, rejected in zip(
             self._plan.steps, self._counts, strict=False
         ):
-            if verdict is None and host_filter.name[0].islower():
+            if not is_counted(step):
                 continue
             before, left = left, left - rejected
-            funnel.counts.append((host_filter.name, before, left))
+            counts.append((step[0].name, before, left))
             if not left:
                 break
-        return funnel
+        return counts
 
 
 Indexes = np.ndarray[Any, np.dtype[np.uint8]]

@@ -16,8 +16,8 @@ from scheduler_service.columns.topology import Topology
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.model import Placement, Request, Selection
 from scheduler_service.pipeline.capacity_check import CapacityCheck
-from scheduler_service.pipeline.filtering import Funnel, as_rows
-from scheduler_service.pipeline.ranking import Finalists, Ranking
+from scheduler_service.pipeline.filtering import as_rows
+from scheduler_service.pipeline.ranking import Ranking
 from scheduler_service.settings import Settings
 
 # About 400 bytes each.
@@ -47,35 +47,18 @@ class Assignment(msgspec.Struct):
 class ScheduleResult(msgspec.Struct):
     """What was chosen for a request, and how it came about.
 
-    :ivar passed: how many hosts passed the filters
-    :ivar finalists: the best of them, with their weights
-    :ivar query: restrictions of the request filters
+    :ivar reasons: by column, of which :func:`explanation` makes rows. They are
+        stored like this: most decisions are never read.
     """
 
     assignments: list[Assignment]
-    funnel: Funnel
-    passed: int
-    finalists: Finalists
-    query: str
-
-    def columns(self) -> dict[str, Any]:
-        """Return what :func:`explanation` makes an explanation of.
-
-        It is stored like this: most decisions are never read.
-        """
-        return {
-            'hosts': self.funnel.hosts,
-            'funnel': self.funnel.counts,
-            'passed': self.passed,
-            'finalists': self.finalists.columns(),
-            'query': self.query,
-        }
+    reasons: dict[str, Any]
 
 
 def explanation(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Return the funnel and the finalists with their weights.
 
-    :param columns: as :meth:`ScheduleResult.columns` returns them
+    :param columns: the reasons of a :class:`ScheduleResult`
     """
     best = columns['finalists']
     return {
@@ -140,7 +123,15 @@ class SelectionBuilder:
             amounts=request.resources,
             ratios=self._ratios(table, row, request) if self._stating else {},
             placement=Placement(instance_uuid=uuid, selected=selection),
-            placed=_as_placed(uuid, selection, request),
+            placed=PlacedInstance(
+                uuid,
+                selection.host,
+                selection.node,
+                request.project_id,
+                request.flavor.flavorid,
+                request.image_pairs,
+                claimed=True,
+            ),
         )
 
     def _ratios(
@@ -157,22 +148,22 @@ class SelectionBuilder:
         self,
         table: HostTable,
         request: Request,
-        ranking: Ranking,
+        ranking: Ranking | None,
         assignments: Sequence[Assignment],
     ) -> None:
-        """Offer the next best hosts of the same cell; none is claimed."""
+        """Offer the next best hosts of the same cell; none is claimed.
+
+        :param ranking: of the hosts that are left; None: there are none
+        """
         count = self._settings.max_attempts - 1
-        if count < 1:
+        if count < 1 or ranking is None:
             return
         taken = {assignment.row for assignment in assignments}
-        offers = [
-            self._selection(table, row, request)
-            for row in ranking.best(count + len(taken))
-            if row not in taken
-        ]
         by_cell: dict[str | None, list[Selection]] = {}
-        for offer in offers:
-            by_cell.setdefault(offer.cell, []).append(offer)
+        for row in ranking.best(count + len(taken)):
+            if row not in taken:
+                offer = self._selection(table, row, request)
+                by_cell.setdefault(offer.cell, []).append(offer)
         for assignment in assignments:
             cell = assignment.placement.selected.cell
             assignment.placement.alternates = by_cell.get(cell, [])[:count]
@@ -181,16 +172,7 @@ class SelectionBuilder:
         self, table: HostTable, row: int, request: Request
     ) -> Selection:
         """Return the selection of a host; all but NUMA is cached."""
-        selection = self._plain(table, row, request.forced)
-        for host_filter in () if request.forced else self._numa:
-            limits = host_filter.numa_limits(
-                table, row, request, self._settings
-            )
-            if limits:
-                return msgspec.structs.replace(selection, numa_limits=limits)
-        return selection
-
-    def _plain(self, table: HostTable, row: int, forced: bool) -> Selection:
+        forced = request.forced
         if self._topology is not table.topology or len(self._kept) > _KEPT:
             self._topology = table.topology
             self._kept = {}
@@ -198,6 +180,12 @@ class SelectionBuilder:
         if selection is None:
             selection = self._make(table, row, forced)
             self._kept[row, forced] = selection
+        for host_filter in () if forced else self._numa:
+            limits = host_filter.numa_limits(
+                table, row, request, self._settings
+            )
+            if limits:
+                return msgspec.structs.replace(selection, numa_limits=limits)
         return selection
 
     def _make(self, table: HostTable, row: int, forced: bool) -> Selection:
@@ -213,18 +201,3 @@ class SelectionBuilder:
             cell=table.coded['cell_uuid'].at(row),
             limits=limits,
         )
-
-
-def _as_placed(
-    uuid: str, selection: Selection, request: Request
-) -> PlacedInstance:
-    """Return the index entry of an instance that is placed."""
-    return PlacedInstance(
-        uuid,
-        selection.host,
-        selection.node,
-        request.project_id,
-        request.flavor.flavorid,
-        request.image_pairs,
-        claimed=True,
-    )

@@ -139,10 +139,12 @@ class Weighing:
         """
         totals: Floats | None = None
         parts: list[tuple[str, Floats]] = []
+        ranges: list[tuple[float, float]] = []
         for weigher, factor, raw in terms:
             ends = None if raw is None else _ends(weigher, raw, mask)
             if ends is None:
                 return None
+            ranges.append(ends)
             part = normalised(raw, *ends, factor)
             if part is not None:
                 parts.append((weigher.name, part))
@@ -153,10 +155,8 @@ class Weighing:
             if len(parts) == 1:
                 totals = totals.copy()
             totals[~mask] = -np.inf
-        rows = table.topology.memoize(
-            'every row', lambda: np.arange(len(table))
-        )
-        return Ranking(rows, totals, parts, count)
+        rows = table.load.memoize('every row', lambda: np.arange(len(table)))
+        return Ranking(rows, totals, parts, count, ranges)
 
     def rank_rows(
         self,
@@ -168,6 +168,7 @@ class Weighing:
         """Add the weighers' parts; a single host is not weighed."""
         totals: Floats | None = None
         parts: list[tuple[str, Floats]] = []
+        ranges: list[tuple[float, float]] = []
         for weigher, factor, raw in terms if len(rows) > 1 else ():
             if raw is not None:
                 weights = raw.take(rows)
@@ -179,13 +180,17 @@ class Weighing:
                     continue
             if not isinstance(factor, float):
                 factor = factor[rows]
-            part = weighted(weigher, factor, weights)
+            low, high = weigher.minval, weigher.maxval
+            low = np.minimum.reduce(weights) if low is None else low
+            high = np.maximum.reduce(weights) if high is None else high
+            ranges.append((low, high))
+            part = normalised(weights, low, high, factor)
             if part is not None:
                 parts.append((weigher.name, part))
                 totals = added(totals, part, len(parts))
         if totals is None:
             totals = np.zeros(len(rows))
-        return Ranking(rows, totals, parts, len(rows))
+        return Ranking(rows, totals, parts, len(rows), ranges)
 
     def _active(self, table: HostTable) -> list[ActiveWeigher]:
         """Return the weighers whose multiplier is not 0 on these hosts."""
@@ -223,14 +228,6 @@ def _ends(weigher: Weigher, raw: Floats, mask: Mask) -> tuple[Any, Any] | None:
             return None
         high = raw[at]
     return low, high
-
-
-def weighted(weigher: Weigher, factor: Any, raw: Any) -> Floats | None:
-    """Return factor x normalised weight, [m]; None where all are equal."""
-    low = raw.min() if weigher.minval is None else weigher.minval
-    high = raw.max() if weigher.maxval is None else weigher.maxval
-    part: Floats | None = normalised(raw, low, high, factor)
-    return part
 
 
 def normalised(raw: Any, low: float, high: float, factor: Any) -> Any:

@@ -143,7 +143,7 @@ class SchedulerEndpoint:
         def submit() -> Future[Any]:
             parsed = self._parse(args, _SelectArgs)
             caller = self._caller(ctxt, 'select_destinations')
-            request = documents.request(parsed.request)
+            request = documents.parse(parsed.request, Request)
             if parsed.claim:
                 _check_amounts(request)
             authorization.select(caller, request, parsed.claim)
@@ -218,7 +218,7 @@ class SchedulerEndpoint:
         """Return what would be selected and why; nothing is claimed."""
         parsed = self._parse(args, _ExplainArgs)
         caller = self._caller(ctxt, 'explain')
-        request = documents.request(parsed.request)
+        request = documents.parse(parsed.request, Request)
         authorization.own(caller, request)
         future = self._scheduler.explain(
             request, parsed.host, incoming.deadline
@@ -304,7 +304,7 @@ def _entry(args: _EntryArgs, caller: RequestContext) -> Entry:
     """Parse an entry of schedule_many; an error takes its place."""
     try:
         if args.select_destinations is not None:
-            request = documents.request(args.select_destinations)
+            request = documents.parse(args.select_destinations, Request)
             _check_amounts(request)
             authorization.select(caller, request)
             return SelectEntry(request)

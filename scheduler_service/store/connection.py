@@ -16,6 +16,7 @@ back in time: the revision that it saw is gone, or has another token.
 from __future__ import annotations
 
 import contextlib
+import operator
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -76,8 +77,8 @@ class ChangeRecord(msgspec.Struct, omit_defaults=True):
         """Return the text for the ``changes`` table."""
         return msgspec.json.encode(self).decode()
 
-    def __bool__(self) -> bool:
-        return any(getattr(self, name) for name in self.__struct_fields__)
+
+_NOTHING = ChangeRecord()
 
 
 class Writer:
@@ -96,14 +97,16 @@ class Writer:
         self.revision = 0
         self.lineage = new_lineage()
 
-    def append_change(self) -> None:
-        """Take the next revision and append the change record.
+    def append_change(self) -> int:
+        """Take the next revision and append the change record, once.
 
         These are the last statements of the transaction, since they lock the
         counter row that every writer needs.
+
+        :return: the revision; 0: nothing was changed
         """
-        if not self.touched:
-            return
+        if self.revision or self.touched == _NOTHING:
+            return self.revision
         self.revision = next_number(self.conn, REVISION)
         self.conn.execute(
             _APPEND_CHANGE,
@@ -113,6 +116,7 @@ class Writer:
                 'lineage': self.lineage,
             },
         )
+        return self.revision
 
 
 class Store:
@@ -139,7 +143,7 @@ class Store:
             retry_interval=0.01,
             max_retry_interval=1,
             exception_checker=self._is_retryable,
-        )(lambda call, *args: call(*args))
+        )(operator.call)
         self.dialect = engine.dialect.name
         if self.dialect == 'mariadb':
             self.dialect = 'mysql'

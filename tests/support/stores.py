@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
@@ -131,6 +132,14 @@ def claim_on(snapshot: Snapshot, row: int, **how: Any) -> claims.Claim:
     return new_claim(snapshot, 1024, **{**place, **how})
 
 
+def sent(batch: claims.ClaimBatch, conn: Connection) -> claims.ClaimBatch:
+    """Send a batch of claims.
+
+    :param conn: in autocommit mode, for claims that travel in one round trip
+    """
+    return batch.send(conn if batch.statements else None)
+
+
 def write_claims(
     store: Store, *wanted: claims.Claim, policies: Sequence[str] = ()
 ) -> int:
@@ -140,8 +149,8 @@ def write_claims(
     """
     with store.hold() as conn:
         single = conn.execution_options(isolation_level='AUTOCOMMIT')
-        prepared = claims.prepare(store, wanted, DEFAULT_RATIOS, policies)
-        return claims.send(store, single, prepared).wait()
+        prepared = claims.ClaimBatch(store, wanted, DEFAULT_RATIOS, policies)
+        return sent(prepared, single).wait()
 
 
 def used_amounts(store: Store) -> dict[str, int]:

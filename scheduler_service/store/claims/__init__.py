@@ -16,10 +16,7 @@ Where to look:
 from scheduler_service.engine.ports import ClaimLost
 from scheduler_service.store.claims.batch import (
     ClaimBatch,
-    PendingClaim,
     claim_all,
-    prepare,
-    send,
 )
 from scheduler_service.store.claims.claim_queries import placements
 from scheduler_service.store.claims.claim_sql import Claim
@@ -29,10 +26,7 @@ __all__ = [
     'Claim',
     'ClaimBatch',
     'ClaimLost',
-    'PendingClaim',
     'claim_all',
     'placements',
-    'prepare',
     'run_somewhere',
-    'send',
 ]

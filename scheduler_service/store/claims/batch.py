@@ -1,7 +1,7 @@
 """A batch of claims: prepared, sent, and made as one transaction.
 
-Preparing a batch needs no database and may run in any thread. The thread
-that owns the connection sends it and waits for it.
+Making a batch needs no database and may run in any thread. The thread that
+owns the connection sends it and waits for it.
 
 The claim's own statement takes capacity only where it still fits. A row that
 it did not change means that another claim was faster. Rows are taken in one
@@ -10,9 +10,11 @@ fixed order, so two batches wait for each other and do not deadlock.
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import sqlalchemy as sa
 from oslo_db import exception as db_exception
@@ -28,38 +30,76 @@ OnDone = Callable[[Exception | None], None]
 _ANTI_AFFINITY = 'anti-affinity'
 
 
-class ClaimBatch(NamedTuple):
-    """Claims that are ready to be sent.
+class ClaimBatch:
+    """Claims that are made as one transaction, all of them or none.
 
-    :ivar claims: of which all are to be made, or none
-    :ivar fallback: resource class -> allocation ratio of hosts without one
-    :ivar policies: server group policies that a claim must not break
+    :param claims: of at least one consumer
+    :param fallback: resource class -> allocation ratio of hosts without one
+    :param policies: server group policies that a claim must not break
+    :param on_done: called once, at the end, with the error or None
     :ivar lineage: the token of their change
     :ivar statements: what PostgreSQL is sent in one round trip; empty where
         the claims have to be made statement by statement
-    """
-
-    claims: Sequence[Claim]
-    fallback: Mapping[str, float]
-    policies: Collection[str]
-    lineage: str
-    statements: Sequence[Any] = ()
-
-
-class PendingClaim:
-    """A batch of claims in flight.
-
-    :ivar lineage: the token of their change
+    :ivar sent_at: monotonic time before they were sent
     """
 
     def __init__(
-        self, receive: Callable[[], int], on_done: OnDone, lineage: str
+        self,
+        store: Store,
+        claims: Sequence[Claim],
+        fallback: Mapping[str, float],
+        policies: Collection[str] = (),
+        on_done: OnDone = lambda fault: None,
     ) -> None:
-        self.lineage = lineage
-        self._receive: Callable[[], int] | None = receive
+        self.instances = len(claims)
+        self.lineage = new_lineage()
+        self.sent_at = 0.0
+        self.statements: Sequence[Any] = ()
+        self._store = store
+        self._claims = claims
+        self._fallback, self._policies = fallback, policies
         self._on_done = on_done
+        self._receive: Callable[[], int] | None = None
         self._fault: Exception | None = None
         self._revision = 0
+        stepwise = store.dialect != 'postgresql'
+        for claim in claims:
+            if claim.is_present or claim.move or claim.redelivered:
+                stepwise = True
+        if not stepwise:
+            from scheduler_service.store.claims import pg_claims
+
+            self.statements = pg_claims.statements(
+                claims, fallback, policies, self.lineage
+            )
+
+    def send(self, conn: Connection | None) -> ClaimBatch:
+        """Claim for every consumer in one transaction.
+
+        Where the batch travels in one round trip this returns as soon as it is
+        sent, and *conn* must not be used until the claim is finished.
+
+        :param conn: an open connection, for statements in autocommit mode;
+            without these, None: a connection of the pool
+        :return: this very batch
+        :raises StoreUnavailable: the claims may have been made or not
+        """
+        self.sent_at = time.monotonic()
+        if self.statements:
+            from scheduler_service.store.claims import pg_claims
+
+            assert conn is not None
+            self._receive = pg_claims.send(self._store, conn, self.statements)
+        else:
+            self._receive = partial(self._store.write, self._make, conn)
+            self.finish()
+        return self
+
+    def _make(self, writer: Writer) -> int:
+        """Make the claims statement by statement; return their revision."""
+        writer.lineage = self.lineage
+        claim_all(writer, self._claims, self._fallback, self._policies)
+        return writer.append_change()
 
     def finish(self) -> None:
         """Wait for the database's answer; raises nothing."""
@@ -84,68 +124,6 @@ class PendingClaim:
         return self._revision
 
 
-def prepare(
-    store: Store,
-    claims: Sequence[Claim],
-    fallback: Mapping[str, float],
-    policies: Collection[str] = (),
-) -> ClaimBatch:
-    """Return a batch for :func:`send`; the database is not contacted.
-
-    :param fallback: resource class -> allocation ratio of hosts without one
-    :param policies: server group policies that a claim must not break
-    """
-    batch = ClaimBatch(claims, fallback, policies, new_lineage())
-    stepwise = any(
-        claim.is_present or claim.move or claim.redelivered for claim in claims
-    )
-    if stepwise or store.dialect != 'postgresql':
-        return batch
-    from scheduler_service.store.claims import pg_claims
-
-    return batch._replace(
-        statements=pg_claims.statements(
-            claims, fallback, policies, batch.lineage
-        )
-    )
-
-
-def send(
-    store: Store,
-    conn: Connection,
-    batch: ClaimBatch,
-    on_done: OnDone = lambda fault: None,
-    writing: Connection | None = None,
-) -> PendingClaim:
-    """Claim for every consumer in one transaction.
-
-    Where the batch travels in one round trip this returns as soon as it is
-    sent, and *conn* must not be used until the claim is finished.
-
-    :param conn: an open connection in autocommit mode
-    :param on_done: called once, at the end, with the error or None
-    :param writing: an open connection for claims that are made statement by
-        statement; None: a connection of the pool
-    :raises StoreUnavailable: the claims may have been made or not
-    """
-    if batch.statements:
-        from scheduler_service.store.claims import pg_claims
-
-        receive = pg_claims.send(store, conn, batch.statements)
-        return PendingClaim(receive, on_done, batch.lineage)
-
-    def work(writer: Writer) -> Writer:
-        writer.lineage = batch.lineage
-        claim_all(writer, batch.claims, batch.fallback, batch.policies)
-        return writer
-
-    pending = PendingClaim(
-        lambda: store.write(work, writing).revision, on_done, batch.lineage
-    )
-    pending.finish()
-    return pending
-
-
 def claim_all(
     writer: Writer,
     claims: Sequence[Claim],
@@ -163,10 +141,15 @@ def claim_all(
     """
     conn = writer.conn
     dialect = rows.dialect_of(conn)
-    _check_releases(conn, claims)
-    joining = {c.consumer: (c.group, c.host) for c in claims if c.group}
-    owners = claim_sql.group_owners(claims)
-    if joining and not join_groups(writer, joining, policies, owners):
+    redelivered, grouped = [], []
+    for claim in claims:
+        if claim.redelivered:
+            redelivered.append(claim)
+        if claim.group:
+            grouped.append(claim)
+    if redelivered:
+        _check_releases(conn, redelivered)
+    if grouped and not _join(writer, grouped, policies):
         raise ClaimLost
     amounts = claim_sql.ask_rows(claims, fallback)
     if amounts:
@@ -176,50 +159,37 @@ def claim_all(
         )
         if taken.rowcount != len(amounts):
             raise ClaimLost
-    reported = [c.consumer for c in claims if c.is_present and not c.move]
-    if reported:
-        _remove_reported(writer, reported)
-    keys = {claim.key for claim in claims if claim.redelivered and claim.key}
     try:
-        # Each of these keys can be recorded once, by one daemon.
-        outcomes.add(
-            conn,
-            [outcomes.RecordedOutcome(key, outcomes.CLAIMED) for key in keys],
-        )
-        _insert_rows(conn, claims)
+        if redelivered:
+            _record_claimed(conn, redelivered)
+        _insert(writer, claims)
     except db_exception.DBDuplicateEntry:
         raise ClaimLost from None
-    writer.touched.load += sorted({claim.host_id for claim in claims})
-    writer.touched.instances += [claim.consumer for claim in claims]
 
 
-def _check_releases(conn: Connection, claims: Sequence[Claim]) -> None:
-    """Check that no instance of a redelivered request was released meanwhile.
-
-    :raises ClaimLost: an instance was, which may or may not cancel the request
-    """
-    redelivered = [claim for claim in claims if claim.redelivered]
-    if not redelivered:
-        return
-    last = outcomes.lock_releases(
-        conn, [(claim.consumer, claim.project_id) for claim in redelivered]
-    )
-    if last > min(claim.releases_seen for claim in redelivered):
-        raise ClaimLost
-
-
-def _insert_rows(conn: Connection, claims: Sequence[Claim]) -> None:
+def _insert(writer: Writer, claims: Sequence[Claim]) -> None:
     """Insert instances, moves and allocations.
 
     :raises DBDuplicateEntry: a consumer holds a claim already
     """
-    placed = claim_sql.instance_rows([c for c in claims if not c.move])
-    moving = [claim for claim in claims if claim.move]
-    held = [
-        (claim.consumer, claim.host_id, name, amount)
-        for claim in claims
-        for name, amount in claim.amounts.items()
-    ]
+    conn, touched = writer.conn, writer.touched
+    placed, moving, reported, held = [], [], [], []
+    hosts = set()
+    for claim in claims:
+        consumer, host_id = claim.consumer, claim.host_id
+        hosts.add(host_id)
+        touched.instances.append(consumer)
+        for name, amount in claim.amounts.items():
+            held.append((consumer, host_id, name, amount))
+        if claim.move:
+            moving.append(claim)
+            continue
+        placed.append(claim_sql.instance_row(claim))
+        if claim.is_present:
+            reported.append(consumer)
+    touched.load += sorted(hosts)
+    if reported:
+        _remove_reported(writer, reported)
     if placed:
         rows.insert_packed(
             conn, 'instances', claim_sql.INSTANCE, placed, 'created_at'
@@ -228,6 +198,31 @@ def _insert_rows(conn: Connection, claims: Sequence[Claim]) -> None:
         _insert_moves(conn, moving)
     if held:
         rows.insert_packed(conn, 'allocations', claim_sql.ALLOCATION, held)
+
+
+def _check_releases(conn: Connection, redelivered: Sequence[Claim]) -> None:
+    """Check that no instance of a redelivered request was released meanwhile.
+
+    :raises ClaimLost: an instance was, which may or may not cancel the request
+    """
+    last = outcomes.lock_releases(
+        conn, [(claim.consumer, claim.project_id) for claim in redelivered]
+    )
+    if last > min(claim.releases_seen for claim in redelivered):
+        raise ClaimLost
+
+
+def _record_claimed(conn: Connection, redelivered: Sequence[Claim]) -> None:
+    """Record that redelivered requests are claimed for.
+
+    Each of their keys can be recorded once, by one daemon.
+
+    :raises DBDuplicateEntry: a key is recorded already
+    """
+    keys = {claim.key for claim in redelivered if claim.key}
+    outcomes.add(
+        conn, [outcomes.RecordedOutcome(key, outcomes.CLAIMED) for key in keys]
+    )
 
 
 def _remove_reported(writer: Writer, uuids: Sequence[str]) -> None:
@@ -280,6 +275,15 @@ def _insert_moves(conn: Connection, claims: Sequence[Claim]) -> None:
             for claim in claims
         ],
     )
+
+
+def _join(
+    writer: Writer, claims: Sequence[Claim], policies: Collection[str]
+) -> bool:
+    """Add instances to their groups, unless that breaks a strict policy."""
+    joining = {c.consumer: (str(c.group), c.host) for c in claims}
+    owners = claim_sql.group_owners(claims)
+    return join_groups(writer, joining, policies, owners)
 
 
 def join_groups(

@@ -134,25 +134,22 @@ def ask_rows(
                 sums[key] = [*key, amount, ratio, fallback.get(name, 0.0)]
             else:
                 row[2] += amount
-    return [sums[key] for key in sorted(sums)]
+    return sorted(sums.values())
 
 
-def instance_rows(claims: Sequence[Claim]) -> list[tuple[Any, ...]]:
-    """Return rows in the order of :data:`INSTANCE`."""
-    return [
-        (
-            claim.consumer,
-            claim.host,
-            claim.node,
-            'claimed',
-            claim.project_id,
-            claim.request_id,
-            claim.document,
-            claim.placement,
-            claim.key,
-        )
-        for claim in claims
-    ]
+def instance_row(claim: Claim) -> tuple[Any, ...]:
+    """Return a row in the order of :data:`INSTANCE`."""
+    return (
+        claim.consumer,
+        claim.host,
+        claim.node,
+        'claimed',
+        claim.project_id,
+        claim.request_id,
+        claim.document,
+        claim.placement,
+        claim.key,
+    )
 
 
 def pg_limited(source: str) -> str:

@@ -201,7 +201,7 @@ def statements(
         ]
     if len(claims) == 1 and claims[0].amounts:
         amounts = claim_sql.ask_rows(claims, fallback)
-        instance = claim_sql.instance_rows(claims)[0]
+        instance = claim_sql.instance_row(claims[0])
         values.update(zip(claim_sql.INSTANCE, instance, strict=True))
         values['expected'] = len(amounts)
         for at, row in enumerate(amounts):

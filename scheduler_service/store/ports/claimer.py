@@ -1,7 +1,6 @@
 """Claims of a batch, and what else the engine's thread does in the store.
 
-It belongs to the engine's thread. A claim is one type before it is sent,
-``ClaimBatch``, and one while it is under way, ``PendingClaim``.
+It belongs to the engine's thread.
 """
 
 from __future__ import annotations
@@ -29,15 +28,6 @@ from scheduler_service.store.writing import zones
 _encode = msgspec.json.Encoder().encode
 
 
-class _StoredPlacement(Placement, kw_only=True):
-    """A placement as it is stored with its claim, for audits.
-
-    :ivar amounts: resource class -> what the claim took
-    """
-
-    amounts: dict[str, int]
-
-
 class StoreClaimer:
     """Implements :class:`~scheduler_service.engine.ports.Claimer` on SQL."""
 
@@ -59,41 +49,38 @@ class StoreClaimer:
         self._ratios, self._policies = ratios, policies
 
     def prepare(self, jobs: Sequence[HostJob]) -> claims.ClaimBatch | None:
-        """Return the claims that jobs need; None: no job needs any."""
-        needed = [
-            _claim(job, assignment)
-            for job in jobs
-            if job.claim and job.selection is not None
-            for assignment in job.selection.assignments
-        ]
+        """Return the claims of the jobs that need one; None: none does."""
+        needed: list[claims.Claim] = []
+        count = 0
+        for job in jobs:
+            if job.claim and job.selection is not None:
+                count += 1
+                _add_claims(needed, job, job.selection.assignments)
         if not needed:
             return None
-        return claims.prepare(
-            self._source.store, needed, self._ratios, self._policies
-        )
 
-    def send(self, batch: claims.ClaimBatch, jobs: int) -> claims.PendingClaim:
+        def on_done(fault: Exception | None) -> None:
+            self._health.time('claim', time.monotonic() - batch.sent_at)
+            if isinstance(fault, ClaimLost):
+                self._health.count('claims_lost', by=count)
+
+        batch = claims.ClaimBatch(
+            self._source.store, needed, self._ratios, self._policies, on_done
+        )
+        return batch
+
+    def send(self, pending: claims.ClaimBatch) -> None:
         """Send a batch, to be claimed as a whole or not at all.
 
         :raises StoreUnavailable: the claims may have been made or not
         """
-        start = time.perf_counter()
-
-        def on_done(fault: Exception | None) -> None:
-            self._health.time('claim', time.perf_counter() - start)
-            if isinstance(fault, ClaimLost):
-                self._health.count('claims_lost', by=jobs)
-
         source = self._source
+        if not pending.statements:
+            with source.writer() as conn:
+                pending.send(conn)
+            return
         with source.raw_connection() as conn:
-            if not batch.statements:
-                with source.writer() as writing:
-                    return claims.send(
-                        source.store, conn, batch, on_done, writing
-                    )
-            pending = claims.send(source.store, conn, batch, on_done)
-            source.pending = pending
-        return pending
+            source.pending = pending.send(conn)
 
     def give_up(self, jobs: Sequence[HostJob]) -> None:
         """Release the claims of jobs that failed."""
@@ -122,7 +109,13 @@ class StoreClaimer:
 
     def recall(self, job: HostJob | ZoneJob) -> Recalled | None:
         """Return the outcome that a job's message has already."""
-        if not self._outcomes.may_exist(job, self._source.releases):
+        if not job.has_effect or not job.message.id:
+            return None
+        if isinstance(job, HostJob) and not (
+            job.contested
+            or job.extender_rounds
+            or self._source.releases.any_of(job.request.instance_uuids)
+        ):
             return None
         with self._source.autocommit_connection() as conn:
             return self._outcomes.recall(conn, job)
@@ -135,15 +128,23 @@ class StoreClaimer:
             return zones.pools_of(conn, zone_ids)
 
     def store_zones(
-        self, answers: Sequence[tuple[ZoneJob, PoolAnswer]]
+        self, chosen: Sequence[tuple[ZoneJob, Any, PoolAnswer]]
     ) -> bool:
         """Store zones with their pools, and the outcomes of their jobs."""
-        added = [_row(job, answer) for job, answer in answers]
-        recorded = [
-            outcome_of(job.key, answer, None)
-            for job, answer in answers
-            if job.key is not None
-        ]
+        added, recorded = [], []
+        for job, _, answer in chosen:
+            zone, key = job.zone, job.key
+            added.append(
+                zones.ZoneRow(
+                    id=str(zone.id),
+                    name=str(zone.name),
+                    pool_id=answer.pool_id,
+                    project_id=zone.project_id,
+                    request_id=zone.request_id,
+                )
+            )
+            if key is not None:
+                recorded.append(outcome_of(key, answer, None))
 
         def work(writer: Writer) -> None:
             outcomes.add(writer.conn, recorded)
@@ -157,47 +158,52 @@ class StoreClaimer:
         return True
 
 
-def _claim(job: HostJob, assignment: Assignment) -> claims.Claim:
-    request = job.request
-    selected = assignment.placement.selected
-    is_present = assignment.uuid in job.present
-    return claims.Claim(
-        assignment.uuid,
-        assignment.host_id,
-        selected.host,
-        selected.node,
-        assignment.amounts,
-        assignment.ratios,
-        request.project_id,
-        request.request_id,
-        document=_document(request),
-        placement=_stored(assignment),
-        is_present=is_present,
-        group=request.instance_group,
-        group_owner=_group_owner(job),
-        move=is_present and job.move,
-        key=job.key,
-        redelivered=job.contested,
-        releases_seen=job.releases_seen,
-    )
+def _add_claims(
+    needed: list[claims.Claim],
+    job: HostJob,
+    assignments: Sequence[Assignment],
+) -> None:
+    """Add the claims for what was selected for a job."""
+    request, key, contested = job.request, job.key, job.contested
+    document, owner = _document(request), None
+    if request.instance_group:
+        owner = _group_owner(job, request.instance_group)
+    for made in assignments:
+        selected = made.placement.selected
+        is_present = made.uuid in job.present
+        # The amounts are for audits.
+        stored = {
+            'instance_uuid': made.uuid,
+            'selected': selected,
+            'alternates': made.placement.alternates,
+            'amounts': made.amounts,
+        }
+        needed.append(
+            claims.Claim(
+                made.uuid,
+                made.host_id,
+                selected.host,
+                selected.node,
+                made.amounts,
+                made.ratios,
+                request.project_id,
+                request.request_id,
+                document=document,
+                placement=_encode(stored).decode(),
+                is_present=is_present,
+                group=request.instance_group,
+                group_owner=owner,
+                move=is_present and job.move,
+                key=key,
+                redelivered=contested,
+                releases_seen=job.releases_seen,
+            )
+        )
 
 
-def _stored(assignment: Assignment) -> str:
-    """Return what is stored of a placement, as JSON."""
-    placement = assignment.placement
-    stored = _StoredPlacement(
-        instance_uuid=placement.instance_uuid,
-        selected=placement.selected,
-        alternates=placement.alternates,
-        amounts=dict(assignment.amounts),
-    )
-    return _encode(stored).decode()
-
-
-def _group_owner(job: HostJob) -> str | None:
-    """Return the project of the job's group; None: there is no such group."""
-    uuid, table = job.request.instance_group, job.table
-    group = table.groups.get(uuid) if uuid and table is not None else None
+def _group_owner(job: HostJob, uuid: str) -> str | None:
+    """Return the project of a job's group; None: there is no such group."""
+    group = None if job.table is None else job.table.groups.get(uuid)
     return None if group is None else group.project_id or ''
 
 
@@ -223,14 +229,3 @@ def _places(job: HostJob) -> dict[str, tuple[str, str]]:
         )
         for placement in job.placements
     }
-
-
-def _row(job: ZoneJob, answer: PoolAnswer) -> zones.ZoneRow:
-    zone = job.zone
-    return zones.ZoneRow(
-        id=str(zone.id),
-        name=str(zone.name),
-        pool_id=answer.pool_id,
-        project_id=zone.project_id,
-        request_id=zone.request_id,
-    )

@@ -131,15 +131,21 @@ class DecisionRecorder:
         reasons: Mapping[str, Any],
     ) -> None:
         """Have the decision on a job stored soon."""
+        if not self.keep:
+            return
         request = job.request if isinstance(job, HostJob) else job.zone
-        request_id = request.request_id
-        self.put(
-            Decision.of(
+        request_id, message = str(request.request_id), job.message
+        sent_id = message.sent_id()
+        self._waiting.append(
+            Decision(
                 request_id,
                 kind,
                 outcome,
-                {'project_id': request.project_id, **reasons},
-                *job.message.origin(request_id),
+                decisions.encode(
+                    {'project_id': request.project_id, **reasons}
+                ).decode(),
+                sent_id if sent_id != request_id else None,
+                message.sent_id('global_request_id'),
             )
         )
 
@@ -154,14 +160,15 @@ class DecisionRecorder:
         else:
             return
         assert isinstance(job.future, Future)
-        self._follow(
-            job.future,
-            kind,
-            request.request_id,
-            request.project_id,
-            job.message,
-            is_trial,
-        )
+        if self.logs and LOG.isEnabledFor(logging.INFO):
+            self._follow(
+                job.future,
+                kind,
+                request.request_id,
+                request.project_id,
+                job.message,
+                is_trial,
+            )
 
     def follow_many(
         self,
@@ -173,14 +180,14 @@ class DecisionRecorder:
 
         :param project_id: of the caller
         """
-        self._follow(
-            future, 'schedule_many', message.sent_id(), project_id, message
-        )
+        if self.logs and LOG.isEnabledFor(logging.INFO):
+            self._follow(
+                future, 'schedule_many', message.sent_id(), project_id, message
+            )
 
     def _follow(self, future: Future[Any], *line: Any) -> None:
-        if self.logs and LOG.isEnabledFor(logging.INFO):
-            # The callback does not know the job: a reference cycle.
-            future.add_done_callback(partial(self._decided, _LogLine(*line)))
+        # The callback does not know the job: a reference cycle.
+        future.add_done_callback(partial(self._decided, _LogLine(*line)))
 
     def _decided(self, line: _LogLine, future: Future[Any]) -> None:
         self._lines.append((line, future, time.monotonic()))

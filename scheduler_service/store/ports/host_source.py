@@ -91,7 +91,7 @@ class StoreHostSource:
         self.snapshot: Snapshot | None = None
         self.refreshed_at = 0.0
         self.loading = False
-        self.pending: claims.PendingClaim | None = None
+        self.pending: claims.ClaimBatch | None = None
         self.pending_release: PendingRelease | None = None
         self._on_history_changed = on_history_changed
         self.releases = RecentReleases()
@@ -179,16 +179,14 @@ class StoreHostSource:
         self.refresh()
         return behind or self._newest != before
 
-    def advance(self, pending: PendingClaims, sent_at: float) -> None:
-        """Record that the snapshot includes claims of this daemon.
+    def advance(self, pending: PendingClaims) -> None:
+        """Note that the snapshot has what claims of ours took.
 
-        If other daemons wrote in between, their changes are read later. If
-        not, the snapshot was current when the claims were committed.
-
-        :param sent_at: monotonic time before they were sent
+        Where others wrote in between, their changes are read later. Where
+        nobody did, the snapshot was current as these were committed.
         """
         self.finish_release()
-        self._note_own(pending.wait(), pending.lineage, sent_at)
+        self._note_own(pending.wait(), pending.lineage, pending.sent_at)
 
     def _note_own(self, revision: int, lineage: str, sent_at: float) -> None:
         self._own[revision] = lineage

@@ -32,7 +32,6 @@ from scheduler_service.model import HostsAnswer, Placement, PoolAnswer
 from scheduler_service.store import claims, clock
 from scheduler_service.store.claims import lifecycle, outcomes
 from scheduler_service.store.connection import Store, Writer
-from scheduler_service.store.ports.host_source import RecentReleases
 
 _decode = msgspec.json.decode
 _encode = functools.partial(msgspec.json.encode, enc_hook=str)
@@ -95,19 +94,6 @@ class Outcomes:
             self._store.write(work)
         except db_exception.DBDuplicateEntry:
             raise OutcomeDiffers from None
-
-    @staticmethod
-    def may_exist(job: HostJob | ZoneJob, releases: RecentReleases) -> bool:
-        """Whether a job has to be looked up before it is scheduled."""
-        if not job.has_effect or not job.message.id:
-            return False
-        if isinstance(job, ZoneJob):
-            return True
-        return (
-            job.contested
-            or job.extender_rounds > 0
-            or releases.any_of(job.request.instance_uuids)
-        )
 
     def recall(self, conn: Connection, job: Job) -> Recalled | None:
         """Return the outcome of a job's request; None: it has none yet.

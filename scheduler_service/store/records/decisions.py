@@ -24,7 +24,7 @@ REFUSED = 'refused'
 # Outcomes that are no refusal.
 _GOOD = ('chosen', 'ordered')
 _PART = 500
-_encode = msgspec.json.Encoder().encode
+encode = msgspec.json.Encoder().encode
 _COLUMNS = {
     'request_id': 'text',
     'kind': 'text',
@@ -72,7 +72,7 @@ class Decision(NamedTuple):
             str(request_id),
             kind,
             outcome,
-            _encode(reasons).decode(),
+            encode(reasons).decode(),
             caller_request_id,
             global_request_id,
         )

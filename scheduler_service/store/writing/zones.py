@@ -60,7 +60,7 @@ def add(writer: Writer, zones: Sequence[ZoneRow]) -> None:
     :raises DBDuplicateEntry: a zone has a pool already; no zone is added
     """
     writer.conn.execute(
-        schema.zones.insert(), [zone._asdict() for zone in zones]
+        schema.zones.insert(), list(map(ZoneRow._asdict, zones))
     )
 
 

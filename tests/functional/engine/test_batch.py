@@ -52,15 +52,15 @@ def beat(monkeypatch: Any, store: Store, beaten: int) -> list[int]:
     :param beaten: which batch, counted from 1
     :return: gets the size of each batch that is sent
     """
-    real, calls = claims.send, []
+    real, calls = claims.ClaimBatch.send, []
 
-    def begin(sent: Store, conn: Any, prepared: Any, *more: Any) -> Any:
-        calls.append(len(prepared.claims))
+    def begin(batch: Any, conn: Any) -> Any:
+        calls.append(batch.instances)
         if len(calls) == beaten:
-            rival(store, prepared.claims[0])
-        return real(sent, conn, prepared, *more)
+            rival(store, batch._claims[0])
+        return real(batch, conn)
 
-    monkeypatch.setattr(claims, 'send', begin)
+    monkeypatch.setattr(claims.ClaimBatch, 'send', begin)
     return calls
 
 
@@ -176,13 +176,13 @@ def test_an_instance_is_claimed_once_when_a_batch_names_it_twice(
 ):
     """The second request comes while the batch of the first still goes on."""
     service = make_service(database=database, scheduler__batch_size=200)
-    real, claimed = claims.send, []
+    real, claimed = claims.ClaimBatch.send, []
 
-    def begin(store: Store, conn: Any, prepared: Any, *more: Any) -> Any:
-        claimed.extend(claim.consumer for claim in prepared.claims)
-        return real(store, conn, prepared, *more)
+    def begin(batch: Any, conn: Any) -> Any:
+        claimed.extend(claim.consumer for claim in batch._claims)
+        return real(batch, conn)
 
-    monkeypatch.setattr(claims, 'send', begin)
+    monkeypatch.setattr(claims.ClaimBatch, 'send', begin)
     uuids = [str(uuid.uuid4()) for _ in range(80)]
     uuids[70] = uuids[5]
     asked = [
@@ -238,21 +238,22 @@ def test_nothing_is_promised_when_a_claim_is_lost_and_a_request_raises(
     """The first portion is beaten to a host, and the second one has a bug."""
     service = make_service(scheduler__batch_size=200)
     selector = service.daemon.scheduler._hosts._selector
-    real_select, real_send, calls = selector.select, claims.send, []
+    real_select, real_send = selector.select, claims.ClaimBatch.send
+    calls = []
 
     def select(overlay: Any, job: Any) -> Any:
         if job.request.flavor.vcpus == 7:
             raise RuntimeError('a fault in a test')
         return real_select(overlay, job)
 
-    def begin(store: Store, conn: Any, prepared: Any, *more: Any) -> Any:
+    def begin(batch: Any, conn: Any) -> Any:
         calls.append(1)
         if len(calls) == 1:
-            rival(service.store, prepared.claims[0])
-        return real_send(store, conn, prepared, *more)
+            rival(service.store, batch._claims[0])
+        return real_send(batch, conn)
 
     monkeypatch.setattr(selector, 'select', select)
-    monkeypatch.setattr(claims, 'send', begin)
+    monkeypatch.setattr(claims.ClaimBatch, 'send', begin)
     asked: list[Any] = [{'flavor': {'memory_mb': 256}} for _ in range(80)]
     asked[49] = {'flavor': {'memory_mb': 256, 'vcpus': 7}}
     answers = schedule(service, asked)

@@ -19,6 +19,7 @@ from tests.support.stores import (
     import_two_hosts,
     load_snapshot,
     new_claim,
+    sent,
 )
 from tests.support.waiting import wait_until
 
@@ -40,10 +41,11 @@ class Cache(StoreHostSource):
         """Claim as the engine does."""
         one = new_claim(self.snapshot, 64)
         with self.raw_connection() as conn:
-            batch = claims.prepare(self.store, [one], DEFAULT_RATIOS)
-            pending = claims.send(self.store, conn, batch)
+            batch = claims.ClaimBatch(self.store, [one], DEFAULT_RATIOS)
+            pending = sent(batch, conn)
             self.pending = pending
-        self.advance(pending, 0.0)
+        pending.sent_at = 0.0
+        self.advance(pending)
 
     def up_to_date(self):
         """Refresh, again where the database was not there for a moment."""

@@ -41,7 +41,7 @@ zone = documents.zone({{'name': 'a.', 'attributes': {{'starts_with': 'g'}}}})
 pool = pools.choose(None, {{p.id: p for p in parsed.pools}}, zone.with_ids(),
                     random.Random(1))
 host = choice.assignments[0].placement.selected.host
-print(json.dumps([choice.funnel.counts, host, pool.pool.name]))
+print(json.dumps([choice.reasons['funnel'], host, pool.pool.name]))
 """
 
 

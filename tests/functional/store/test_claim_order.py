@@ -15,6 +15,7 @@ from scheduler_service.store.connection import Store
 from tests.support.stores import (
     DEFAULT_RATIOS,
     import_inventory,
+    sent,
 )
 
 pytestmark = pytest.mark.db
@@ -71,8 +72,8 @@ def test_rows_are_locked_in_the_order_of_the_claims(
         if kind == 'of a group':
             group = str(uuid.uuid4())
             batch[0] = msgspec.structs.replace(batch[0], group=group)
-        prepared = claims.prepare(store, batch, DEFAULT_RATIOS)
-        claims.send(store, conn, prepared).wait()
+        prepared = claims.ClaimBatch(store, batch, DEFAULT_RATIOS)
+        sent(prepared, conn).wait()
         made = prepared.statements[-1].statement
         nulls = ', '.join(['NULL'] * len(made.order))
         (told,) = conn.exec_driver_sql(
@@ -110,8 +111,8 @@ def test_no_deadlock_when_batches_name_hosts_in_other_orders(kind, make_store):
                 meeting.wait()
                 for turn in range(40):
                     batch = some(order[: 1 + turn % 3])
-                    prepared = claims.prepare(store, batch, DEFAULT_RATIOS)
-                    claims.send(store, conn, prepared).wait()
+                    prepared = claims.ClaimBatch(store, batch, DEFAULT_RATIOS)
+                    sent(prepared, conn).wait()
                     if turn % 4 == number:
                         gone = [one.consumer for one in batch]
                         store.write(lambda w, g=gone: lifecycle.release(w, g))

@@ -28,6 +28,7 @@ from tests.support.stores import (
     load_snapshot,
     move_of,
     new_claim,
+    sent,
     used_amounts,
     write_claims,
 )
@@ -326,8 +327,10 @@ def test_group_policies_hold_when_members_are_claimed(
         with store.hold() as conn:
             single = conn.execution_options(isolation_level='AUTOCOMMIT')
             try:
-                prepared = claims.prepare(store, [one], DEFAULT_RATIOS, strict)
-                claims.send(store, single, prepared).wait()
+                prepared = claims.ClaimBatch(
+                    store, [one], DEFAULT_RATIOS, strict
+                )
+                sent(prepared, single).wait()
             except claims.ClaimLost:
                 return False
         return True

@@ -23,6 +23,7 @@ from scheduler_service.store import claims, schema
 from scheduler_service.store.connection import ChangeRecord, Store, Writer
 from scheduler_service.store.reading import change_feed, loading
 from scheduler_service.store.writing import inventory_import, server_groups
+from tests.support.stores import sent
 
 pytestmark = pytest.mark.db
 
@@ -89,10 +90,10 @@ def claim(at: int, group: str | None = None, **more: Any) -> claims.Claim:
 
 def send(store: Store, conn: Connection, *batch: claims.Claim) -> bool:
     """Claim; return whether that succeeded."""
-    prepared = claims.prepare(store, batch, FALLBACK, STRICT)
+    prepared = claims.ClaimBatch(store, batch, FALLBACK, STRICT)
     assert prepared.statements
     try:
-        claims.send(store, conn, prepared).wait()
+        sent(prepared, conn).wait()
     except claims.ClaimLost:
         return False
     return True
@@ -267,11 +268,13 @@ def test_a_claim_waits_for_the_group_and_sees_what_was_committed(store, conn):
     group = str(uuid.uuid4())
     import_cloud(store, [{'uuid': group}])
     done = threading.Event()
-    batch = claims.prepare(store, [claim(0, group)], FALLBACK, STRICT)
+    batch = claims.ClaimBatch(
+        store, [claim(0, group)], FALLBACK, STRICT, lambda _: done.set()
+    )
     with store.hold() as rival:
         transaction = rival.begin()
         rival.execute(sa.select(schema.server_groups.c.uuid).with_for_update())
-        pending = claims.send(store, conn, batch, lambda _: done.set())
+        pending = sent(batch, conn)
         waiter = threading.Thread(target=pending.finish)
         waiter.start()
         assert not done.wait(0.3)
@@ -325,12 +328,12 @@ def test_claimers_that_race_never_break_anti_affinity(store):
 def test_a_connection_that_is_lost_on_the_way_is_reported(store, conn):
     group = str(uuid.uuid4())
     import_cloud(store, [{'uuid': group}])
-    batch = claims.prepare(store, [claim(0, group)], FALLBACK, STRICT)
+    batch = claims.ClaimBatch(store, [claim(0, group)], FALLBACK, STRICT)
     pid = conn.exec_driver_sql('SELECT pg_backend_pid()').scalar_one()
     with store.hold() as rival:
         transaction = rival.begin()
         rival.execute(sa.select(schema.server_groups.c.uuid).with_for_update())
-        pending = claims.send(store, conn, batch)
+        pending = sent(batch, conn)
         time.sleep(0.1)
         rival.exec_driver_sql(f'SELECT pg_terminate_backend({pid})')
         with pytest.raises(errors.StoreUnavailable):

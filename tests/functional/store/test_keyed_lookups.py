@@ -21,6 +21,7 @@ from tests.support.stores import (
     import_inventory,
     load_snapshot,
     new_claim,
+    sent,
 )
 from tests.support.waiting import wait_until
 
@@ -82,8 +83,8 @@ def claim_members(store: Store, conn: Any, snapshot: Any, count: int) -> None:
             )
             for _ in range(2)
         ]
-        prepared = claims.prepare(store, pair, DEFAULT_RATIOS, STRICT)
-        claims.send(store, conn, prepared).wait()
+        prepared = claims.ClaimBatch(store, pair, DEFAULT_RATIOS, STRICT)
+        sent(prepared, conn).wait()
 
 
 @pytest.fixture

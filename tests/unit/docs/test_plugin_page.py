@@ -159,7 +159,7 @@ def test_a_request_is_placed_with_the_filters_and_weighers(page):
         'd',
         'd',
     ]
-    names = [name for name, _, _ in result.funnel.counts]
+    names = [name for name, _, _ in result.reasons['funnel']]
     assert names[-1] == 'QuietHostsFilter'
 
 

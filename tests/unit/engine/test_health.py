@@ -10,7 +10,6 @@ from scheduler_service import errors
 from scheduler_service.engine.health import (
     BUCKETS,
     SIZES,
-    Distribution,
     Health,
 )
 
@@ -50,11 +49,12 @@ class TestCounters:
 
 class TestDistributions:
     def test_a_value_on_a_bound_belongs_to_the_bucket_it_ends(self):
-        found = Distribution((1.0, 2.0))
-        for value in (0.5, 1.0, 1.5, 2.0, 2.5):
-            found.add(value)
-        assert found.counts == [2, 2, 1]
-        assert found.total == 7.5
+        health = Health()
+        for value in (1, 2, 3, 4, 1000, 1001):
+            health.size('batch', value)
+        _, counts, total = health.distributions()['size', 'batch']
+        assert counts == [1, 1, 2, *[0] * 7, 1, 1]
+        assert total == 2011.0
 
     def test_times_and_sizes_are_kept_apart(self, health):
         health.time('claim', 0.003)

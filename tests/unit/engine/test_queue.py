@@ -180,12 +180,12 @@ def test_callers_get_equal_shares_counted_in_instances():
     small = of('small', 100)
     queue = filled(*large, *small, size=1000)
     taken = [queue.take(1, timeout=0)[0] for _ in range(50)]
-    assert sum(one.lane == 'small' for one in taken) == pytest.approx(
+    assert sum(one.message.lane == 'small' for one in taken) == pytest.approx(
         40, abs=2
     )
     # Each caller's own jobs stay in their order.
     for lane, jobs in (('large', large), ('small', small)):
-        own = [one for one in taken if one.lane == lane]
+        own = [one for one in taken if one.message.lane == lane]
         assert own == jobs[: len(own)]
 
 
@@ -304,7 +304,7 @@ def test_others_wait_says_whether_another_caller_could_have_its_turn():
     assert queue.others_wait('b')
     queue.put(*of('b'))
     assert queue.others_wait('a')
-    assert first.lane == 'a'
+    assert first.message.lane == 'a'
 
 
 def test_all_jobs_are_taken_at_once_from_all_lanes():

@@ -385,7 +385,7 @@ def test_adding_a_filter_never_adds_a_host():
 def test_weights_of_finalists_are_in_the_explanation():
     chain = pipeline(weighers=BUILT_IN)
     overlay = Overlay(table(FOUR))
-    explained = explanation(choose(chain, overlay=overlay).columns())
+    explained = explanation(choose(chain, overlay=overlay).reasons)
     best = explained['finalists'][0]
     assert best['host'] == 'a'
     assert best['weights']['RAMWeigher'] == 1.0

@@ -55,12 +55,12 @@ def one_turn(chain, found, asked, placed):
     """Select for one instance; return the result, None before the last."""
     overlay = Overlay(found)
     try:
-        with time_slice.TimeSlice(0, lambda: True):
-            return chain.select(
-                overlay, asked, random.Random(1), placed=placed
-            )
+        time_slice.begin(0, lambda: True)
+        return chain.select(overlay, asked, random.Random(1), placed=placed)
     except time_slice.TimeSliceOver:
         return None
+    finally:
+        time_slice.end()
 
 
 def in_turns(chain, found, asked, between=lambda turn: None):

@@ -106,5 +106,5 @@ def test_whole_columns_and_gathered_rows_give_the_same_ranking(
     gathered = weighing.rank_rows(hosts, np.flatnonzero(mask), request, terms)
     assert whole.count == gathered.count == count
     assert whole.best(40) == gathered.best(40)
-    best = whole.finalists(hosts).columns()
-    assert best == gathered.finalists(hosts).columns()
+    best = whole.finalists(hosts)
+    assert best == gathered.finalists(hosts)

@@ -65,7 +65,7 @@ def test_isolated_aggregates_are_left_out_of_the_candidates():
     assert [
         assignment.placement.selected.host for assignment in choice.assignments
     ] == ['plain']
-    told = explanation(choice.columns())
+    told = explanation(choice.reasons)
     assert told['query'].startswith(f'member_of=!in:{LICENSED}&')
     counts = {step['filter']: step for step in told['funnel']}
     assert (counts['aggregates']['start'], counts['aggregates']['end']) == (
