@@ -30,6 +30,8 @@ from scheduler_service.model import STANDARD_CLASSES
 LOG = logging.getLogger(__name__)
 # Pods that use resources of a node.
 SELECTOR = 'spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed'
+# Pods for which a kube-scheduler evicts others.
+NOMINATED = 'spec.nodeName=,status.nominatedNodeName!='
 _FIRST_NODES = 1024
 # The number of nodes on which no pod was counted yet.
 _NO_PODS = 0
@@ -39,7 +41,8 @@ class _Counted(NamedTuple):
     """A pod that is counted.
 
     :ivar number: of its node
-    :ivar until: monotonic time until which it is assumed; None: it was seen
+    :ivar until: monotonic time until which it is assumed, infinite: it is
+        nominated; None: it was seen
     """
 
     number: int
@@ -131,16 +134,41 @@ class PodUse:
         with self._lock:
             self._drop(uid)
 
+    def nominate(self, pod: PlacedPod) -> None:
+        """Count a pod on its nominated node, unless it was seen."""
+        with self._lock:
+            if not self.is_seen(pod.uid):
+                self._put(pod, math.inf)
+
+    def end_nomination(self, uid: str) -> None:
+        """Stop counting a nominated pod; one that was seen still counts."""
+        with self._lock:
+            if self._is_nominated(uid):
+                self._drop(uid)
+
+    def nominate_only(self, pods: Iterable[PlacedPod]) -> None:
+        """Replace all nominated pods."""
+        nominated = {pod.uid: pod for pod in pods}
+        with self._lock:
+            gone = [
+                uid
+                for uid in self._pods.keys() - nominated.keys()
+                if self._is_nominated(uid)
+            ]
+        for uid in gone:
+            self.end_nomination(uid)
+        for pod in nominated.values():
+            self.nominate(pod)
+
     def assume(self, pod: PlacedPod) -> None:
         """Count a pod on its likely node, until it is seen.
 
-        A pod that was seen stays where it is.
+        A pod that was seen, or is nominated, stays where it is.
         """
         if not self._assume_seconds:
             return
         with self._lock:
-            counted = self._pods.get(pod.uid)
-            if counted is None or counted.until is not None:
+            if pod.uid not in self._pods or pod.uid in self._assumed:
                 self._put(pod, self._clock() + self._assume_seconds)
 
     def set_stale(self, stale: bool) -> None:
@@ -238,6 +266,10 @@ class PodUse:
                     row[at] -= amounts.get(name, 0.0)
         return load
 
+    def _is_nominated(self, uid: str) -> bool:
+        counted = self._pods.get(uid)
+        return counted is not None and counted.until == math.inf
+
     def _number(self, node: str) -> int:
         number = self._numbers.get(node)
         if number is None:
@@ -262,7 +294,7 @@ class PodUse:
         counted = self._pods.get(pod.uid)
         if counted == (number, pod.usage, until):
             return
-        if until is None and counted is not None and counted.until is not None:
+        if until is None and counted is not None and pod.uid in self._assumed:
             self._on_outcome(
                 'there' if counted.number == number else 'elsewhere'
             )
@@ -271,7 +303,7 @@ class PodUse:
             self._add(number, pod.usage, 1.0)
         self._pods[pod.uid] = _Counted(number, pod.usage, until)
         self._assumed.pop(pod.uid, None)
-        if until is not None:
+        if until is not None and until < math.inf:
             self._assumed[pod.uid] = until
             self._due = min(self._due, until)
 
@@ -304,13 +336,7 @@ class PodSink:
 
     def replace(self, objects: Sequence[msgspec.Raw]) -> None:
         """Count exactly these pods."""
-        placed = []
-        for text in objects:
-            try:
-                placed.append(self._reader.placed(text))
-            except wire.WireError as fault:
-                LOG.warning('A pod is not counted: %s', fault)
-        self._use.replace(placed)
+        self._use.replace(_readable(objects, self._reader.placed))
 
     def put(self, text: msgspec.Raw) -> None:
         """Count a pod.
@@ -329,3 +355,45 @@ class PodSink:
     def set_lost(self, lost: bool) -> None:
         """Keep assumed pods while pods are not followed."""
         self._use.set_stale(lost)
+
+
+class NominationSink:
+    """Reports nominated pods to a :class:`PodUse`; for one thread."""
+
+    def __init__(self, use: PodUse, domain: str) -> None:
+        self._use = use
+        self._reader = PodReader(domain)
+
+    def replace(self, objects: Sequence[msgspec.Raw]) -> None:
+        """Count exactly these pods as nominated."""
+        self._use.nominate_only(_readable(objects, self._reader.nominated))
+
+    def put(self, text: msgspec.Raw) -> None:
+        """Count a pod on its nominated node.
+
+        :raises WireError: the pod is invalid
+        """
+        self._use.nominate(self._reader.nominated(text))
+
+    def remove(self, text: msgspec.Raw) -> None:
+        """End a nomination: the pod was placed, deleted, or is to wait.
+
+        :raises WireError: the pod is invalid
+        """
+        self._use.end_nomination(placed_uid(text))
+
+    def set_lost(self, lost: bool) -> None:
+        """Do nothing: nominations stay as they were read last."""
+
+
+def _readable(
+    objects: Iterable[msgspec.Raw], read: Callable[[msgspec.Raw], PlacedPod]
+) -> list[PlacedPod]:
+    """Return the pods that can be read."""
+    placed = []
+    for text in objects:
+        try:
+            placed.append(read(text))
+        except wire.WireError as fault:
+            LOG.warning('A pod is not counted: %s', fault)
+    return placed
