@@ -64,9 +64,13 @@ def run(conf: Any, read: Callable[[], Any]) -> NoReturn:
     tune_gc()
     if not stopping.is_set():
         status = daemon.scheduler.status()
+        awaited = ' and '.join(daemon.awaited())
         LOG.info(
-            'Ready: %(hosts)d hosts, %(pools)d pools, revision %(revision)d',
-            status,
+            'Ready: %d hosts, %d pools, revision %d%s',
+            status['hosts'],
+            status['pools'],
+            status['revision'],
+            f'; {awaited} are still being loaded' if awaited else '',
         )
         feeding = _watchdog(daemon)
         notify('READY=1')
