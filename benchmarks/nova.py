@@ -49,6 +49,8 @@ AT_ONCE = 16
 # How many messages of the bare client are under way at a time.
 _BARE = {'one_message_at_a_time': 1, 'one_for_each_worker': WORKERS}
 _START_S = 300.0
+# A scheduler that uses so little of so many seconds is idle.
+_IDLE_S, _IDLE_TURNS = 0.1, 3
 _CALLER = common.ROOT / 'benchmarks' / 'nova_caller.py'
 _TAKEN = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
 # Nobody reports that the hosts are alive while they are measured.
@@ -66,7 +68,7 @@ class Cloud:
     ) -> None:
         self.seconds = seconds
         _, base = stack.enter_context(servers.mariadb(durable=False))
-        self._broker, self.bus = stack.enter_context(servers.rabbitmq())
+        _, self.bus = stack.enter_context(servers.rabbitmq())
         self.placement = stack.enter_context(placement_service(base, WORKERS))
         self.databases = NovaDatabases(base)
         stack.callback(self.databases.close)
@@ -134,22 +136,18 @@ class Cloud:
                 process.kill()
                 process.wait()
 
-    def cast_servers(self) -> None:
-        """Cast which servers each host has; wait until that is read."""
-        self._run_caller(1, 0, *nova_fleet.names(len(self.providers)))
-        wait_until(lambda: not self._waiting(), _START_S)
+    def cast_servers(self, pid: int) -> None:
+        """Cast which servers each host has; wait until that is done.
 
-    def _waiting(self) -> int:
-        """Return how many messages wait for schedulers."""
-        text = servers.rabbitmqctl(
-            self._broker, '--quiet', 'list_queues', 'name', 'messages'
-        )
-        rows = (line.split() for line in text.splitlines())
-        return sum(
-            int(row[1])
-            for row in rows
-            if len(row) > 1 and row[0].startswith('scheduler_fanout')
-        )
+        :param pid: of the scheduler, which reads faster than it works
+        """
+        self._run_caller(1, 0, *nova_fleet.names(len(self.providers)))
+        idle = 0
+        while idle < _IDLE_TURNS:
+            before = _cpu_seconds(pid)
+            time.sleep(1)
+            is_idle = _cpu_seconds(pid) - before < _IDLE_S
+            idle = idle + 1 if is_idle else 0
 
     def _run_caller(self, callers: int, seconds: float, *hosts: str) -> str:
         done = subprocess.run(
@@ -237,7 +235,7 @@ def measure(cloud: Cloud, pid: int, start_s: float) -> dict[str, Any]:
     :param start_s: how long it took to start
     """
     first_s = cloud.call(1, 0)['first_s']
-    cloud.cast_servers()
+    cloud.cast_servers(pid)
     before = _cpu_seconds(pid)
     alone = cloud.call(1, cloud.seconds)
     together = cloud.call(CALLERS, cloud.seconds)

@@ -64,13 +64,10 @@ def run(conf: Any, read: Callable[[], Any]) -> NoReturn:
     tune_gc()
     if not stopping.is_set():
         status = daemon.scheduler.status()
-        awaited = ' and '.join(daemon.awaited())
         LOG.info(
-            'Ready: %d hosts, %d pools, revision %d%s',
-            status['hosts'],
-            status['pools'],
-            status['revision'],
-            f'; {awaited} are still being loaded' if awaited else '',
+            'Ready: %(hosts)d hosts, %(pools)d pools, revision %(revision)d'
+            '%(awaited)s',
+            {**status, 'awaited': daemon.awaited()},
         )
         feeding = _watchdog(daemon)
         notify('READY=1')

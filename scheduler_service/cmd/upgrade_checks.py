@@ -57,13 +57,8 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         own, compute = self._conf.scheduler, self._conf.compute
         looks = [(own.exchange, own.topic, None)]
         if compute.enabled or compute.api_database:
-            looks.append(
-                (
-                    compute.control_exchange,
-                    compute.topic,
-                    compute.transport_url or None,
-                )
-            )
+            url = compute.transport_url or None
+            looks.append((compute.control_exchange, compute.topic, url))
         try:
             for exchange, topic, url in looks:
                 run_within(
@@ -155,12 +150,10 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         from scheduler_service.compute import checks
 
         try:
-            silent = checks.cells(self._conf)
+            silent = '; '.join(checks.cells(self._conf))
         except errors.ConfigurationError as error:
             return Result(Code.FAILURE, str(error))
-        if silent:
-            return Result(Code.WARNING, '; '.join(silent))
-        return Result(Code.SUCCESS)
+        return Result(Code.WARNING if silent else Code.SUCCESS, silent)
 
     def check_placement(self) -> Any:
         """Check that the placement service answers."""

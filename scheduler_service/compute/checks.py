@@ -32,7 +32,8 @@ def cells(conf: Any) -> list[str]:
             found = databases.cells(conn)
     except sa.exc.SQLAlchemyError as fault:
         raise errors.ConfigurationError(
-            f'[compute] api_database does not answer: {_message(fault)}'
+            '[compute] api_database does not answer: '
+            f'{first_line(driver_fault(fault))}'
         ) from None
     base = group.cell_database or group.api_database
     silent = []
@@ -42,7 +43,7 @@ def cells(conf: Any) -> list[str]:
             with _reading(group, url) as conn:
                 databases.services_fingerprint(conn)
         except sa.exc.SQLAlchemyError as fault:
-            why = _message(fault)
+            why = first_line(driver_fault(fault))
             silent.append(f'Cell {cell.name} does not answer: {why}')
     return silent
 
@@ -55,10 +56,6 @@ def _reading(group: Any, url: str) -> Iterator[Any]:
     )
     with contextlib.closing(database), database.reading() as conn:
         yield conn
-
-
-def _message(fault: sa.exc.SQLAlchemyError) -> str:
-    return first_line(driver_fault(fault))
 
 
 def placement(conf: Any) -> None:

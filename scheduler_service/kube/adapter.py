@@ -69,18 +69,14 @@ class Adapter(base.Adapter):
         self._api: ApiServer | None = None
         health = scheduler.health
         pods = PodSink(self._use, conf.extender.domain)
+        nominated = NominationSink(self._use, conf.extender.domain)
         if group.enabled:
             api = self._api = ApiServer(_address_of(conf))
             self._followers = [
                 Follower(api, 'nodes', '', self._nodes, health),
                 Follower(api, 'pods', SELECTOR, pods, health),
                 Follower(
-                    api,
-                    'pods',
-                    NOMINATED,
-                    NominationSink(self._use, conf.extender.domain),
-                    health,
-                    'nominations',
+                    api, 'pods', NOMINATED, nominated, health, 'nominations'
                 ),
             ]
             self._parts = [*self._followers]

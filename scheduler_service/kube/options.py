@@ -101,11 +101,8 @@ their tolerations itself.
         help="""
 Whether a decision with its reasons is stored for each call for a pod.
 
-``scheduler-manage decision list --pod NAMESPACE/NAME`` lists those on a pod.
-
-Related options:
-
-* ``[scheduler] decisions_kept``
+``scheduler-manage decision list --pod NAMESPACE/NAME`` lists those on a pod;
+``[scheduler] decisions_kept`` limits them.
 """,
     ),
     cfg.ListOpt(
@@ -117,10 +114,6 @@ Namespaces whose pods are left to the kube-scheduler alone.
 
 In calls for these pods every node passes and all scores are equal, and no
 decision is stored. Where such a pod runs, it counts as use like any other.
-
-Related options:
-
-* ``ignored_labels``
 """,
     ),
     cfg.ListOpt(
@@ -132,10 +125,6 @@ Related options:
 Labels of further pods that are left to the kube-scheduler alone.
 
 Each is ``LABEL=VALUE``, or ``LABEL`` for any value.
-
-Related options:
-
-* ``ignored_namespaces``
 """,
     ),
     cfg.FloatOpt(

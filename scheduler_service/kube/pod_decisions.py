@@ -86,20 +86,13 @@ class PodDecisions:
         """
         if not self.enabled:
             return
-        left, funnel = nodes, []
-        for one in rejections:
-            step = {'filter': one.filter, 'start': left}
-            left -= one.nodes
-            funnel.append({**step, 'end': left})
-        why = {
-            'hosts': nodes,
-            'passed': passed,
-            'funnel': funnel,
-            'filters': [
-                {'filter': name, 'out': count, 'reason': reason}
-                for name, count, reason, _ in rejections
-            ],
-        }
+        funnel, filters, left = [], [], nodes
+        for name, out, reason, _ in rejections:
+            funnel.append({'filter': name, 'start': left, 'end': left - out})
+            filters.append({'filter': name, 'out': out, 'reason': reason})
+            left -= out
+        why = {'hosts': nodes, 'passed': passed, 'funnel': funnel,
+               'filters': filters}  # fmt: skip
         if passed:
             self._record(verb, Pod.of(pod), 'passed', {'explanation': why})
         else:
@@ -115,51 +108,34 @@ class PodDecisions:
             return
         best = np.argsort(-scores, kind='stable')[:_BEST].tolist()
         nodes = [names[at] for at in best]
-        finalists = {
-            'host': nodes,
-            'node': nodes,
-            'weight': scores[best].tolist(),
-            'weights': {},
-        }
-        why = {
-            'hosts': len(names),
-            'passed': len(names),
-            'funnel': [],
-            'finalists': finalists,
-        }
-        self._record(
-            'prioritize', Pod.of(pod), 'ordered', {'explanation': why}
-        )
+        finalists = {'host': nodes, 'node': nodes, 'weights': {},
+                     'weight': scores[best].tolist()}  # fmt: skip
+        why = {'hosts': len(names), 'passed': len(names), 'funnel': [],
+               'finalists': finalists}  # fmt: skip
+        reasons = {'explanation': why}
+        self._record('prioritize', Pod.of(pod), 'ordered', reasons)
 
     def bound(self, pod: Pod, node: str) -> None:
         """Record the node to which a pod was bound."""
-        if self.enabled:
-            place = {
-                'instance_uuid': pod.uid,
-                'selected': {'host': node, 'node': node},
-            }
-            self._record('bind', pod, 'chosen', {'placements': [place]})
+        selected = {'host': node, 'node': node}
+        place = {'instance_uuid': pod.uid, 'selected': selected}
+        self._record('bind', pod, 'chosen', {'placements': [place]})
 
     def failed(
         self, verb: str, pod: Pod, error: errors.SchedulerError
     ) -> None:
         """Record that no node passed, or that the verb failed."""
-        if self.enabled:
-            self._record(verb, pod, error.name, {'error': error.to_dict()})
+        self._record(verb, pod, error.name, {'error': error.to_dict()})
 
     def _record(
         self, verb: str, pod: Pod, outcome: str, reasons: Mapping[str, Any]
     ) -> None:
+        if not self.enabled:
+            return
         namespace, name, uid = map(_stored, pod)
-        self._put(
-            Decision.of(
-                uid,
-                f'{POD_KIND}{verb}',
-                outcome,
-                {'project_id': namespace, **reasons},
-                f'{namespace}/{name}'[:NAME_LENGTH],
-            )
-        )
+        full_name = f'{namespace}/{name}'[:NAME_LENGTH]
+        kind, why = f'{POD_KIND}{verb}', {'project_id': namespace, **reasons}
+        self._put(Decision.of(uid, kind, outcome, why, full_name))
 
 
 def _stored(text: str) -> str:

@@ -222,7 +222,7 @@ class PodReader:
         return request
 
     def placed(self, text: msgspec.Raw) -> PlacedPod:
-        """Return a pod's node, and what it uses there.
+        """Return a pod's node, else the nominated one, and its use there.
 
         Only the few fields that count are parsed, of some kilobytes.
 
@@ -230,18 +230,6 @@ class PodReader:
         :raises WireError: the pod is invalid
         """
         pod = _parsed(text)
-        return self._counted(pod, text, pod.spec.nodeName)
-
-    def nominated(self, text: msgspec.Raw) -> PlacedPod:
-        """Return a pod's nominated node, and what it will use there.
-
-        :param text: as for :meth:`placed`
-        :raises WireError: the pod is invalid
-        """
-        pod = _parsed(text)
-        return self._counted(pod, text, pod.status.nominatedNodeName)
-
-    def _counted(self, pod: _Pod, text: msgspec.Raw, node: str) -> PlacedPod:
         spec = pod.spec
         key = (
             (pod.metadata.annotations or {}).get(f'{self._domain}/request'),
@@ -254,6 +242,7 @@ class PodReader:
         if usage is None:
             usage = usage_of(wire.decode(text), self._domain)
             self._usages.put(key, usage, 1)
+        node = spec.nodeName or pod.status.nominatedNodeName
         return PlacedPod(pod.metadata.uid, node, usage)
 
 

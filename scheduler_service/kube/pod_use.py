@@ -143,22 +143,19 @@ class PodUse:
     def end_nomination(self, uid: str) -> None:
         """Stop counting a nominated pod; one that was seen still counts."""
         with self._lock:
-            if self._is_nominated(uid):
+            counted = self._pods.get(uid)
+            if counted is not None and counted.until == math.inf:
                 self._drop(uid)
 
     def nominate_only(self, pods: Iterable[PlacedPod]) -> None:
         """Replace all nominated pods."""
-        nominated = {pod.uid: pod for pod in pods}
         with self._lock:
-            gone = [
-                uid
-                for uid in self._pods.keys() - nominated.keys()
-                if self._is_nominated(uid)
-            ]
-        for uid in gone:
-            self.end_nomination(uid)
-        for pod in nominated.values():
-            self.nominate(pod)
+            for uid, counted in list(self._pods.items()):
+                if counted.until == math.inf:
+                    self._drop(uid)
+            for pod in pods:
+                if not self.is_seen(pod.uid):
+                    self._put(pod, math.inf)
 
     def assume(self, pod: PlacedPod) -> None:
         """Count a pod on its likely node, until it is seen.
@@ -266,10 +263,6 @@ class PodUse:
                     row[at] -= amounts.get(name, 0.0)
         return load
 
-    def _is_nominated(self, uid: str) -> bool:
-        counted = self._pods.get(uid)
-        return counted is not None and counted.until == math.inf
-
     def _number(self, node: str) -> int:
         number = self._numbers.get(node)
         if number is None:
@@ -336,7 +329,16 @@ class PodSink:
 
     def replace(self, objects: Sequence[msgspec.Raw]) -> None:
         """Count exactly these pods."""
-        self._use.replace(_readable(objects, self._reader.placed))
+        self._use.replace(self._readable(objects))
+
+    def _readable(self, objects: Sequence[msgspec.Raw]) -> list[PlacedPod]:
+        placed = []
+        for text in objects:
+            try:
+                placed.append(self._reader.placed(text))
+            except wire.WireError as fault:
+                LOG.warning('A pod is not counted: %s', fault)
+        return placed
 
     def put(self, text: msgspec.Raw) -> None:
         """Count a pod.
@@ -357,43 +359,20 @@ class PodSink:
         self._use.set_stale(lost)
 
 
-class NominationSink:
-    """Reports nominated pods to a :class:`PodUse`; for one thread."""
-
-    def __init__(self, use: PodUse, domain: str) -> None:
-        self._use = use
-        self._reader = PodReader(domain)
+class NominationSink(PodSink):
+    """Reports nominated pods, until they are placed, deleted, or wait."""
 
     def replace(self, objects: Sequence[msgspec.Raw]) -> None:
         """Count exactly these pods as nominated."""
-        self._use.nominate_only(_readable(objects, self._reader.nominated))
+        self._use.nominate_only(self._readable(objects))
 
     def put(self, text: msgspec.Raw) -> None:
-        """Count a pod on its nominated node.
-
-        :raises WireError: the pod is invalid
-        """
-        self._use.nominate(self._reader.nominated(text))
+        """Count a pod on its nominated node."""
+        self._use.nominate(self._reader.placed(text))
 
     def remove(self, text: msgspec.Raw) -> None:
-        """End a nomination: the pod was placed, deleted, or is to wait.
-
-        :raises WireError: the pod is invalid
-        """
+        """End a nomination."""
         self._use.end_nomination(placed_uid(text))
 
     def set_lost(self, lost: bool) -> None:
         """Do nothing: nominations stay as they were read last."""
-
-
-def _readable(
-    objects: Iterable[msgspec.Raw], read: Callable[[msgspec.Raw], PlacedPod]
-) -> list[PlacedPod]:
-    """Return the pods that can be read."""
-    placed = []
-    for text in objects:
-        try:
-            placed.append(read(text))
-        except wire.WireError as fault:
-            LOG.warning('A pod is not counted: %s', fault)
-    return placed

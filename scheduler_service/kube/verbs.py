@@ -331,10 +331,7 @@ class _Verb(abc.ABC):
 
     @contextlib.contextmanager
     def recording(self, pod: Any) -> Iterator[None]:
-        """Record why the block fails, if it does.
-
-        :param pod: parsed, or a :class:`Pod`
-        """
+        """Record why the block fails for a pod, parsed or its names."""
         try:
             yield
         except errors.SchedulerError as error:
