@@ -36,11 +36,7 @@ class Pod(NamedTuple):
         :raises WireError: the document is not a pod
         """
         metadata = wire.field(pod, 'metadata', dict) or {}
-        return cls(
-            wire.field(metadata, 'namespace', str),
-            wire.field(metadata, 'name', str),
-            wire.field(metadata, 'uid', str),
-        )
+        return cls(*(wire.field(metadata, key, str) for key in cls._fields))
 
 
 class Rejection(NamedTuple):
@@ -75,16 +71,16 @@ class PodDecisions:
         pod: Any,
         nodes: int,
         passed: int,
-        rejections: Sequence[Rejection],
+        rejections: Sequence[Rejection] | None,
     ) -> None:
         """Record which filters rejected how many nodes.
 
         :param verb: ``filter`` or ``preempt``
         :param nodes: how many were sent
         :param passed: how many were returned
-        :param rejections: in the order of the filters
+        :param rejections: in the order of the filters; None: no decision
         """
-        if not self.enabled:
+        if rejections is None or not self.enabled:
             return
         funnel, filters, left = [], [], nodes
         for name, out, reason, _ in rejections:

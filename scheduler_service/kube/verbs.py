@@ -360,10 +360,9 @@ class FilterVerb(_Verb):
             result = self._evaluator.filter(args.pod, args.nodes)
         received, returned = len(args.names), len(result.passed)
         self.count_nodes(received, returned)
-        if result.rejections is not None:
-            self._decisions.filtered(
-                self.name, args.pod, received, returned, result.rejections
-            )
+        self._decisions.filtered(
+            self.name, args.pod, received, returned, result.rejections
+        )
         nodes = names = None
         if args.items is None:
             names = result.passed
