@@ -2,9 +2,10 @@
 
 On a real API server with nodes but no kubelets: without an extender, with one
 that does nothing, and with this service by names, by node objects, over TLS
-and with bind, in turns. A rate is that from the tenth to the ninetieth percent
-of the pods, which exist before the kube-scheduler starts; processor time is
-that of the extender in the same stretch.
+and with bind, with decisions on pods and without, in turns. A rate is that
+from the tenth to the ninetieth percent of the pods, which exist before the
+kube-scheduler starts; processor time is that of the extender in the same
+stretch.
 
 The programs of the control plane lie beside the project: see
 ``tests.support.control_plane``.
@@ -14,13 +15,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import pathlib
 import sqlite3
 import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -36,6 +38,7 @@ _LIMIT_S = 180.0
 # Node objects take so much longer that fewer pods are enough.
 _OBJECTS_SHARE = 0.1
 _KINDS = 20
+_NO_DECISIONS = '[kubernetes]\nrecord_decisions = false\n'
 
 
 class Variant(NamedTuple):
@@ -196,42 +199,68 @@ def _hosts(database: pathlib.Path) -> int:
 
 @contextlib.contextmanager
 def variants(
-    cluster: Cluster, folder: pathlib.Path, nodes: int
+    cluster: Cluster,
+    folder: pathlib.Path,
+    nodes: int,
+    only: Collection[str],
 ) -> Iterator[list[Variant]]:
-    """Start what is compared."""
+    """Start what is compared; an extender that is not called costs time, too.
+
+    :param only: names of variants; empty: all
+    """
     certs = extenders.certificates(folder)
     cert, key = certs.server
     tls = f'cert_file = {cert}\nkey_file = {key}\n'
     with contextlib.ExitStack() as stack:
-        null = servers.free_port()
-        nothing = stack.enter_context(
-            common.process(
-                'benchmarks.null_extender', str(null), ready='Ready:'
+
+        @functools.cache
+        def daemon(options: str = '') -> tuple[int, int]:
+            own = folder / f'daemon-{len(list(folder.iterdir()))}'
+            return stack.enter_context(
+                own_extender(cluster, own, nodes, options)
             )
-        )
-        port, pid = stack.enter_context(
-            own_extender(cluster, folder / 'a', nodes)
-        )
-        closed, tls_pid = stack.enter_context(
-            own_extender(cluster, folder / 'b', nodes, tls)
-        )
-        secure = {
-            'urlPrefix': f'https://localhost:{closed}/extender',
-            'enableHTTPS': True,
-            'tlsConfig': {'caFile': str(certs.ca)},
+
+        def names(
+            name: str, options: str = '', share: float = 1.0, **more: Any
+        ) -> Variant:
+            port, pid = daemon(options)
+            return Variant(name, kube.entry(port, **more), pid, share)
+
+        def null() -> Variant:
+            port = servers.free_port()
+            nothing = stack.enter_context(
+                common.process(
+                    'benchmarks.null_extender', str(port), ready='Ready:'
+                )
+            )
+            return Variant('null extender', kube.entry(port), nothing.pid)
+
+        def over_tls() -> Variant:
+            secure = {
+                'urlPrefix': f'https://localhost:{daemon(tls)[0]}/extender',
+                'enableHTTPS': True,
+                'tlsConfig': {'caFile': str(certs.ca)},
+            }
+            return names('names over tls', tls, **secure)
+
+        makers: dict[str, Callable[[], Variant]] = {
+            'no extender': lambda: Variant('no extender'),
+            'null extender': null,
+            'names': lambda: names('names'),
+            'names without decisions': lambda: names(
+                'names without decisions', _NO_DECISIONS
+            ),
+            'names over tls': over_tls,
+            'bind': lambda: names('bind', bindVerb='bind'),
+            'bind without decisions': lambda: names(
+                'bind without decisions', _NO_DECISIONS, bindVerb='bind'
+            ),
+            'objects': lambda: names(
+                'objects', share=_OBJECTS_SHARE, nodeCacheCapable=False
+            ),
         }
         yield [
-            Variant('no extender'),
-            Variant('null extender', kube.entry(null), nothing.pid),
-            Variant('names', kube.entry(port), pid),
-            Variant('names over tls', kube.entry(closed, **secure), tls_pid),
-            Variant('bind', kube.entry(port, bindVerb='bind'), pid),
-            Variant(
-                'objects',
-                kube.entry(port, nodeCacheCapable=False),
-                pid,
-                _OBJECTS_SHARE,
-            ),
+            make() for name, make in makers.items() if not only or name in only
         ]
 
 
@@ -277,12 +306,9 @@ def main() -> None:
                 kube.node(f'node-{number}', {'cpu': '64'})
                 for number in range(args.nodes)
             )
-            with variants(cluster, folder, args.nodes) as compared:
-                kept = [
-                    extender
-                    for extender in compared
-                    if not args.only or extender.name in args.only
-                ]
+            with variants(
+                cluster, folder, args.nodes, args.only or ()
+            ) as kept:
                 figures_of: dict[str, list[dict[str, float]]] = {}
                 for _ in range(args.turns):
                     for extender in kept:

@@ -2,7 +2,8 @@
 
 Arguments: the configuration file, how many callers, and for how many seconds
 they call. The last line of the output is JSON: how long each call took in
-seconds, and what was refused.
+seconds, and what was refused. With names of hosts as further arguments, that
+each has no servers is cast to all schedulers instead.
 
 One caller builds each request of nova's objects, and makes objects of each
 reply. In a cloud 16 callers are 16 processes on other machines; here they
@@ -46,13 +47,18 @@ class WrittenRequest(oslo_messaging.NoOpSerializer):
         return json.loads(self._text.replace(self._placeholder, entity))
 
 
-def main(conf, callers, seconds):
+def main(conf, callers, seconds, *hosts):
     """Have callers call at the same time; print what it came to."""
     config.parse_args(
         ['caller'], default_config_files=[conf], configure_db=False
     )
     objects.register_all()
     client = rpcapi.SchedulerAPI()
+    if hosts:
+        ctxt = context.RequestContext(*_ADMIN, is_admin=True)
+        for host in hosts:
+            client.sync_instance_info(ctxt, host, [])
+        return
     first = timed(client)
     times, refused = [], []
     call = timed

@@ -33,15 +33,20 @@ def fill(
     return [node['uuid'] for node in nodes]
 
 
+def names(hosts: int) -> list[str]:
+    """Return the names of so many hosts."""
+    return [f'compute-{number:05d}' for number in range(hosts)]
+
+
 def _nodes(hosts: int) -> list[dict[str, Any]]:
     rng = random.Random(1)
     nodes = []
-    for number in range(hosts):
+    for name in names(hosts):
         memory = rng.choice((131072, 262144, 524288))
         nodes.append(
             {
                 'uuid': str(uuid.UUID(int=rng.getrandbits(128), version=4)),
-                'host': f'compute-{number:05d}',
+                'host': name,
                 'vcpus': rng.choice((32, 64, 96)),
                 'memory_mb': memory,
                 'free_ram_mb': memory,

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import oslo_messaging
+from amqp.exceptions import AMQPError
 from oslo_messaging import exceptions as bus_errors
 
 from designate_scheduler_service.options import GROUP
@@ -110,7 +111,8 @@ class PoolClient:
             ) from None
         except bus_errors.MessageUndeliverable:
             raise AskError(f'No scheduler has ever served {place}') from None
-        except oslo_messaging.MessagingException as error:
+        except (oslo_messaging.MessagingException, AMQPError) as error:
+            # The library leaves a refused login as that of its driver.
             raise AskError(
                 f'The message bus of the scheduler is unreachable: {error}'
             ) from None

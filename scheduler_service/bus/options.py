@@ -64,8 +64,9 @@ def of_another_kind(
         'RabbitMQ has a queue or an exchange of this name already, of '
         f'another kind ({refusal.reply_text}): set the options of '
         '[oslo_messaging_rabbit] on queues as they were when it was '
-        'made, choose another [scheduler] topic or exchange, or delete '
-        'it when no service uses it'
+        "made, for the compute service's as they are there; else choose "
+        'another topic or exchange, in [scheduler] or in [compute], or '
+        'delete it when no service uses it'
     )
 
 

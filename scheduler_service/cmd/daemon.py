@@ -122,6 +122,15 @@ class Daemon:
         self._register = DaemonRegister(self.store, entry)
         self._register.start()
 
+    def awaited(self) -> str:
+        """Return what adapters have not loaded yet, to end a sentence."""
+        return ''.join(
+            f'; {name} are still being loaded'
+            for adapter in self.adapters
+            for name, is_loaded in adapter.readiness().items()
+            if not is_loaded()
+        )
+
     def _is_filled(self) -> bool:
         """Whether every adapter's data for requests is in the store.
 

@@ -20,7 +20,7 @@ _FORMATS = ('table', 'json', 'yaml')
 _POLICIES = (
     'affinity', 'anti-affinity', 'soft-affinity', 'soft-anti-affinity',
 )  # fmt: skip
-_OUTCOMES = ('chosen', 'ordered', 'refused', *errors.names())
+_OUTCOMES = ('chosen', 'ordered', 'passed', 'refused', *errors.names())
 _UNKNOWN_WORD = re.compile(
     r"invalid choice: '(.*?)' \(choose from (.*)\)$", re.S
 )
@@ -102,6 +102,10 @@ def seconds(text: str) -> float:
             f'{text}: not a time such as 30, 90s, 15m, 6h or 2d'
         )
     return value
+
+
+def _pod(text: str) -> str:
+    return text if '/' in text else f'default/{text}'
 
 
 def _uuid(text: str) -> str:
@@ -416,15 +420,20 @@ COMMANDS = (
         Argument('--since', 'only decisions of this time until now, such as '
                  '30m, 6h or 2d', type=seconds, metavar='TIME'),
         Argument('--outcome', 'only decisions with this outcome: chosen, '
-                 'ordered, the name of an error, or refused for any of them',
+                 'ordered, passed, the name of an error, or refused for any '
+                 'of them',
                  choices=_OUTCOMES, metavar='NAME'),
         Argument('--filter', 'only refusals where this filter left no host'),
         Argument('--project', 'only decisions for this project'),
         Argument('--host', 'only decisions that chose this service host'),
+        Argument('--pod', 'only decisions on this pod; in the namespace '
+                 'default where none is named', type=_pod,
+                 metavar='[NAMESPACE/]NAME'),
     ),
     Command('decision show', 'records:decision_show',
             'print the decisions on a request with their reasons',
-            Argument('request_id', 'of the request'), _TABLE),
+            Argument('request_id', 'of the request, or NAMESPACE/NAME of a '
+                     'pod'), _TABLE),
     Command(
         'claim list', 'records:claim_list', 'list the newest claims',
         *_list(100),

@@ -65,8 +65,9 @@ def run(conf: Any, read: Callable[[], Any]) -> NoReturn:
     if not stopping.is_set():
         status = daemon.scheduler.status()
         LOG.info(
-            'Ready: %(hosts)d hosts, %(pools)d pools, revision %(revision)d',
-            status,
+            'Ready: %(hosts)d hosts, %(pools)d pools, revision %(revision)d'
+            '%(awaited)s',
+            {**status, 'awaited': daemon.awaited()},
         )
         feeding = _watchdog(daemon)
         notify('READY=1')

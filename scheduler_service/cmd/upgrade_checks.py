@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable
 from concurrent import futures
+from functools import partial
 from typing import Any, TypeVar
 
 import oslo_messaging
@@ -53,15 +54,18 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
 
     def check_queues(self) -> Any:
         """Check that the broker's queues are of the configured kind."""
-        group = self._conf.scheduler
+        own, compute = self._conf.scheduler, self._conf.compute
+        looks = [(own.exchange, own.topic, None)]
+        if compute.enabled or compute.api_database:
+            url = compute.transport_url or None
+            looks.append((compute.control_exchange, compute.topic, url))
         try:
-            run_within(
-                _BROKER_S,
-                lambda: transport.look(
-                    self._conf, group.exchange, group.topic
-                ),
-                'look',
-            )
+            for exchange, topic, url in looks:
+                run_within(
+                    _BROKER_S,
+                    partial(transport.look, self._conf, exchange, topic, url),
+                    'look',
+                )
         except errors.ConfigurationError as error:
             return Result(Code.FAILURE, str(error))
         except (futures.TimeoutError, oslo_messaging.MessagingException):
@@ -139,6 +143,30 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
             return Result(Code.WARNING, text)
         return Result(Code.SUCCESS, f'Requests expire after {limit} ms')
 
+    def check_compute_databases(self) -> Any:
+        """Check that the compute service's databases can be read."""
+        if not self._conf.compute.api_database:
+            return Result(Code.SUCCESS, 'They are not followed')
+        from scheduler_service.compute import checks
+
+        try:
+            silent = '; '.join(checks.cells(self._conf))
+        except errors.ConfigurationError as error:
+            return Result(Code.FAILURE, str(error))
+        return Result(Code.WARNING if silent else Code.SUCCESS, silent)
+
+    def check_placement(self) -> Any:
+        """Check that the placement service answers."""
+        if not self._conf.compute.use_placement:
+            return Result(Code.SUCCESS, 'It is not used')
+        from scheduler_service.compute import checks
+
+        try:
+            checks.placement(self._conf)
+        except errors.SchedulerError as error:
+            return Result(Code.FAILURE, str(error))
+        return Result(Code.SUCCESS)
+
     def _read(self, look: Callable[[Any], T]) -> T:
         """Return the result of *look* on a connection to the database.
 
@@ -161,6 +189,8 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
             lambda self: common_checks.check_policy_json(self, self._conf),
         ),
         ('Age of requests of the compute service', check_age),
+        ('Databases of the compute service', check_compute_databases),
+        ('Placement service', check_placement),
     )
 
     def _odd_options(self) -> Iterable[str]:

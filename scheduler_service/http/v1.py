@@ -242,8 +242,8 @@ DESCRIPTION: dict[str, Any] = {
                     },
                     {
                         'name': 'outcome', 'in': 'query',
-                        'description': 'chosen, ordered, the name of an '
-                        'error, or refused for all errors',
+                        'description': 'chosen, ordered, passed, the name of '
+                        'an error, or refused for all errors',
                         'schema': {'type': 'string', 'minLength': 1},
                     },
                 ],

@@ -18,13 +18,20 @@ from scheduler_service.kube.evaluator import PodEvaluator, PodPipeline
 from scheduler_service.kube.following import Follower, Recounter
 from scheduler_service.kube.node_tables import UnknownNodes
 from scheduler_service.kube.nodes import HostKeeper, HostWriter, NodeSink
+from scheduler_service.kube.pod_decisions import PodDecisions
 from scheduler_service.kube.pod_filters import (
     OfferedResources,
     PodComputeFilter,
 )
 from scheduler_service.kube.pod_load import LoadScoring
-from scheduler_service.kube.pod_reader import PodReader
-from scheduler_service.kube.pod_use import SELECTOR, PodSink, PodUse
+from scheduler_service.kube.pod_reader import LeftAlone, PodReader
+from scheduler_service.kube.pod_use import (
+    NOMINATED,
+    SELECTOR,
+    NominationSink,
+    PodSink,
+    PodUse,
+)
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.scheduler import Scheduler
 from scheduler_service.store.connection import Store
@@ -62,11 +69,15 @@ class Adapter(base.Adapter):
         self._api: ApiServer | None = None
         health = scheduler.health
         pods = PodSink(self._use, conf.extender.domain)
+        nominated = NominationSink(self._use, conf.extender.domain)
         if group.enabled:
             api = self._api = ApiServer(_address_of(conf))
             self._followers = [
                 Follower(api, 'nodes', '', self._nodes, health),
                 Follower(api, 'pods', SELECTOR, pods, health),
+                Follower(
+                    api, 'pods', NOMINATED, nominated, health, 'nominations'
+                ),
             ]
             self._parts = [*self._followers]
             if group.keep_hosts:
@@ -82,6 +93,9 @@ class Adapter(base.Adapter):
                     health,
                 )
             ]
+        self._decisions = PodDecisions(
+            scheduler.recorder.put, group.record_decisions
+        )
         self._evaluator: PodEvaluator | None = None
         if conf.http.bind_port is not None:
             self._evaluator = self._new_evaluator(conf)
@@ -120,7 +134,10 @@ class Adapter(base.Adapter):
         if ours.api_server:
             binder = Binder(_token_client(conf), ours.api_timeout)
         health, limit = self._scheduler.health, conf.http.max_body_bytes
-        return verbs.routes(self._evaluator, health, binder, limit), []
+        served = verbs.routes(
+            self._evaluator, health, self._decisions, binder, limit
+        )
+        return served, []
 
     def check(self, conf: Any) -> Callable[[], None]:
         """Check the API server's address and the pipeline for pods.
@@ -132,6 +149,7 @@ class Adapter(base.Adapter):
         api = None if self._api is None else ApiServer(_address_of(conf))
 
         def apply() -> None:
+            self._decisions.enabled = conf.kubernetes.record_decisions
             if self._evaluator is not None:
                 self._evaluator.use(pods)
             if api is None or self._api is None:
@@ -212,4 +230,13 @@ def _pod_pipeline(conf: Any) -> PodPipeline:
         for weigher in weighers
         if _counts_pods(conf) and weigher.name in _CLASS_OF_WEIGHER
     }
-    return PodPipeline(pipeline, LoadScoring(multipliers))
+    return PodPipeline(pipeline, LoadScoring(multipliers), _left_alone(conf))
+
+
+def _left_alone(conf: Any) -> LeftAlone:
+    group = conf.kubernetes
+    labels = [text.partition('=') for text in group.ignored_labels]
+    return LeftAlone(
+        frozenset(group.ignored_namespaces),
+        tuple((key, value if eq else None) for key, eq, value in labels),
+    )

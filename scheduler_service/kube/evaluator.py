@@ -27,6 +27,7 @@ from scheduler_service.kube.node_tables import (
     StoredNodes,
     UnknownNodes,
 )
+from scheduler_service.kube.pod_decisions import Rejection
 from scheduler_service.kube.pod_filters import may_pass_later
 from scheduler_service.kube.pod_load import (
     LoadScoring,
@@ -35,6 +36,7 @@ from scheduler_service.kube.pod_load import (
     shortages,
 )
 from scheduler_service.kube.pod_reader import (
+    LeftAlone,
     PlacedPod,
     PodReader,
     PodRequest,
@@ -50,6 +52,9 @@ _MAX_REASON_LENGTH = 1000
 # Nodes for which the reason of one filter is computed; any further nodes get
 # the last of these reasons.
 _MAX_REASONS = 200
+# What rejects nodes beside the filters.
+_FREE = 'free_resources'
+_UNREAD = 'node_objects'
 
 
 class Nodes:
@@ -102,11 +107,13 @@ class PodFilterResult(NamedTuple):
     :ivar passed: names of nodes, in the order they were sent
     :ivar failed: node -> reason, where evicting pods may help
     :ivar never: node -> reason, where evicting pods cannot help
+    :ivar rejections: by filter; None: the pod is left alone
     """
 
     passed: list[str]
     failed: dict[str, str]
     never: dict[str, str]
+    rejections: list[Rejection] | None
 
 
 class Scores(NamedTuple):
@@ -115,11 +122,13 @@ class Scores(NamedTuple):
     :ivar names: of nodes, each once, in the order they were sent
     :ivar values: their scores, int64[m]
     :ivar text: the reply in JSON
+    :ivar is_left_alone: whether the pod was not scored
     """
 
     names: list[str]
     values: Ints
     text: msgspec.Raw
+    is_left_alone: bool = False
 
 
 class _Part(NamedTuple):
@@ -139,10 +148,12 @@ class PodPipeline(NamedTuple):
     """The filters and weighers for pods.
 
     :ivar scoring: how much the load of nodes counts
+    :ivar left_alone: pods to which none of it applies
     """
 
     pipeline: HostPipeline
     scoring: LoadScoring
+    left_alone: LeftAlone = LeftAlone()
 
 
 class PodEvaluator:
@@ -169,7 +180,7 @@ class PodEvaluator:
         assuming: bool = False,
         waiting: bool = False,
     ) -> None:
-        self._pipeline, self._scoring = pods
+        self._pipeline, self._scoring, self._left_alone = pods
         self._lock = threading.Lock()
         self._stored = StoredNodes(self._pipeline, snapshot)
         self._use = use
@@ -189,7 +200,7 @@ class PodEvaluator:
     def use(self, pods: PodPipeline) -> None:
         """Evaluate by another pipeline, from the next call on."""
         with self._lock:
-            self._pipeline, self._scoring = pods
+            self._pipeline, self._scoring, self._left_alone = pods
             self._stored.use(self._pipeline)
 
     def filter(
@@ -205,22 +216,33 @@ class PodEvaluator:
         """
         never: dict[str, str] = {}
         with self._lock:
+            if self._left_alone.has(pod):
+                return PodFilterResult(nodes.names, {}, never, None)
             request, demand = self._read(pod, nodes)
             self._assume_last(demand.uid)
             parts, failed = self._parts(request, nodes)
+            rejections = []
+            if failed:
+                reason = next(iter(failed.values()))
+                rejections = [Rejection(_UNREAD, len(failed), reason, False)]
             for part in parts:
-                _reject(part, self._pipeline.settings, failed, never)
+                rejections += _reject(
+                    part, self._pipeline.settings, failed, never
+                )
                 full = self._full(part.sent, part.names, demand)
+                before = len(failed)
                 for name, reason in full.items():
                     if name not in never:
                         failed.setdefault(name, reason)
+                if more := len(failed) - before:
+                    rejections.append(Rejection(_FREE, more, reason, False))
             passed = nodes.names
             if failed or never:
                 rejected = failed.keys() | never.keys()
                 passed = [name for name in passed if name not in rejected]
             if self._assuming and to_place:
                 self._unplaced = pod, Nodes(passed, nodes.document)
-        return PodFilterResult(passed, failed, never)
+        return PodFilterResult(passed, failed, never, rejections)
 
     def prioritize(self, pod: Any, nodes: Nodes) -> Scores:
         """Return scores of 0 to 10; 0 for all nodes if they are equal.
@@ -231,6 +253,8 @@ class PodEvaluator:
         :raises ServiceBusy: the pods of the cluster are not listed yet
         """
         with self._lock:
+            if self._left_alone.has(pod):
+                return _equal(nodes.names)._replace(is_left_alone=True)
             self._unplaced = None
             return self._prioritize(pod, nodes)
 
@@ -238,7 +262,7 @@ class PodEvaluator:
         request, demand = self._read(pod, nodes)
         parts, _ = self._parts(request, nodes)
         if not parts:
-            return _written(nodes.names, np.zeros(len(nodes.names), np.int64))
+            return _equal(nodes.names)
         values = self._scores(parts, demand)
         names = parts[0].names
         if len(parts) > 1:
@@ -352,7 +376,7 @@ class PodEvaluator:
             return {}
         reasons = shortages(self._use, sent, demand, self._binding)
         return {
-            names[at]: f'free_resources: {text}'[:_MAX_REASON_LENGTH]
+            names[at]: f'{_FREE}: {text}'[:_MAX_REASON_LENGTH]
             for at, text in reasons.items()
         }
 
@@ -421,17 +445,19 @@ def _reject(
     settings: Settings,
     failed: dict[str, str],
     never: dict[str, str],
-) -> None:
+) -> list[Rejection]:
     """Add node -> reason, for the nodes that some filter rejects."""
     results, names, sent, _ = part
+    rejections: list[Rejection] = []
     if results.do_pass(sent.rows):
-        return
+        return rejections
     first, filters = results.first_rejecting()
     numbers = first.take(sent.rows)
     for number in np.unique(numbers[numbers >= 0]).tolist():
         host_filter = filters[number]
         rejected = np.flatnonzero(numbers == number).tolist()
-        into = failed if may_pass_later(host_filter) else never
+        is_final = not may_pass_later(host_filter)
+        into = never if is_final else failed
         text = ''
         for at in rejected[:_MAX_REASONS]:
             row = int(sent.rows[at])
@@ -446,6 +472,14 @@ def _reject(
         into.update(
             dict.fromkeys([names[at] for at in rejected[_MAX_REASONS:]], text)
         )
+        rejections.append(
+            Rejection(host_filter.name, len(rejected), text, is_final)
+        )
+    return rejections
+
+
+def _equal(names: list[str]) -> Scores:
+    return _written(names, np.zeros(len(names), np.int64))
 
 
 def _written(names: list[str], values: Ints) -> Scores:

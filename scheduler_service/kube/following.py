@@ -54,7 +54,7 @@ class Sink(Protocol):
 class Retrying(abc.ABC):
     """A thread that calls an API server, again after each failure.
 
-    :param kind: of objects, ``nodes`` or ``pods``
+    :param kind: of objects, as texts and metrics name it
     """
 
     def __init__(self, kind: str, sink: Sink, health: Health) -> None:
@@ -142,6 +142,7 @@ class Follower(Retrying):
     """Follows the objects of one kind by a list and watches.
 
     :param selector: of their fields
+    :param name: of the objects, where not all of the kind are followed
     """
 
     def __init__(
@@ -151,9 +152,11 @@ class Follower(Retrying):
         selector: str,
         sink: Sink,
         health: Health,
+        name: str = '',
     ) -> None:
-        super().__init__(kind, sink, health)
+        super().__init__(name or kind, sink, health)
         self._api = api
+        self._resource = kind
         # Used from the next watch on.
         self._next: ApiServer | None = None
         self._selector = selector
@@ -185,11 +188,11 @@ class Follower(Retrying):
         if api is not None:
             self._api, self._version = api, ''
         if not self._version:
-            listing = self._api.list(self._kind, self._selector)
+            listing = self._api.list(self._resource, self._selector)
             self._sink.replace(listing.objects)
             self._version = listing.version
         watch = self._watch = self._api.watch(
-            self._kind, self._version, self._selector
+            self._resource, self._version, self._selector
         )
         self._followed()
         if self._stopping.is_set():

@@ -63,6 +63,8 @@ class NodeSink:
             except wire.WireError as fault:
                 LOG.warning('A node is left out: %s', fault)
         self._nodes = nodes
+        if not self.complete:
+            LOG.info('%d nodes of the cluster are loaded', len(nodes))
         self.complete = True
         self.on_change()
 

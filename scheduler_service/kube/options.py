@@ -94,6 +94,39 @@ These taints do not affect pods: a kube-scheduler checks all taints against
 their tolerations itself.
 """,
     ),
+    cfg.BoolOpt(
+        'record_decisions',
+        mutable=True,
+        default=True,
+        help="""
+Whether a decision with its reasons is stored for each call for a pod.
+
+``scheduler-manage decision list --pod NAMESPACE/NAME`` lists those on a pod;
+``[scheduler] decisions_kept`` limits them.
+""",
+    ),
+    cfg.ListOpt(
+        'ignored_namespaces',
+        mutable=True,
+        default=['kube-system'],
+        help="""
+Namespaces whose pods are left to the kube-scheduler alone.
+
+In calls for these pods every node passes and all scores are equal, and no
+decision is stored. Where such a pod runs, it counts as use like any other.
+""",
+    ),
+    cfg.ListOpt(
+        'ignored_labels',
+        mutable=True,
+        default=[],
+        sample_default=['example.com/placed-by=kube-scheduler'],
+        help="""
+Labels of further pods that are left to the kube-scheduler alone.
+
+Each is ``LABEL=VALUE``, or ``LABEL`` for any value.
+""",
+    ),
     cfg.FloatOpt(
         'assume_seconds',
         default=15.0,

@@ -119,6 +119,33 @@ class PodRequest(NamedTuple):
     usage: PodUsage
 
 
+class LeftAlone(NamedTuple):
+    """Pods that pass on every node, and are not scored.
+
+    :ivar namespaces: all pods in them
+    :ivar labels: and pods with one of these labels; None as a value: any
+    """
+
+    namespaces: frozenset[str] = frozenset()
+    labels: tuple[tuple[str, str | None], ...] = ()
+
+    def has(self, pod: Any) -> bool:
+        """Whether a parsed pod is one of them.
+
+        :raises WireError: the pod is invalid
+        """
+        metadata = objects(pod, 'metadata')
+        if wire.field(metadata, 'namespace', str) in self.namespaces:
+            return True
+        if not self.labels:
+            return False
+        labels = objects(metadata, 'labels')
+        return any(
+            key in labels and value in (None, labels[key])
+            for key, value in self.labels
+        )
+
+
 class PlacedPod(NamedTuple):
     """A pod on a node."""
 
@@ -145,9 +172,14 @@ class _Spec(msgspec.Struct, gc=False):
     overhead: msgspec.Raw = _NOTHING
 
 
+class _Status(msgspec.Struct, gc=False):
+    nominatedNodeName: str = ''
+
+
 class _Pod(msgspec.Struct, gc=False):
     metadata: _Metadata
     spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
 
 
 _placed_pod = msgspec.json.Decoder(_Pod)
@@ -190,7 +222,7 @@ class PodReader:
         return request
 
     def placed(self, text: msgspec.Raw) -> PlacedPod:
-        """Return a pod's node, and what it uses there.
+        """Return a pod's node, else the nominated one, and its use there.
 
         Only the few fields that count are parsed, of some kilobytes.
 
@@ -210,7 +242,8 @@ class PodReader:
         if usage is None:
             usage = usage_of(wire.decode(text), self._domain)
             self._usages.put(key, usage, 1)
-        return PlacedPod(pod.metadata.uid, spec.nodeName, usage)
+        node = spec.nodeName or pod.status.nominatedNodeName
+        return PlacedPod(pod.metadata.uid, node, usage)
 
 
 def _resources(containers: list[_Container] | None) -> Hashable:

@@ -30,6 +30,8 @@ from scheduler_service.model import STANDARD_CLASSES
 LOG = logging.getLogger(__name__)
 # Pods that use resources of a node.
 SELECTOR = 'spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed'
+# Pods for which a kube-scheduler evicts others.
+NOMINATED = 'spec.nodeName=,status.nominatedNodeName!='
 _FIRST_NODES = 1024
 # The number of nodes on which no pod was counted yet.
 _NO_PODS = 0
@@ -39,7 +41,8 @@ class _Counted(NamedTuple):
     """A pod that is counted.
 
     :ivar number: of its node
-    :ivar until: monotonic time until which it is assumed; None: it was seen
+    :ivar until: monotonic time until which it is assumed, infinite: it is
+        nominated; None: it was seen
     """
 
     number: int
@@ -131,16 +134,38 @@ class PodUse:
         with self._lock:
             self._drop(uid)
 
+    def nominate(self, pod: PlacedPod) -> None:
+        """Count a pod on its nominated node, unless it was seen."""
+        with self._lock:
+            if not self.is_seen(pod.uid):
+                self._put(pod, math.inf)
+
+    def end_nomination(self, uid: str) -> None:
+        """Stop counting a nominated pod; one that was seen still counts."""
+        with self._lock:
+            counted = self._pods.get(uid)
+            if counted is not None and counted.until == math.inf:
+                self._drop(uid)
+
+    def nominate_only(self, pods: Iterable[PlacedPod]) -> None:
+        """Replace all nominated pods."""
+        with self._lock:
+            for uid, counted in list(self._pods.items()):
+                if counted.until == math.inf:
+                    self._drop(uid)
+            for pod in pods:
+                if not self.is_seen(pod.uid):
+                    self._put(pod, math.inf)
+
     def assume(self, pod: PlacedPod) -> None:
         """Count a pod on its likely node, until it is seen.
 
-        A pod that was seen stays where it is.
+        A pod that was seen, or is nominated, stays where it is.
         """
         if not self._assume_seconds:
             return
         with self._lock:
-            counted = self._pods.get(pod.uid)
-            if counted is None or counted.until is not None:
+            if pod.uid not in self._pods or pod.uid in self._assumed:
                 self._put(pod, self._clock() + self._assume_seconds)
 
     def set_stale(self, stale: bool) -> None:
@@ -262,7 +287,7 @@ class PodUse:
         counted = self._pods.get(pod.uid)
         if counted == (number, pod.usage, until):
             return
-        if until is None and counted is not None and counted.until is not None:
+        if until is None and counted is not None and pod.uid in self._assumed:
             self._on_outcome(
                 'there' if counted.number == number else 'elsewhere'
             )
@@ -271,7 +296,7 @@ class PodUse:
             self._add(number, pod.usage, 1.0)
         self._pods[pod.uid] = _Counted(number, pod.usage, until)
         self._assumed.pop(pod.uid, None)
-        if until is not None:
+        if until is not None and until < math.inf:
             self._assumed[pod.uid] = until
             self._due = min(self._due, until)
 
@@ -304,13 +329,16 @@ class PodSink:
 
     def replace(self, objects: Sequence[msgspec.Raw]) -> None:
         """Count exactly these pods."""
+        self._use.replace(self._readable(objects))
+
+    def _readable(self, objects: Sequence[msgspec.Raw]) -> list[PlacedPod]:
         placed = []
         for text in objects:
             try:
                 placed.append(self._reader.placed(text))
             except wire.WireError as fault:
                 LOG.warning('A pod is not counted: %s', fault)
-        self._use.replace(placed)
+        return placed
 
     def put(self, text: msgspec.Raw) -> None:
         """Count a pod.
@@ -329,3 +357,22 @@ class PodSink:
     def set_lost(self, lost: bool) -> None:
         """Keep assumed pods while pods are not followed."""
         self._use.set_stale(lost)
+
+
+class NominationSink(PodSink):
+    """Reports nominated pods, until they are placed, deleted, or wait."""
+
+    def replace(self, objects: Sequence[msgspec.Raw]) -> None:
+        """Count exactly these pods as nominated."""
+        self._use.nominate_only(self._readable(objects))
+
+    def put(self, text: msgspec.Raw) -> None:
+        """Count a pod on its nominated node."""
+        self._use.nominate(self._reader.placed(text))
+
+    def remove(self, text: msgspec.Raw) -> None:
+        """End a nomination."""
+        self._use.end_nomination(placed_uid(text))
+
+    def set_lost(self, lost: bool) -> None:
+        """Do nothing: nominations stay as they were read last."""

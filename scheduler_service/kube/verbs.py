@@ -11,7 +11,9 @@ for verbs whose reply has no ``Error``. Any thread may run the verbs;
 from __future__ import annotations
 
 import abc
+import contextlib
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -24,6 +26,7 @@ from scheduler_service.http.message import HttpRequest, Reply
 from scheduler_service.http.routes import Route
 from scheduler_service.kube.evaluator import Nodes, PodEvaluator
 from scheduler_service.kube.node_tables import MOST_BYTES
+from scheduler_service.kube.pod_decisions import Pod, PodDecisions
 
 
 class _Metadata(msgspec.Struct):
@@ -283,11 +286,16 @@ class _Verb(abc.ABC):
     needs_nodes = True
 
     def __init__(
-        self, evaluator: PodEvaluator, health: Health, reader: _Reader
+        self,
+        evaluator: PodEvaluator,
+        health: Health,
+        reader: _Reader,
+        decisions: PodDecisions,
     ) -> None:
         self._evaluator = evaluator
         self._health = health
         self._reader = reader
+        self._decisions = decisions
         self._received = f'{self.name} received'
         self._returned = f'{self.name} returned'
 
@@ -321,6 +329,16 @@ class _Verb(abc.ABC):
         labelled = {self._received: received, self._returned: returned}
         self._health.count_each(metrics.VERB_NODES, labelled)
 
+    @contextlib.contextmanager
+    def recording(self, pod: Any) -> Iterator[None]:
+        """Record why the block fails for a pod, parsed or its names."""
+        try:
+            yield
+        except errors.SchedulerError as error:
+            names = pod if isinstance(pod, Pod) else Pod.of(pod)
+            self._decisions.failed(self.name, names, error)
+            raise
+
     @abc.abstractmethod
     def run(self, text: bytes) -> Any:
         """Return the reply to a body."""
@@ -338,8 +356,13 @@ class FilterVerb(_Verb):
     def run(self, text: bytes) -> Any:
         """Filter the nodes."""
         args = self._reader.read(text)
-        result = self._evaluator.filter(args.pod, args.nodes)
-        self.count_nodes(len(args.names), len(result.passed))
+        with self.recording(args.pod):
+            result = self._evaluator.filter(args.pod, args.nodes)
+        received, returned = len(args.names), len(result.passed)
+        self.count_nodes(received, returned)
+        self._decisions.filtered(
+            self.name, args.pod, received, returned, result.rejections
+        )
         nodes = names = None
         if args.items is None:
             names = result.passed
@@ -373,8 +396,11 @@ class PrioritizeVerb(_Verb):
     def run(self, text: bytes) -> Any:
         """Weigh the nodes."""
         args = self._reader.read(text)
-        scores = self._evaluator.prioritize(args.pod, args.nodes)
+        with self.recording(args.pod):
+            scores = self._evaluator.prioritize(args.pod, args.nodes)
         self.count_nodes(len(args.names), len(scores.names))
+        if not scores.is_left_alone:
+            self._decisions.scored(args.pod, scores.names, scores.values)
         return scores.text
 
     def failed(self, text: str) -> Any:
@@ -393,9 +419,15 @@ class PreemptVerb(_Verb):
         victims = wire.candidate_victims(document)
         pod = wire.field(document, 'Pod', dict)
         nodes = Nodes(list(victims))
-        result = self._evaluator.filter(pod, nodes, to_place=False)
+        with self.recording(pod):
+            result = self._evaluator.filter(pod, nodes, to_place=False)
         kept = [node for node in victims if node not in result.never]
         self.count_nodes(len(victims), len(kept))
+        if result.rejections is not None:
+            final = [one for one in result.rejections if one.is_final]
+            self._decisions.filtered(
+                self.name, pod, len(victims), len(kept), final
+            )
         return wire.meta_victims(victims, kept)
 
     def failed(self, text: str) -> Any:
@@ -423,25 +455,32 @@ class BindVerb(_Verb):
             raise wire.WireError('PodName, PodNamespace and Node are required')
         if {name, space} & _NO_NAMES:
             raise wire.WireError('PodName and PodNamespace have to be names')
-        claimed = self._evaluator.claim(uid, node)
-        try:
-            self._binder.bind(space, name, uid, node)
-        except errors.SchedulerError:
-            if claimed:
-                self._evaluator.unclaim(uid)
-            raise
+        pod = Pod(space, name, uid)
+        with self.recording(pod):
+            claimed = self._evaluator.claim(uid, node)
+            try:
+                self._binder.bind(space, name, uid, node)
+            except errors.SchedulerError:
+                if claimed:
+                    self._evaluator.unclaim(uid)
+                raise
         self.count_nodes(1, 1)
+        self._decisions.bound(pod, node)
         return {'Error': ''}
 
 
 def routes(
-    evaluator: PodEvaluator, health: Health, binder: Any, max_bytes: int
+    evaluator: PodEvaluator,
+    health: Health,
+    decisions: PodDecisions,
+    binder: Any,
+    max_bytes: int,
 ) -> list[Route]:
     """Return the routes of the verbs; without a binder there is no bind.
 
     Binds wait for an API server, on threads of their own.
     """
-    shared = evaluator, health, _Reader()
+    shared = evaluator, health, _Reader(), decisions
     served: list[tuple[_Verb, str]] = [
         (FilterVerb(*shared), 'inline'),
         (PrioritizeVerb(*shared), 'inline'),

@@ -115,14 +115,15 @@ def connect(conf: Any) -> None:
         connection.check(_options(conf, parsed))
 
 
-def look(conf: Any, exchange: str, topic: str) -> None:
+def look(conf: Any, exchange: str, topic: str, url: str | None = None) -> None:
     """Compare existing queues and exchanges with a daemon's declarations.
 
+    :param url: of the bus, in place of the option's
     :raises ConfigurationError: a queue or an exchange is of another kind, or
         the broker refuses the login
     :raises MessageDeliveryFailure: the broker does not accept a connection
     """
-    parsed = address(conf)
+    parsed = address(conf, url)
     if parsed.transport == RABBIT:
         connection.look(_options(conf, parsed), exchange, topic)
 

@@ -78,6 +78,8 @@ class Calls:
             max_count=count,
             display_name='server',
             metadata=metadata,
+            # As the HTTP API gives them.
+            scheduler_hints={},
             supports_port_resource_request=True,
             requested_networks=objects.NetworkRequestList(
                 objects=[objects.NetworkRequest(network_id='none')]

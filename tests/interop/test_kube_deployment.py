@@ -8,12 +8,15 @@ has the configurations that are shipped.
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import json
 import os
 import pathlib
+import re
 import shutil
 import ssl
 import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,6 +35,7 @@ from tests.support import (
 from tests.support.databases import migrated_database
 from tests.support.deployment import FOLDER
 from tests.support.kube import Cluster
+from tests.support.paths import ROOT
 from tests.support.processes import Process
 from tests.support.servers import free_port
 from tests.support.waiting import wait_until
@@ -40,6 +44,7 @@ pytestmark = pytest.mark.slow
 DOMAIN = 'scheduler-service.local'
 SPACE = 'scheduler-service'
 NODES = 12
+BIN = pathlib.Path(sys.executable).parent
 SNIPPETS = sorted((FOLDER / 'kube-scheduler').glob('*.yaml'))
 _LIMIT_S = 60
 
@@ -229,30 +234,96 @@ def test_a_kube_scheduler_places_pods_by_a_shipped_configuration(
         assert deployed.metric('extender_verb_errors_total{verb="bind"}') == 0
 
 
+# Kinds of operators that the page uses: group, version, kind.
+KINDS = (
+    ('cert-manager.io', 'v1', 'Issuer'),
+    ('cert-manager.io', 'v1', 'Certificate'),
+    ('monitoring.coreos.com', 'v1', 'ServiceMonitor'),
+    ('monitoring.coreos.com', 'v1', 'PrometheusRule'),
+)
+
+
+def add_kind(cluster: Cluster, group: str, version: str, kind: str) -> None:
+    """Have an API server take objects of a kind, whatever is in them."""
+    plural = f'{kind.lower()}s'
+    anything = {'type': 'object', 'x-kubernetes-preserve-unknown-fields': True}
+    cluster.call(
+        'POST', '/apis/apiextensions.k8s.io/v1/customresourcedefinitions',
+        {'metadata': {'name': f'{plural}.{group}'},
+         'spec': {
+             'group': group, 'scope': 'Namespaced',
+             'names': {'kind': kind, 'plural': plural,
+                       'singular': kind.lower()},
+             'versions': [{'name': version, 'served': True, 'storage': True,
+                           'schema': {'openAPIV3Schema': anything}}]}},
+    )  # fmt: skip
+    kubectl(
+        cluster, 'wait', '--for=condition=Established', 'crd',
+        f'{plural}.{group}',
+    )  # fmt: skip
+
+
 def test_every_line_of_the_page_works(cluster, deployed, tmp_path):
-    folder = tmp_path / 'kubernetes'
+    for kind in KINDS:
+        add_kind(cluster, *kind)
+    entry = yaml.safe_load(
+        (FOLDER / 'kube-scheduler/names.yaml').read_text().replace(
+            '/etc/kubernetes/scheduler-service', str(deployed.certs)
+        )
+    )['extenders'][0]  # fmt: skip
+    entry['urlPrefix'] = f'https://127.0.0.1:{deployed.port}/extender'
+    with cluster.scheduler(entry):
+        texts = run_lines(cluster, deployed, tmp_path)
+    copied = {
+        path.name: path
+        for path in (tmp_path / 'etc/kubernetes').rglob('*.*')
+    }  # fmt: skip
+    assert copied.keys() == {
+        'ca.crt', 'client.crt', 'client.key', 'names.yaml',
+    }  # fmt: skip
+    text = copied['names.yaml'].read_text()
+    (address,) = re.findall(r'https://(.*):9393', text)
+    ipaddress.ip_address(address)
+    assert 'pod_prioritize' in texts
+    assert 'Best of' in texts
+
+
+def run_lines(cluster: Cluster, deployed: Deployed, tmp_path: Any) -> str:
+    """Run the lines of the page; return what they printed."""
+    root = tmp_path / 'root'
+    folder = root / 'deploy/kubernetes'
     shutil.copytree(FOLDER, folder)
+    shutil.copytree(ROOT / 'etc', root / 'etc')
     (tmp_path / 'etc/kubernetes').mkdir(parents=True)
+    texts = ''
     page = page_commands.page('kubernetes')
     ran = 0
     for line in page_commands.lines(page):
         if line in page_commands.NOT_RUN:
             continue
         own = line.replace('/etc/kubernetes', f'{tmp_path}/etc/kubernetes')
+        if ' exec ' in line:
+            # There is no kubelet: the daemon's own store is asked.
+            cluster.wait_bound(1)
+            own = own.partition(' -- ')[2].replace(
+                '--config-dir /etc/scheduler_service',
+                f'--config-file {deployed.certs.parent}/all.conf',
+            )
         if line.startswith('curl'):
             # The daemon that is asked had its certificates before.
             own = own.replace('certificates/', f'{deployed.certs}/')
             own = own.replace('localhost:9393', f'localhost:{deployed.port}')
         done = subprocess.run(
             ['bash', '-euo', 'pipefail', '-c', own], cwd=folder,
-            env={**os.environ, 'KUBECONFIG': cluster.kubeconfig},
+            env={**os.environ, 'KUBECONFIG': cluster.kubeconfig,
+                 'PATH': f'{BIN}:{os.environ["PATH"]}'},
             check=False, capture_output=True, text=True, timeout=60,
         )  # fmt: skip
         assert done.returncode == 0, (line, done.stderr)
+        texts += done.stdout
         ran += 1
-    assert ran >= 8
-    copied = {path.name for path in (tmp_path / 'etc/kubernetes').rglob('*.*')}
-    assert copied == {'ca.crt', 'client.crt', 'client.key', 'names.yaml'}
+    assert ran >= 18
+    return texts
 
 
 def test_without_the_rights_the_daemon_says_so(cluster, objects, tmp_path):

@@ -71,6 +71,7 @@ class NovaCloud:
     :param databases: in which nothing was done yet
     :param bus: URL of a virtual host of RabbitMQ
     :param networks: URL of a network service
+    :param options: more of the services' options
     """
 
     def __init__(
@@ -80,7 +81,9 @@ class NovaCloud:
         bus: str,
         placement: PlacementService,
         networks: str,
+        options: str = '',
     ) -> None:
+        self._more_options = options
         self.databases = databases
         self.bus = bus
         self.placement = placement
@@ -179,6 +182,7 @@ class NovaCloud:
             f'endpoint_override = {self._networks}\n'
             # Only named in notifications, never called.
             f'[glance]\napi_servers = {self._networks}\n'
+            f'{self._more_options}'
         )
 
     def log(self, name: str, host: str = 'control') -> pathlib.Path:

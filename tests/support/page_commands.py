@@ -146,6 +146,8 @@ NOT_RUN = {
     'deployment/scheduler-service': (
         'there is no kubelet that would start the pod'
     ),
+    'kubectl -n scheduler-service wait --for=condition=Ready certificate '
+    '--all': 'there is no cert-manager that would make certificates',
     'kubectl -n scheduler-service port-forward '
     'deployment/scheduler-service 9393 &': (
         'there is no kubelet: the daemon itself is asked'

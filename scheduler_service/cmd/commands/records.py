@@ -37,8 +37,9 @@ def _query_limit(args: Any) -> int | None:
 def decision_list(args: Any, conf: Any) -> None:
     """List the newest decisions."""
     criteria = decisions.DecisionFilter(
-        args.since, args.outcome, args.filter, args.project, args.host
-    )
+        args.since, args.outcome, args.filter, args.project, args.host,
+        args.pod,
+    )  # fmt: skip
 
     def query(conn: Any) -> list[decisions.DecisionSummary]:
         rows = decisions.search(conn, criteria, _query_limit(args))

@@ -13,6 +13,8 @@ from scheduler_service import errors
 
 GROUP = 'placement'
 _SERVICE_TYPE = 'placement'
+# Ways to authenticate whose options the sample has; there are more.
+_PLUGINS = 'password', 'v3applicationcredential', 'admin_token'
 # The library has no defaults. A connection reset or a 503 is no reason to
 # refuse a request.
 _DEFAULTS = {'timeout': 10, 'connect_retries': 3, 'status_code_retries': 3}
@@ -32,12 +34,19 @@ def options() -> list[Any]:
     opts = [
         *loading.get_session_conf_options(),
         *loading.get_auth_common_conf_options(),
-        *loading.get_auth_plugin_conf_options('password'),
+        *(
+            opt
+            for name in _PLUGINS
+            for opt in loading.get_auth_plugin_conf_options(name)
+        ),
         *loading.get_adapter_conf_options(),
     ]
     for opt in opts:
         opt.default = _DEFAULTS.get(opt.dest, opt.default)
-    return opts
+    unique: dict[str, Any] = {}
+    for opt in opts:
+        unique.setdefault(opt.dest, opt)
+    return list(unique.values())
 
 
 def new_adapter(conf: Any) -> Any:

@@ -22,7 +22,9 @@ from scheduler_service.store.connection import Writer
 
 REFUSED = 'refused'
 # Outcomes that are no refusal.
-_GOOD = ('chosen', 'ordered')
+_GOOD = ('chosen', 'ordered', 'passed')
+# Kinds of decisions on pods start like this, and end with a verb.
+POD_KIND = 'pod_'
 _PART = 500
 encode = msgspec.json.Encoder().encode
 _COLUMNS = {
@@ -38,8 +40,10 @@ _COLUMNS = {
 class Decision(NamedTuple):
     """The result of one request, and its reasons.
 
-    :ivar kind: ``select_destinations`` or ``schedule_zone``
-    :ivar outcome: ``chosen``, or the name of the error
+    :ivar kind: ``select_destinations``, ``schedule_zone``, ``external``, or
+        ``pod_`` and a verb
+    :ivar outcome: ``chosen``, ``ordered``, ``passed``, or the name of the
+        error
     :ivar document: JSON, the reasons
     :ivar caller_request_id: the id of the request in the caller's log, where
         that is another one
@@ -213,6 +217,7 @@ class DecisionFilter(NamedTuple):
     :ivar filter: the filter that left no host
     :ivar project: whose request it was
     :ivar host: a service host that was chosen
+    :ivar pod: ``NAMESPACE/NAME`` of a pod
     """
 
     since: float | None = None
@@ -220,6 +225,7 @@ class DecisionFilter(NamedTuple):
     filter: str | None = None
     project: str | None = None
     host: str | None = None
+    pod: str | None = None
 
 
 class DecisionSummary(NamedTuple):
@@ -264,6 +270,11 @@ def _rows(
     if wanted.since is not None:
         query = query.where(
             table.c.created_at >= clock.read(conn) - wanted.since
+        )
+    if wanted.pod is not None:
+        query = query.where(
+            table.c.caller_request_id == wanted.pod,
+            table.c.kind.startswith(POD_KIND, autoescape=True),
         )
     query = _with_outcome(query, wanted.outcome)
     before = None

@@ -9,6 +9,7 @@ import uuid
 
 import kombu
 import pytest
+import sqlalchemy as sa
 
 from scheduler_service.cmd import status
 from scheduler_service.rpc.client import EXCHANGE, TOPIC
@@ -16,10 +17,11 @@ from scheduler_service.store.connection import Store
 from scheduler_service.store.records import daemons
 from tests.support import servers
 from tests.support.databases import new_database
+from tests.support.fake_placement import FakePlacement
 from tests.support.waiting import wait_until
 
 DATABASE, QUEUES, OPTIONS, POLICY, DAEMONS = range(5)
-AGE = 6
+AGE, CELLS, PLACEMENT = 6, 7, 8
 QUORUM = '[oslo_messaging_rabbit]\nrabbit_quorum_queue = true\n'
 
 
@@ -56,7 +58,7 @@ def vhost(rabbitmq):
 def test_nothing_is_found_where_all_is_well(check):
     code, found = check()
     assert code == 0
-    assert [result for result, _ in found] == [0] * 7
+    assert [result for result, _ in found] == [0] * 9
     assert found[DAEMONS][1] == 'At work: none'
 
 
@@ -159,7 +161,7 @@ def test_a_policy_file_in_json_is_a_failure(check, tmp_path):
     code, found = check(
         f'[oslo_policy]\npolicy_file = {tmp_path}/policy.json\n'
     )
-    assert (code, found[-2][0]) == (2, 2)
+    assert (code, found[5][0]) == (2, 2)
 
 
 @pytest.mark.broker
@@ -225,22 +227,96 @@ def test_an_address_of_no_bus_is_a_failure(check):
     assert (code, found[QUEUES][0]) == (2, 2)
 
 
+COMPUTE = '[compute]\nenabled = true\n[scheduler]\ntopic = own\n'
+
+
+@pytest.mark.broker
+def test_a_queue_of_the_compute_service_is_checked_as_well(check, vhost):
+    with kombu.Connection(vhost[1]) as conn, conn.channel() as channel:
+        channel.queue_declare('scheduler', durable=False, auto_delete=False)
+    code, found = check(f'{COMPUTE}{QUORUM}', vhost[0])
+    assert (code, found[QUEUES][0]) == (2, 2)
+    assert "for the compute service's as they are there" in found[QUEUES][1]
+    code, found = check(COMPUTE, vhost[0])
+    assert code == 0, found
+
+
+def api_database(folder, **cells):
+    """Return the URL of an API database with cells: name -> URL."""
+    url = f'sqlite:///{folder}/api.sqlite'
+    engine = sa.create_engine(url)
+    with engine.begin() as conn:
+        conn.execute(
+            sa.text(
+                'CREATE TABLE cell_mappings (id INTEGER PRIMARY KEY, '
+                'uuid TEXT, name TEXT, database_connection TEXT, '
+                'disabled BOOLEAN)'
+            )
+        )
+        for name, cell in cells.items():
+            conn.execute(
+                sa.text(
+                    'INSERT INTO cell_mappings VALUES (NULL, :uuid, :name, '
+                    ':url, 0)'
+                ),
+                {'uuid': str(uuid.uuid4()), 'name': name, 'url': cell},
+            )
+    engine.dispose()
+    return url
+
+
+@pytest.mark.db
+def test_databases_of_the_compute_service_have_to_answer(
+    check, mariadb, tmp_path
+):
+    wrong = sa.make_url(mariadb[1]).set(username='nova', password='wrong')
+    shown = wrong.render_as_string(hide_password=False)
+    code, found = check(f'[compute]\napi_database = {shown}\n')
+    assert (code, found[CELLS][0]) == (2, 2)
+    assert 'Access denied' in found[CELLS][1]
+    assert 'wrong' not in found[CELLS][1]
+    url = api_database(tmp_path, north=shown)
+    code, found = check(f'[compute]\napi_database = {url}\n')
+    assert (code, found[CELLS][0]) == (1, 1)
+    assert found[CELLS][1].startswith('Cell north does not answer: ')
+    assert 'Access denied' in found[CELLS][1]
+
+
+def with_placement(folder, url):
+    return (
+        f'[compute]\napi_database = {api_database(folder)}\n'
+        f'use_placement = true\n[placement]\nauth_type = admin_token\n'
+        f'endpoint = {url}\nendpoint_override = {url}\ntoken = admin\n'
+        'connect_retries = 0\n'
+    )
+
+
+def test_placement_service_has_to_answer(check, tmp_path):
+    with FakePlacement().running() as service:
+        code, found = check(with_placement(tmp_path, service.url))
+        assert code == 0, found
+    (tmp_path / 'api.sqlite').unlink()
+    code, found = check(with_placement(tmp_path, service.url))
+    assert (code, found[PLACEMENT][0]) == (2, 2)
+    # The options of the way to authenticate are known.
+    assert found[OPTIONS] == (0, None)
+
+
 @pytest.mark.slow
 def test_requests_that_never_expire_are_found_where_they_can_be_seen(check):
-    compute = '[compute]\nenabled = true\n[scheduler]\ntopic = own\n'
     with servers.rabbitmq() as (broker, bus):
-        _, found = check(compute, bus)
+        _, found = check(COMPUTE, bus)
         assert found[AGE][0] == 0
         assert 'management interface' in found[AGE][1]
         # It cannot listen elsewhere: see queue_check.
         port = broker.port + 10_000
         servers.rabbitmq_plugin(broker, 'rabbitmq_management', port)
-        _, found = check(compute, bus)
+        _, found = check(COMPUTE, bus)
         assert 'no queue scheduler' in found[AGE][1]
         with kombu.Connection(bus.replace('rabbit:', 'amqp:')) as conn:
             queue = kombu.Queue('scheduler', durable=True)
             queue(conn.channel()).declare()
-        code, found = check(compute, bus)
+        code, found = check(COMPUTE, bus)
         assert code == found[AGE][0] == 1
         assert 'Set a policy with message-ttl' in found[AGE][1]
         servers.rabbitmqctl(
@@ -249,7 +325,7 @@ def test_requests_that_never_expire_are_found_where_they_can_be_seen(check):
         )  # fmt: skip
         wait_until(
             lambda: (
-                check(compute, bus)[1][AGE]
+                check(COMPUTE, bus)[1][AGE]
                 == (0, 'Requests expire after 60000 ms')
             ),
             30,

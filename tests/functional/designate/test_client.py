@@ -152,6 +152,17 @@ def test_the_broker_is_unreachable(client):
         client(url, timeout='2').choose(OWNER, LEADEN, POOLS)
 
 
+@pytest.mark.broker
+@pytest.mark.parametrize('part', ['password', 'vhost'])
+def test_a_refused_login_is_an_error_of_the_bus(client, rabbitmq, part):
+    url = servers.new_vhost(*rabbitmq)
+    url = (
+        url.replace(':guest@', ':wrong@') if part == 'password' else f'{url}x'
+    )
+    with pytest.raises(AskError, match=r'message bus .* is unreachable'):
+        client(url).choose(OWNER, LEADEN, POOLS)
+
+
 class Strange:
     """A server whose reply is not one of a daemon."""
 

@@ -100,6 +100,55 @@ def test_options_are_known_and_files_are_where_the_pod_has_them(
     )
 
 
+@needs_kubectl
+def test_certificates_of_cert_manager_are_what_the_deployment_reads(tmp_path):
+    made = deployment.rendered(FOLDER / 'cert-manager')
+    (deployed,) = of_kind(deployment.rendered(FOLDER / 'base'), 'Deployment')
+    volumes = deployed['spec']['template']['spec']['volumes']
+    by_secret = {
+        one['spec']['secretName']: one['spec']
+        for one in of_kind(made, 'Certificate')
+    }
+    issuers = {one['metadata']['name'] for one in of_kind(made, 'Issuer')}
+    for one in by_secret.values():
+        assert one['issuerRef']['name'] in issuers
+        if not one.get('isCA'):
+            assert one['duration'] == '2160h'
+    server = by_secret[volumes[1]['secret']['secretName']]
+    assert {one['metadata']['namespace'] for one in made} == {
+        deployed['metadata']['namespace']
+    }
+    # The same names as certificates.sh gives.
+    made_certificates(tmp_path)
+    shown = subprocess.run(
+        ['openssl', 'x509', '-in', str(tmp_path / 'tls.crt'), '-noout',
+         '-ext', 'subjectAltName'],
+        check=True, capture_output=True, text=True, timeout=60,
+    ).stdout  # fmt: skip
+    for name in server['dnsNames']:
+        assert f'DNS:{name}' in shown
+
+
+@needs_kubectl
+def test_metrics_are_read_at_the_service_with_the_clients_certificate():
+    (monitor,) = deployment.rendered(FOLDER / 'monitoring')
+    (service,) = of_kind(deployment.rendered(FOLDER / 'base'), 'Service')
+    wanted = monitor['spec']['selector']['matchLabels']
+    assert wanted.items() <= service['metadata']['labels'].items()
+    (endpoint,) = monitor['spec']['endpoints']
+    assert endpoint['port'] in {
+        one['name'] for one in service['spec']['ports']
+    }
+    tls = endpoint['tlsConfig']
+    parts = tls['ca']['secret'], tls['cert']['secret'], tls['keySecret']
+    assert {one['name'] for one in parts} == {'scheduler-service-client'}
+    certificates = of_kind(
+        deployment.rendered(FOLDER / 'cert-manager'), 'Certificate'
+    )
+    secrets = [one['spec']['secretName'] for one in certificates]
+    assert 'scheduler-service-client' in secrets
+
+
 @pytest.mark.parametrize('path', SNIPPETS, ids=lambda path: path.stem)
 def test_our_own_reader_takes_the_configurations_of_a_kube_scheduler(
     path, tmp_path

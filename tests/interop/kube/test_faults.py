@@ -58,7 +58,7 @@ def test_nobody_is_refused_before_the_nodes_are_known(cluster, start_daemon):
         daemon = start_daemon(
             extender__api_server=f'https://127.0.0.1:{proxy.port}'
         )
-        daemon.process.wait_for('Ready: ')
+        daemon.process.wait_for('; nodes are still being loaded')
         assert _status(daemon) == 503
         entry = kube.entry(daemon.port, ignorable=True, preemptVerb='preempt')
         with cluster.scheduler(entry):
@@ -67,6 +67,7 @@ def test_nobody_is_refused_before_the_nodes_are_known(cluster, start_daemon):
         assert _status(daemon) == 503
         proxy.become(Mode.FORWARD)
         wait_until(lambda: _status(daemon) == 200, 60)
+        daemon.process.wait_for('nodes of the cluster are loaded')
         # Without a refusal, from the first pod on.
         with cluster.scheduler(kube.entry(daemon.port)):
             cluster.create_pods(asking_for_ssd(f'ssd-{n}') for n in range(9))

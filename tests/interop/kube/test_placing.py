@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import urllib3
 
+from scheduler_service.store.records import decisions
 from tests.support import extenders, kube
 from tests.support.extenders import Reply
 from tests.support.kube_nodes import (
@@ -157,6 +158,65 @@ def test_preemption_leaves_out_nodes_that_never_pass(cluster, start_daemon):
         wait_until(lambda: 'high' in cluster.placements(), 60)
         went = cluster.placements()
     assert went == {'low-node-21': 'node-21', 'high': 'node-20'}
+
+
+def test_device_freed_by_preemption_is_not_given_away(cluster, start_daemon):
+    """Ours alone counts the device, and nobody else would keep it."""
+    daemon = start_daemon().wait_ready()
+    managed = [{'name': FPGA, 'ignoredByScheduler': True}]
+    entry = kube.entry(daemon.port, managedResources=managed, bindVerb='bind')
+    cluster.create_pods([kube.pod('waits', extended={FPGA: '1'})])
+    waiting = cluster.pods()[0]
+    cluster.call(
+        'PATCH', '/api/v1/namespaces/default/pods/waits/status',
+        {'status': {'nominatedNodeName': 'node-10'}},
+        **{'Content-Type': 'application/merge-patch+json'},
+    )  # fmt: skip
+
+    def passed(pod: Any) -> Any:
+        url = f'http://127.0.0.1:{daemon.port}/extender/filter'
+        asked = {'Pod': pod, 'NodeNames': ['node-10']}
+        return urllib3.request('POST', url, json=asked).json()['NodeNames']
+
+    assert 'node-10' in FPGA_NODES
+    other = kube.pod('other', extended={FPGA: '1'})
+    other['metadata']['uid'] = 'other'
+    wait_until(lambda: passed(other) == [], 30)
+    assert passed(waiting) == ['node-10']
+    with cluster.scheduler(entry):
+        assert cluster.wait_bound(1)['waits'] == 'node-10'
+    assert passed(other) == []
+    cluster.remove_pods()
+    wait_until(lambda: passed(other) == ['node-10'], 30)
+
+
+def test_pods_have_decisions_but_for_those_of_the_cluster_itself(
+    cluster, start_daemon
+):
+    daemon = start_daemon().wait_ready()
+    # It has no SSD.
+    place = {'nodeSelector': {'kubernetes.io/hostname': 'node-21'}}
+    with cluster.scheduler(kube.entry(daemon.port)):
+        cluster.create_pods([asking_for_ssd('agent', **place)], 'kube-system')
+        cluster.create_pods(
+            [asking_for_ssd('refused', **place), asking_for_ssd('placed')]
+        )
+        went = cluster.wait_bound(1)
+        system = cluster.wait_bound(1, namespace='kube-system')
+    cluster.remove_pods('kube-system')
+    assert list(went) == ['placed']
+    assert system == {'agent': 'node-21'}
+
+    def found(pod: str) -> list[tuple[str, str]]:
+        wanted = decisions.DecisionFilter(pod=pod)
+        with daemon.store.reading() as conn:
+            rows = decisions.search(conn, wanted)
+        return [(row.kind, row.outcome) for row in rows]
+
+    both = [('pod_prioritize', 'ordered'), ('pod_filter', 'passed')]
+    wait_until(lambda: found('default/placed') == both, 10)
+    assert ('pod_filter', 'NoValidHost') in found('default/refused')
+    assert found('kube-system/agent') == []
 
 
 @pytest.mark.parametrize('shown', [True, False])

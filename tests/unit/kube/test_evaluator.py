@@ -268,3 +268,14 @@ def test_bind_counts_a_pod_for_which_one_node_was_left():
     cluster.evaluator.prioritize(wanting_fpga(2), Nodes(['n0']))
     with pytest.raises(errors.Conflict):
         cluster.evaluator.claim('u2', 'n0')
+
+
+def test_nominated_pod_keeps_the_device_that_was_freed_for_it():
+    cluster = with_fpgas(1, 0)
+    usage = usage_of(wanting_fpga(1), 'd')
+    cluster.use.nominate(PlacedPod('u1', 'n0', usage))
+    others = cluster.evaluator.filter(wanting_fpga(2), Nodes(cluster.names))
+    assert others.passed == []
+    assert '0 free' in others.failed['n0']
+    own = cluster.evaluator.filter(wanting_fpga(1), Nodes(cluster.names))
+    assert own.passed == ['n0']

@@ -151,3 +151,42 @@ def test_nodes_that_pass_by_are_not_remembered():
     assert set(numbers) == {0, 1}
     assert use.used('A', numbers)[6:9].tolist() == [0, 2, 0]
     assert use.load(numbers, without='u')[:, 7].tolist() == [0, 0, 0]
+
+
+def test_nominated_pod_counts_until_it_is_seen_or_nominated_no_more():
+    clock, outcomes = Clock(), []
+    use = PodUse(5.0, clock, outcomes.append)
+    use.assume(PlacedPod('u', 'b', USAGE))
+    use.nominate(PlacedPod('u', 'a', USAGE))
+    # Not even a later guess moves it, and it does not expire.
+    use.assume(PlacedPod('u', 'b', USAGE))
+    clock.now += 9.0
+    use.forget_old()
+    assert counted(use, 'a', 'b') == [2, 0]
+    without = use.used('A', use.numbers_of(['a']), with_assumed=False)
+    assert without.tolist() == [2]
+    use.end_nomination('u')
+    assert counted(use, 'a') == [0]
+    use.nominate(PlacedPod('u', 'a', USAGE))
+    use.see(PlacedPod('u', 'b', USAGE))
+    # The end of the nomination comes after the news of its place, or a late
+    # copy of it.
+    use.nominate(PlacedPod('u', 'a', USAGE))
+    use.end_nomination('u')
+    assert counted(use, 'a', 'b') == [0, 2]
+    assert outcomes == []
+
+
+def test_list_replaces_nominated_pods_alone():
+    use = PodUse(5.0)
+    use.see(PlacedPod('seen', 'a', USAGE))
+    use.assume(PlacedPod('assumed', 'b', USAGE))
+    for name in ('old', 'kept'):
+        use.nominate(PlacedPod(name, 'c', USAGE))
+    use.nominate_only(
+        PlacedPod(name, 'd', USAGE) for name in ('kept', 'new', 'seen')
+    )
+    assert counted(use, 'a', 'b', 'c', 'd') == [2, 2, 0, 4]
+    # A list of placed pods leaves them.
+    use.replace([])
+    assert counted(use, 'a', 'b', 'c', 'd') == [0, 2, 0, 4]

@@ -1,0 +1,195 @@
+"""Why a pod got its node: decisions on the calls of a kube-scheduler."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from scheduler_service.cmd import manage
+from tests.support import kube
+from tests.support.json_server import JsonHandler, JsonServer
+
+HOSTS = [f'compute-{number}' for number in range(1, 5)]
+ZONE = 'topology.kubernetes.io/zone'
+
+
+def pod(name: str = 'web', namespace: str = 'shop', **spec: Any) -> Any:
+    made = kube.pod(name, **spec)
+    made['metadata'].update(namespace=namespace, uid=f'uid-of-{name}')
+    return made
+
+
+def call(http: Any, verb: str, which: Any, names: Any = HOSTS) -> Any:
+    asked = {'Pod': which, 'NodeNames': names}
+    status, answer = http.send('POST', f'/extender/{verb}', asked)
+    assert status == 200
+    return answer
+
+
+@pytest.fixture
+def run(tmp_path, capsys):
+    """Give a function that runs a command on the store of a daemon."""
+
+    def command(http: Any, *words: str) -> str:
+        http.service.daemon.scheduler.recorder.flush()
+        url = http.service.store.engine.url
+        config = tmp_path / 'a.conf'
+        shown = url.render_as_string(hide_password=False)
+        config.write_text(f'[database]\nconnection = {shown}\n')
+        assert manage.main(['--config-file', str(config), *words]) == 0
+        return capsys.readouterr().out
+
+    return command
+
+
+@pytest.fixture
+def listed(run):
+    """Give a function that lists the decisions on a pod, oldest first."""
+
+    def rows(http: Any, name: str, *words: str) -> list[Any]:
+        text = run(
+            http, 'decision', 'list', '--pod', name, '-f', 'json', *words
+        )
+        return json.loads(text)[::-1]
+
+    return rows
+
+
+def test_each_verb_for_a_pod_has_a_decision(serve_http, listed, run):
+    http = serve_http()
+    north = pod(nodeSelector={ZONE: 'north'})
+    passed = call(http, 'filter', north)['NodeNames']
+    assert passed == HOSTS[:2]
+    call(http, 'prioritize', north, passed)
+    call(http, 'filter', pod('other', 'default'))
+    rows = listed(http, 'shop/web')
+    assert [(row['kind'], row['outcome']) for row in rows] == [
+        ('pod_filter', 'passed'), ('pod_prioritize', 'ordered'),
+    ]  # fmt: skip
+    assert {row['project_id'] for row in rows} == {'shop'}
+    # As for kubectl: the namespace is 'default' where none is named.
+    assert [row['kind'] for row in listed(http, 'other')] == ['pod_filter']
+    assert listed(http, 'web') == []
+    text = run(http, 'decision', 'show', 'shop/web')
+    assert 'AvailabilityZoneFilter      4        2    2' in text
+    assert 'Best of 2 hosts that passed' in text
+    assert run(http, 'decision', 'show', 'uid-of-web') == text
+
+
+def test_pod_that_passes_nowhere_has_the_filter_and_its_reason(
+    serve_http, listed, run
+):
+    http = serve_http()
+    call(http, 'filter', pod(nodeSelector={ZONE: 'nowhere'}))
+    (row,) = listed(http, 'shop/web', '--outcome', 'refused')
+    assert (row['outcome'], row['filter']) == (
+        'NoValidHost', 'AvailabilityZoneFilter',
+    )  # fmt: skip
+    text = run(http, 'decision', 'show', 'shop/web')
+    assert 'No node passes' in text
+    assert 'nowhere' in text
+
+
+def test_unknown_nodes_and_missing_resources_are_counted(serve_http, run):
+    http = serve_http()
+    wanting = pod(extended={'example.com/fpga': '1'})
+    call(http, 'filter', wanting, [*HOSTS, 'stranger'])
+    rows = json.loads(run(http, 'decision', 'show', 'shop/web', '-f', 'json'))
+    assert rows[0]['error']['facts']['funnel'] == [
+        {'filter': 'node_objects', 'start': 5, 'end': 4},
+        {'filter': 'offered_resources', 'start': 4, 'end': 0},
+    ]
+
+
+def test_nodes_where_evicting_may_help_are_kept_for_preemption(
+    serve_http, listed, run
+):
+    http = serve_http()
+    victims = {name: {'Pods': []} for name in HOSTS}
+    asked = {
+        'Pod': pod(nodeSelector={ZONE: 'north'}),
+        'NodeNameToMetaVictims': victims,
+    }
+    http.send('POST', '/extender/preempt', asked)
+    (row,) = listed(http, 'shop/web')
+    assert (row['kind'], row['outcome']) == ('pod_preempt', 'passed')
+    assert '2' in run(http, 'decision', 'show', 'shop/web')
+
+
+def test_node_to_which_a_pod_is_bound_is_found(serve_http, listed, tmp_path):
+    token = tmp_path / 'token'
+    token.write_text('t')
+    answers = iter(((201, {}), (500, {'message': 'no room in etcd'})))
+
+    class ApiServer(JsonHandler):
+        def do_POST(self) -> None:
+            self.asked()
+            self.say(*next(answers))
+
+    api = JsonServer(ApiServer)
+    with api.running():
+        http = serve_http(
+            extender__api_server=api.url,
+            extender__api_token_file=str(token),
+            extender__count_interval=0.0,
+        )
+        for _ in range(2):
+            asked = {
+                'PodName': 'web', 'PodNamespace': 'shop', 'PodUID': 'u',
+                'Node': 'compute-3',
+            }  # fmt: skip
+            http.send('POST', '/extender/bind', asked)
+        first, second = listed(http, 'shop/web')
+    assert (first['kind'], first['outcome']) == ('pod_bind', 'chosen')
+    assert first['hosts'] == ['compute-3']
+    assert second['outcome'] == 'ExtenderFailed'
+
+
+def test_nothing_is_stored_when_the_option_is_off(serve_http, listed):
+    http = serve_http(kubernetes__record_decisions=False)
+    call(http, 'filter', pod())
+    call(http, 'prioritize', pod())
+    assert listed(http, 'shop/web') == []
+
+
+@pytest.mark.parametrize(
+    ('options', 'namespace', 'labels', 'ignored'),
+    [
+        ({}, 'kube-system', {}, True),
+        ({}, 'shop', {}, False),
+        ({'kubernetes__ignored_namespaces': ['a', 'b']}, 'b', {}, True),
+        ({'kubernetes__ignored_namespaces': []}, 'kube-system', {}, False),
+        ({'kubernetes__ignored_labels': ['x=1']}, 'shop', {'x': '1'}, True),
+        ({'kubernetes__ignored_labels': ['x=1']}, 'shop', {'x': '2'}, False),
+        ({'kubernetes__ignored_labels': ['x']}, 'shop', {'x': '2'}, True),
+    ],
+)
+def test_ignored_pods_pass_everywhere(
+    serve_http, listed, options, namespace, labels, ignored
+):
+    http = serve_http(**options)
+    given = pod(namespace=namespace, nodeSelector={ZONE: 'nowhere'})
+    given['metadata']['labels'] = labels
+    names = [*HOSTS, 'stranger']
+    answer = call(http, 'filter', given, names)
+    assert answer['NodeNames'] == (names if ignored else [])
+    scores = call(http, 'prioritize', given, names)
+    assert [one['Host'] for one in scores] == names
+    assert {one['Score'] for one in scores} == {0}
+    assert bool(listed(http, f'{namespace}/web')) is not ignored
+
+
+def test_options_on_pods_follow_a_reload(serve_http, listed):
+    http = serve_http()
+    daemon = http.service.daemon
+    conf = http.service.conf
+    conf.set_override('record_decisions', False, 'kubernetes')
+    conf.set_override('ignored_namespaces', ['shop'], 'kubernetes')
+    for one in daemon.adapters:
+        one.check(conf)()
+    answer = call(http, 'filter', pod(nodeSelector={ZONE: 'nowhere'}))
+    assert answer['NodeNames'] == HOSTS
+    call(http, 'filter', pod('more', 'default'))
+    assert listed(http, 'more') == []

@@ -1,0 +1,222 @@
+"""The page on moving, followed line by line beside nova's own services."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support import nova_cloud, page_commands, processes, servers
+from tests.support.commands import printed_json
+from tests.support.databases import new_database
+from tests.support.nova_cloud import HOSTS, NovaCloud
+from tests.support.nova_databases import NovaDatabases
+from tests.support.paths import ROOT
+from tests.support.placement_service import placement_service
+from tests.support.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.functional,
+    pytest.mark.broker,
+    pytest.mark.db,
+    pytest.mark.timeout(900),
+]
+LIMIT_S = 150.0
+SHIPPED = ROOT / 'etc/scheduler_service/compute.conf'
+BIN = pathlib.Path(sys.executable).parent
+SMALL = ('small', 1, 512, 1)
+# Options on queues of the compute service, and of the daemon's file.
+QUEUES = {
+    'classic': 'amqp_durable_queues = false\nrabbit_quorum_queue = false\n',
+    'quorum': 'amqp_durable_queues = true\nrabbit_quorum_queue = true\n',
+}
+
+
+@pytest.fixture(params=QUEUES)
+def queues(request) -> str:
+    """Return options on queues of the compute service."""
+    return QUEUES[request.param]
+
+
+@pytest.fixture
+def cloud(queues, mariadb, rabbitmq, tmp_path) -> Iterator[NovaCloud]:
+    """A cloud whose scheduler is nova's own."""
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(1) as thread:
+        placement = thread.submit(
+            stack.enter_context, placement_service(mariadb[1])
+        )
+        databases = NovaDatabases(mariadb[1])
+        stack.callback(databases.close)
+        (tmp_path / 'cloud').mkdir()
+        made = NovaCloud(
+            tmp_path / 'cloud',
+            databases,
+            servers.new_vhost(*rabbitmq),
+            placement.result(),
+            stack.enter_context(nova_cloud.network_service()),
+            f'[oslo_messaging_rabbit]\n{queues}',
+        )
+        stack.callback(made.stop)
+        made.start()
+        yield made
+
+
+class Operator:
+    """Follows the page in a folder with its configuration."""
+
+    def __init__(
+        self, folder: pathlib.Path, cloud: NovaCloud, queues: str
+    ) -> None:
+        self.folder = folder
+        self._queues = queues
+        self._cloud = cloud
+        self._process: processes.Process | None = None
+        self.config = folder / 'scheduler_service.conf'
+        request = {'flavor': {'vcpus': 1, 'memory_mb': 64, 'root_gb': 1}}
+        (folder / 'request.yaml').write_text(yaml.safe_dump(request))
+
+    def write(self, database: str) -> None:
+        """Write the shipped file with addresses of this cloud."""
+        text = SHIPPED.read_text()
+        own = self._cloud.placement.options.partition('\n')[2]
+        for pattern, value in (
+            (r'rabbit://\S+', self._cloud.bus),
+            (r'mysql\+pymysql://scheduler\S+', database),
+            (r'mysql\+pymysql://reader\S+', self._cloud.databases.api),
+            (r'(?s)auth_type.*?region_name = RegionOne\n', own),
+            (r'amqp_durable_queues(.*\n){2}', self._queues),
+        ):
+            text, count = re.subn(pattern, lambda _, v=value: v, text)
+            assert count == 1, pattern
+        self.config.write_text(text)
+
+    def set_enabled(self, enabled: str) -> None:
+        text = self.config.read_text()
+        changed = re.sub(r'(?m)^enabled = \w+$', f'enabled = {enabled}', text)
+        assert changed != text
+        self.config.write_text(changed)
+
+    def start(self) -> None:
+        """Start the daemon, or restart it."""
+        if self._process is not None:
+            assert self._process.end() == 0
+            self._process.remove()
+        self._process = processes.launch(self.config)
+        self._process.wait_for('Ready', LIMIT_S)
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.remove()
+
+    def run(self, line: str) -> tuple[int, str, str]:
+        """Run a line of the page; return (status, output, errors)."""
+        if '--config-file' not in line:
+            line = line.replace(
+                ' ', ' --config-file scheduler_service.conf ', 1
+            )
+        done = subprocess.run(
+            ['bash', '-c', line], cwd=self.folder,
+            env={**os.environ, 'PATH': f'{BIN}:{os.environ["PATH"]}'},
+            check=False, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        return done.returncode, done.stdout, done.stderr
+
+    def decisions(self) -> list[Any]:
+        line = 'scheduler-manage decision list --limit 0 -f json'
+        return printed_json(self.run(line))
+
+
+@pytest.fixture
+def operator(tmp_path, cloud, queues) -> Iterator[Operator]:
+    made = Operator(tmp_path, cloud, queues)
+    yield made
+    made.close()
+
+
+def built(cloud: NovaCloud) -> None:
+    """Have a server built, and delete it again."""
+    (server,) = cloud.call('create', flavor=SMALL)
+    over = 'active', 'error'
+    wait_until(
+        lambda: cloud.call('show', server=server)['state'] in over, LIMIT_S
+    )
+    found = cloud.call('show', server=server)
+    assert found['state'] == 'active', found
+    cloud.call('delete', server=server)
+    wait_until(lambda: not cloud.placement.held(server), LIMIT_S)
+
+
+def test_every_line_works_beside_the_queues_of_the_compute_service(
+    cloud, operator, mariadb
+):
+    sync, check, hosts, select, listed, ping, show = page_commands.lines(
+        page_commands.page('moving')
+    )
+    operator.write(new_database(mariadb[1]))
+    with cloud.scheduler():
+        # Step 1.
+        assert operator.run(sync)[0] == 0
+        status, out, _ = operator.run(check)
+        assert status == 0, out
+        operator.start()
+        built(cloud)
+        # Step 2.
+        text = operator.run(hosts)[1]
+        assert all(host in text for host in HOSTS)
+        status, text, err = operator.run(select)
+        assert status == 0, err
+        assert operator.decisions() == []
+        # Step 3: both take requests.
+        operator.set_enabled('true')
+        status, out, _ = operator.run(check)
+        assert status == 0, out
+        operator.start()
+
+        def taken() -> list[Any]:
+            built(cloud)
+            return operator.decisions()
+
+        wait_until(taken, LIMIT_S)
+    # Step 4: ours alone.
+    before = len(operator.decisions())
+    built(cloud)
+    latest, *others = operator.decisions()
+    assert len(others) == before
+    assert latest['outcome'] == 'chosen'
+    assert 'chosen' in operator.run(listed)[1]
+    assert operator.run(ping)[0] == 0
+    *words, _ = show.split()
+    assert (
+        'chosen' in operator.run(' '.join([*words, latest['request_id']]))[1]
+    )
+    # Back.
+    with cloud.scheduler():
+        operator.set_enabled('false')
+        operator.start()
+        built(cloud)
+    assert len(operator.decisions()) == before + 1
+
+
+def test_queues_of_another_kind_are_found_before_the_daemon_starts(
+    cloud, operator, queues, mariadb
+):
+    operator.write(new_database(mariadb[1]))
+    other = next(text for text in QUEUES.values() if text != queues)
+    text = operator.config.read_text().replace(queues, other)
+    operator.config.write_text(text)
+    sync, check = page_commands.lines(page_commands.page('moving'))[:2]
+    with cloud.scheduler():
+        assert operator.run(sync)[0] == 0
+        status, out, _ = operator.run(check)
+    assert status == 2
+    assert 'in [scheduler] or in [compute]' in ' '.join(out.split())
