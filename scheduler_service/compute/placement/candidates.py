@@ -6,7 +6,7 @@ query: the service knows which of several providers below it fit. Stateless.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -72,7 +72,12 @@ def find(
         place of the host's own; a sharing provider is in no tree of a host
     :raises PlacementUnavailable: the service does not answer
     """
-    query = urlencode(_query(request, provider, shared))
+    own = {
+        name: amount
+        for name, amount in request.own_resources.items()
+        if name not in shared
+    }
+    query = query_of(request, tree=provider, own=own, limit=1)
     candidates = client.allocation_candidates(query)
     if not candidates:
         return None
@@ -87,26 +92,34 @@ def find(
     return tree
 
 
-def _query(
-    request: Request, provider: str, shared: Collection[str]
-) -> list[tuple[str, str]]:
-    query = [('limit', '1')]
-    own = {
-        name: amount
-        for name, amount in request.own_resources.items()
-        if name not in shared
-    }
+def query_of(
+    request: Request,
+    tree: str = '',
+    own: Mapping[str, int] | None = None,
+    limit: int = 0,
+) -> str:
+    """Return the query for the candidates of a request.
+
+    :param tree: uuid of the host's own provider; empty: of any host
+    :param own: what is in no group; None: all of it
+    :param limit: the most candidates; 0: all
+    """
+    query = [('limit', str(limit))] if limit else []
+    own = request.own_resources if own is None else own
     if own:
-        query += [('resources', _amounts(own)), ('in_tree', provider)]
+        traits = _traits(*request.tree_traits)
+        query.append(('resources', _amounts(own)))
+        query += [('required', traits)] if traits else []
+        query += [('in_tree', tree)] if tree else []
     for group in request.resource_groups:
-        query += _group(group, '' if own else provider)
+        query += _group(group, tree)
     if len(request.resource_groups) > 1 or request.group_policy:
         query.append(('group_policy', request.group_policy or 'none'))
     query += [
         ('same_subtree', ','.join(suffixes))
         for suffixes in request.same_subtree
     ]
-    return query
+    return urlencode(query)
 
 
 def _group(group: ResourceGroup, provider: str) -> list[tuple[str, str]]:
@@ -114,9 +127,9 @@ def _group(group: ResourceGroup, provider: str) -> list[tuple[str, str]]:
     query = []
     if group.resources:
         query.append((f'resources{suffix}', _amounts(group.resources)))
-    traits = [*group.required, *(f'!{name}' for name in group.forbidden)]
+    traits = _traits(group.required, group.forbidden)
     if traits:
-        query.append((f'required{suffix}', ','.join(traits)))
+        query.append((f'required{suffix}', traits))
     query += [
         (f'member_of{suffix}', _any_of(aggregate.split(',')))
         for aggregate in group.aggregates
@@ -130,8 +143,14 @@ def _group(group: ResourceGroup, provider: str) -> list[tuple[str, str]]:
     return query
 
 
+def _traits(required: Iterable[str], forbidden: Iterable[str]) -> str:
+    return ','.join([*sorted(required), *sorted(f'!{n}' for n in forbidden)])
+
+
 def _amounts(resources: Mapping[str, int]) -> str:
-    return ','.join(f'{name}:{n}' for name, n in sorted(resources.items()))
+    return ','.join(
+        f'{name}:{n}' for name, n in sorted(resources.items()) if n
+    )
 
 
 def _any_of(uuids: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from scheduler_service import errors
 from scheduler_service.columns.dictionary import Mask, combinations
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
@@ -24,9 +25,11 @@ class NUMATopologyFilter(HostFilter):
     meaning; a request without any passes everywhere. Each cell of the
     instance gets a host cell of its own that has the memory, the pages and
     the CPUs: shared CPUs and memory within the host's allocation ratios,
-    dedicated ones from what is free. A host's ``numa_topology`` is ``{cells:
-    [{cpuset, pcpuset, pinned_cpus, siblings, cpu_usage, memory,
-    memory_usage, mempages: [{size_kb, total, used}]}],
+    dedicated ones from what is free. Where a host reports pages and none are
+    requested, the memory has to fit into those of the smallest size. A host's
+    ``numa_topology`` is ``{cells: [{cpuset, pcpuset, pinned_cpus, siblings,
+    cpu_usage, memory, memory_usage, mempages: [{size_kb, total, used,
+    reserved}]}],
     cpu_allocation_ratio, ram_allocation_ratio}``; a host fails whose topology
     has another form. Ratios there go before those of the host.
     """
@@ -41,6 +44,7 @@ class NUMATopologyFilter(HostFilter):
         guest = numa.guest_topology(request)
         if guest is None:
             return None
+        _check_devices(request)
         cells = numa.cell_columns(table)
         columns = [
             table.coded['numa_topology'],
@@ -105,8 +109,27 @@ class NUMATopologyFilter(HostFilter):
             return why
         starts = numa.cell_columns(table).starts
         guest = numa.guest_topology(request)
-        guest_cells = [tuple(cell) for cell in guest.cells] if guest else []
+        guest_cells = [
+            (cell.shared + cell.dedicated, cell.memory)
+            for cell in (guest.cells if guest else ())
+        ]
         return (
             f'cells of (CPUs, MB) {guest_cells} do not fit the NUMA cells of '
             f'the host ({starts[code + 1] - starts[code]})'
         )
+
+
+def _check_devices(request: Request) -> None:
+    """Check that devices need not be on the cells of the instance.
+
+    :raises InvalidRequest: they have to be
+    """
+    for number, device in enumerate(request.pci_requests):
+        if device.numa_policy in ('required', 'socket'):
+            place = f'pci_requests[{number}].numa_policy'
+            raise errors.InvalidRequest(
+                f'{place}: the policy {device.numa_policy} for NUMA affinity '
+                'is not supported by this scheduler',
+                at=place,
+                unsupported=place,
+            )

@@ -168,7 +168,11 @@ def configured_aliases(settings: Settings) -> dict[str, dict[str, Any]]:
 def has_devices(
     pools: Sequence[Mapping[str, Any]], devices: Sequence[DeviceRequest]
 ) -> bool:
-    """Say whether a host's pools have all requested devices at once."""
+    """Say whether a host's pools have all requested devices at once.
+
+    Pools with few tags are taken first: others may be needed for their tags.
+    """
+    pools = sorted(pools, key=lambda pool: len(pool.get('tags') or ()))
     free = [_count(pool) for pool in pools]
     for _, count, alternatives in devices:
         needed = count

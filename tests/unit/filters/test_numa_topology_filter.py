@@ -262,13 +262,32 @@ def test_a_topology_that_the_request_states_goes_before_the_flavor(
     assert passes(host(cell(pcpuset=[0, 1, 2, 3])), asked) is expected
 
 
+@pytest.mark.parametrize(
+    ('policy', 'refused'),
+    [('required', True), ('socket', True), ('preferred', False)],
+)
+def test_devices_that_have_to_be_near_the_cells_are_refused(policy, refused):
+    devices = [{'alternatives': [{}], 'numa_policy': policy}]
+    asked = {**request(numa_nodes='1'), 'pci_requests': devices}
+    if refused:
+        with pytest.raises(errors.InvalidRequest) as caught:
+            passes(host(cell()), asked)
+        assert caught.value.facts['unsupported'] == (
+            'pci_requests[0].numa_policy'
+        )
+    else:
+        assert passes(host(cell()), asked)
+    # Without cells of the instance the policy does not matter.
+    assert passes(host(cell()), {**request(), 'pci_requests': devices})
+
+
 def test_a_reversed_range_names_no_cpu():
     """As the compute service reads it."""
     specs = {'numa_mem.0': '512', 'numa_nodes': '1'}
     one = request(2, 512, **specs, **{'numa_cpus.0': '1-2,3-2'})
     guest = numa.guest_topology(documents.request(one))
     assert guest is not None
-    assert guest[0] == (numa.GuestCell(2, 512),)
+    assert guest.cells == (numa.GuestCell(2, 0, 512),)
 
 
 def test_limits_are_the_ratios_that_the_cells_were_fitted_within():
@@ -300,7 +319,7 @@ def test_page_sizes_are_counted_in_kib(text, kib):
     one = request(numa_nodes='1', mem_page_size=text)
     guest = numa.guest_topology(documents.request(one))
     assert guest is not None
-    assert guest.page_size == kib
+    assert guest.cells[0].page_size == kib
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,22 @@ def test_a_group_is_asked_for_with_its_suffix():
         ('member_ofa-1', 'in:u1,u2'),
         ('member_ofa-1', 'in:u3'),
         ('member_ofa-1', '!in:u4,u5'),
+        ('in_treea-1', ROOT),
     ]
+
+
+def test_a_provider_below_may_have_traits_that_are_in_no_group():
+    fields = {
+        'amounts': {'VGPU': 1},
+        'traits': {'CUSTOM_A': 'required', 'CUSTOM_B': 'forbidden'},
+        'root_traits': {'CUSTOM_C': 'required'},
+    }
+    assert ('required', 'CUSTOM_A,!CUSTOM_B') in asked(**fields)
+    # The host itself has what only it can give.
+    fields['amounts'] = {'VCPU': 1}
+    group = {'suffix': '1', 'resources': {'VGPU': 1}}
+    names = [name for name, _ in asked(**fields, resource_groups=[group])]
+    assert 'required' not in names
 
 
 def test_groups_alone_are_asked_in_the_tree_of_the_host():
