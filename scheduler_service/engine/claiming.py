@@ -181,7 +181,9 @@ class SchedulingBatch:
             raise
         except errors.NoValidHost as error:
             table = self._overlay.table
-            if not self._selector.ask_extenders_again(job, table):
+            if self._selector.forget_candidates(job):
+                self.unfinished.append(job)
+            elif not self._selector.ask_extenders_again(job, table):
                 self._refused.append((job, errors.without_traceback(error)))
         except errors.SchedulerError as error:
             self._finisher.refuse(job, error)

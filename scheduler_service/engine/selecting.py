@@ -25,6 +25,8 @@ _UNTRACED: AbstractContextManager[None] = nullcontext()
 # batch, in seconds.
 TURN_S = 0.015
 _BATCH_TURN_S = 0.1
+# How often candidates for allocations are asked for.
+_ROUNDS = 3
 
 
 class Selector:
@@ -93,12 +95,14 @@ class Selector:
             )
         if job.move or job.excluded_hosts:
             request = _elsewhere(present, request, job)
-        if self._ask_extenders(job, table):
+        if self._find_candidates(job, request, table) or self._ask_extenders(
+            job, table
+        ):
             return
         # A job that lost its claim selects among more hosts: those who won
         # it select the best, too.
         spread = 2**job.attempts
-        selection = self._select(overlay, request, job, spread)
+        selection = self._select_assigned(overlay, request, job, spread)
         if not job.claim:
             overlay.forget_last(len(selection.assignments))
         job.table, job.held = table, held
@@ -153,6 +157,18 @@ class Selector:
             job.move = self._claimer.run_somewhere(sorted(present))
         return present
 
+    def _select_assigned(
+        self, overlay: Overlay, request: Request, job: HostJob, spread: int
+    ) -> ScheduleResult:
+        """Select, with a candidate for each instance where any are needed."""
+        selection = self._select(overlay, request, job, spread)
+        while job.candidates is not None and not job.candidates.assign(
+            selection.assignments
+        ):
+            overlay.forget_last(len(selection.assignments))
+            selection = self._select(overlay, request, job, spread)
+        return selection
+
     def _select(
         self, overlay: Overlay, request: Request, job: HostJob, spread: int
     ) -> ScheduleResult:
@@ -168,7 +184,7 @@ class Selector:
                     request,
                     self._rng,
                     spread,
-                    job.extender_scores,
+                    job.bounds(),
                     placed,
                 )
         except time_slice.TimeSliceOver:
@@ -190,6 +206,33 @@ class Selector:
         if not held or not job.claim:
             return {}
         return self._claimer.find(held, job.move)
+
+    def _find_candidates(
+        self, job: HostJob, request: Request, table: HostTable
+    ) -> bool:
+        """Have candidates found, if they have to be; return whether."""
+        completer = self.completer
+        if completer is None or job.candidates is not None:
+            return False
+        if request.is_rebuild or not completer.needs_candidates(request):
+            return False
+        job.candidate_rounds += 1
+        completer.find_candidates(job, request, table, self.pipeline)
+        return True
+
+    def forget_candidates(self, job: HostJob) -> bool:
+        """Have candidates found again where no host of them is left.
+
+        :return: whether they are to be
+        """
+        candidates = job.candidates
+        if candidates is None or job.candidate_rounds >= _ROUNDS:
+            return False
+        if candidates.is_whole and not job.attempts:
+            # Nothing was lost since they were found.
+            return False
+        job.candidates = None
+        return True
 
     def _ask_extenders(self, job: HostJob, table: HostTable) -> bool:
         """Have the extenders asked, if they have to be; return whether."""

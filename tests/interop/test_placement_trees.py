@@ -207,9 +207,8 @@ def test_a_delivery_again_finds_or_makes_the_same_allocations(
 def test_a_class_that_placement_does_not_know_is_on_no_host(
     cloud, service, start_claiming, placement_client
 ):
-    assert (
-        placement_client.allocation_candidates('resources=CUSTOM_NO:1') == []
-    )
+    found = placement_client.allocation_candidates('resources=CUSTOM_NO:1')
+    assert found['allocation_requests'] == []
     name, _ = add_host(cloud, service)
     daemon = start_claiming()
     ready(daemon, name)

@@ -267,8 +267,8 @@ class PlacementClient:
         answer = self._call('GET', f'{path}/traits', (_GONE,))
         return list(answer.json().get('traits', ()))
 
-    def allocation_candidates(self, query: str) -> list[dict[str, Any]]:
-        """Return the allocation requests that match a query.
+    def allocation_candidates(self, query: str) -> dict[str, Any]:
+        """Return the candidates that match a query, as the service does.
 
         None matches a class, trait or aggregate that does not exist.
 
@@ -278,9 +278,8 @@ class PlacementClient:
         answer = self._call('GET', path, (_BAD,))
         if answer.status_code == _BAD:
             LOG.warning('No candidates for %s: %s', query, answer.text[:300])
-            return []
-        requests: list[dict[str, Any]] = answer.json()['allocation_requests']
-        return requests
+            return {'allocation_requests': [], 'provider_summaries': {}}
+        return dict(answer.json())
 
     def allocations(self, consumer: str) -> dict[str, Any]:
         """Return a consumer's allocations, as the service gives them.

@@ -100,6 +100,10 @@ class SharedProviders:
         providers = self._client.read(path, Roots).resource_providers
         return frozenset(provider.uuid for provider in providers)
 
+    def gives(self, names: Iterable[str]) -> bool:
+        """Whether any host has one of these classes from another provider."""
+        return not {share.name for share in self._shared}.isdisjoint(names)
+
     def of(self, uuid: str) -> Mapping[str, Shared]:
         """Return resource class -> share, for a host's provider."""
         shares: dict[str, Shared] = {}
