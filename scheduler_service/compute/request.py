@@ -148,7 +148,7 @@ def _request(
     else:
         _refuse_groups(spec, specs)
         resource_groups, placed = [], frozenset()
-    numa = _numa_topology(spec.numa_topology)
+    numa = _numa_topology(spec.numa_topology, spec.network_metadata)
     devices = _pci_requests(spec.pci_requests, placed)
     group = spec.instance_group
     attempts = _attempts(spec.retry)
@@ -307,7 +307,9 @@ def _attempts(sent: wire.Retries | None) -> list[tuple[str, str]]:
     ]
 
 
-def _numa_topology(sent: wire.NumaTopology | None) -> GuestNuma | None:
+def _numa_topology(
+    sent: wire.NumaTopology | None, networks: wire.NetworkMetadata | None
+) -> GuestNuma | None:
     """Return a NUMA topology; None: the request has none."""
     if sent is None or not sent.cells:
         return None
@@ -326,6 +328,8 @@ def _numa_topology(sent: wire.NumaTopology | None) -> GuestNuma | None:
         ],
         pinned=any(_dedicated_cpus(cell) for cell in sent.cells),
         isolated_emulator=sent.emulator_threads_policy == 'isolate',
+        physnets=sorted(networks.physnets or ()) if networks else [],
+        tunneled=networks.tunneled if networks else False,
     )
 
 

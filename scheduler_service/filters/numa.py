@@ -15,7 +15,7 @@ import functools
 import itertools
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -66,11 +66,15 @@ class GuestTopology(NamedTuple):
 
     :ivar pinned: whether it has dedicated CPUs, in any of its cells
     :ivar isolated_emulator: whether emulator threads get a CPU of their own
+    :ivar physnets: physical networks that it is connected to
+    :ivar tunneled: whether it is connected to a tunneled network
     """
 
     cells: tuple[GuestCell, ...]
     pinned: bool = False
     isolated_emulator: bool = False
+    physnets: frozenset[str] = frozenset()
+    tunneled: bool = False
 
     @property
     def shares(self) -> bool:
@@ -134,7 +138,13 @@ def _explicit(stated: GuestNuma) -> GuestTopology:
                 stated.page_size if cell.page_size is None else cell.page_size,
             )
         )
-    return GuestTopology(tuple(cells), stated.pinned, stated.isolated_emulator)
+    return GuestTopology(
+        tuple(cells),
+        stated.pinned,
+        stated.isolated_emulator,
+        frozenset(stated.physnets),
+        stated.tunneled,
+    )
 
 
 def _setting(request: Request, spec: str, image_property: str) -> Any:
@@ -438,6 +448,13 @@ class Hosts(NamedTuple):
     cpu_ratio: Floats
     ram_ratio: Floats
 
+    def only(self, at: int) -> Hosts:
+        """Return a single one of them."""
+        one = slice(at, at + 1)
+        return Hosts(
+            self.topology[one], self.cpu_ratio[one], self.ram_ratio[one]
+        )
+
 
 class _Kind(NamedTuple):
     """Guest cells that fit the same host cells.
@@ -472,6 +489,24 @@ def evaluate(
         results[some] = _assignable(fit, counts[some], list(kinds.values()))
         done += step
         time_slice.check()
+
+
+def fits_on(
+    guest: GuestTopology,
+    columns: CellColumns,
+    host: Hosts,
+    sets: Iterable[Sequence[int]],
+) -> bool:
+    """Say whether the guest cells fit any of some sets of a host's cells.
+
+    :param host: one host
+    :param sets: numbers of cells, as many in each as there are guest cells
+    """
+    kinds = _kinds(guest)
+    counts = np.diff(columns.starts)[host.topology]
+    fit = _fitting(guest, list(kinds), columns, host, counts)
+    amounts = list(kinds.values())
+    return any(_matches(fit[:, list(some)], amounts) for some in sets)
 
 
 def _step(counts: Ints, kinds: int) -> int:

@@ -178,6 +178,8 @@ class GuestNuma(Document):
     :ivar pinned: whether it has CPUs that are dedicated to it
     :ivar isolated_emulator: whether emulator threads get a CPU of their own
     :ivar page_size: small, large, any, a size in KiB as text, or empty
+    :ivar physnets: physical networks that the instance is connected to
+    :ivar tunneled: whether it is connected to a tunneled network
     """
 
     cells: Annotated[
@@ -188,6 +190,8 @@ class GuestNuma(Document):
     thread_policy: ThreadPolicy = ''
     isolated_emulator: bool = False
     page_size: PageSize = ''
+    physnets: list[Short] = []
+    tunneled: bool = False
 
 
 class ResourceGroup(Document):

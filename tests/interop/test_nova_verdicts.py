@@ -193,8 +193,13 @@ def cell(rng: random.Random, number: int) -> dict[str, Any]:
     }
 
 
-def guest(rng: random.Random) -> dict[str, Any]:
-    """Return the topology of an instance."""
+def guest(
+    rng: random.Random, pages: tuple[int, ...] = (-1, -2, -3)
+) -> dict[str, Any]:
+    """Return the topology of an instance.
+
+    :param pages: words for sizes that it may ask for
+    """
     policy = rng.choice([None, 'shared', 'dedicated', 'mixed', 'mixed'])
     cells = []
     for _ in range(rng.choice([1, 1, 2])):
@@ -208,7 +213,7 @@ def guest(rng: random.Random) -> dict[str, Any]:
                 if policy in ('dedicated', 'mixed')
                 else [],
                 'memory': rng.choice([256, 512, 1024, 1025]),
-                'pagesize': rng.choice([None, None, -1, -2, -3, 4, 2048]),
+                'pagesize': rng.choice([None, None, *pages, 4, 2048]),
                 'cpu_policy': policy,
                 'cpu_thread_policy': rng.choice(
                     [None, 'prefer', 'require', 'isolate']
@@ -225,14 +230,17 @@ def guest(rng: random.Random) -> dict[str, Any]:
     }
 
 
-def stated(topology: dict[str, Any]) -> Any:
+def stated(
+    topology: dict[str, Any], networks: dict[str, Any] | None = None
+) -> Any:
     """Return a guest topology as it is translated."""
     wire = compute_request.wire
     return compute_request._numa_topology(
         wire.NumaTopology(
             cells=[wire.NumaCell(**one) for one in topology['cells']],
             emulator_threads_policy=topology['emulator_threads_policy'],
-        )
+        ),
+        wire.NetworkMetadata(**networks) if networks else None,
     )
 
 
@@ -261,6 +269,115 @@ def test_numa_cells_of_random_hosts_fit_as_nova_says(judged):
             }
         )
         asked = {'numa_topology': stated(case['guest'])}
+        found = passing(
+            NUMATopologyFilter(),
+            document,
+            json.loads(compute_request.msgspec.json.encode(asked)),
+            cpu_allocation_ratio=case['cpu_ratio'],
+            ram_allocation_ratio=case['ram_ratio'],
+        )
+        assert found == [
+            f'h{at}' for at, fits in enumerate(expected) if fits
+        ], case
+
+
+PHYSNETS = [[], ['a'], ['a', 'b']]
+
+
+def networked(rng: random.Random, made: dict[str, Any]) -> dict[str, Any]:
+    """Return a cell with an affinity of networks, as some have."""
+    if rng.random() < 0.5:
+        return made
+    affinity = {
+        'physnets': rng.choice(PHYSNETS),
+        'tunneled': rng.random() < 0.3,
+    }
+    return {**made, 'network_metadata': affinity}
+
+
+def test_devices_and_networks_are_near_as_nova_says(judged):
+    rng = random.Random(63)
+    cases = []
+    for _ in range(200):
+        hosts, pools = [], []
+        for _ in range(6):
+            count = rng.choice([1, 2, 3])
+            hosts.append(
+                [networked(rng, cell(rng, number)) for number in range(count)]
+            )
+            pools.append(
+                [
+                    {
+                        'vendor_id': '8086',
+                        'product_id': '1520',
+                        'numa_node': rng.choice([*range(count), None]),
+                        'count': rng.randint(1, 2),
+                        'tags': {'dev_type': 'type-VF', **tags},
+                    }
+                    for tags in [{}, {'physical_network': 'a'}, {}][
+                        : rng.randint(1, 3)
+                    ]
+                ]
+            )
+        requests = [
+            {
+                'count': rng.randint(1, 2),
+                'spec': [
+                    {
+                        'vendor_id': '8086',
+                        **rng.choice([{}, {'physical_network': 'a'}]),
+                    }
+                ],
+                'numa_policy': rng.choice(
+                    ['legacy', 'preferred', 'required', 'socket']
+                ),
+            }
+            for _ in range(rng.choice([0, 1, 1, 2]))
+        ]
+        cases.append(
+            {
+                'hosts': hosts,
+                # Nova keeps the page size of the first cell that it tries.
+                'guest': {
+                    **guest(rng, (-1,)),
+                    'emulator_threads_policy': None,
+                },
+                'cpu_ratio': 4.0,
+                'ram_ratio': 4.0,
+                'pools': pools,
+                'requests': requests,
+                'networks': rng.choice(
+                    [
+                        None,
+                        {'physnets': ['a'], 'tunneled': False},
+                        {'physnets': ['b', 'c'], 'tunneled': True},
+                    ]
+                ),
+            }
+        )
+    verdicts = judged(numa=cases)['numa']
+    assert sum(map(sum, verdicts)) > 100
+    for case, expected in zip(cases, verdicts, strict=True):
+        document = inventory(
+            **{
+                f'h{at}': {
+                    'numa_topology': {'cells': cells},
+                    'pci_device_pools': case['pools'][at],
+                }
+                for at, cells in enumerate(case['hosts'])
+            }
+        )
+        asked = {
+            'numa_topology': stated(case['guest'], case['networks']),
+            'pci_requests': [
+                {
+                    'count': one['count'],
+                    'alternatives': one['spec'],
+                    'numa_policy': one['numa_policy'],
+                }
+                for one in case['requests']
+            ],
+        }
         found = passing(
             NUMATopologyFilter(),
             document,

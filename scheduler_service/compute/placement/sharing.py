@@ -14,7 +14,6 @@ import msgspec
 
 from scheduler_service.compute.placement.candidates import Tree
 from scheduler_service.compute.placement.client import (
-    PLAIN,
     PlacementClient,
     Provider,
     Roots,
@@ -86,7 +85,7 @@ class SharedProviders:
             return
         path = f'/resource_providers?member_of=in:{",".join(aggregates)}'
         members = self._uuids(path)
-        for name in sorted(PLAIN & provider.capacity.keys()):
+        for name in sorted(provider.capacity):
             own = self._uuids(f'{path}&resources={name}:1')
             yield Shared(
                 uuid,

@@ -111,7 +111,9 @@ def test_a_request_with_every_other_object_is_translated():
         '_nova_check_type': ['evacuate'],
     }
     assert found['numa_topology'] == {
-        'cells': [{'cpus': 2, 'memory_mb': 1024, 'dedicated': 0}]
+        'cells': [{'cpus': 2, 'memory_mb': 1024, 'dedicated': 0}],
+        'physnets': ['p1'],
+        'tunneled': True,
     }
     assert found['pci_requests'] == [
         {'name': 'qat', 'alternatives': [{'vendor_id': '8086'}]}
