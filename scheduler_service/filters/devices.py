@@ -73,12 +73,7 @@ def requested_devices(
             spec_path(ALIAS_SPEC), 'names of [pci] alias', ', '.join(unknown)
         )
     return tuple(
-        DeviceRequest(
-            name,
-            count,
-            (_properties(aliases[name]),),
-            aliases[name].get('numa_policy') or 'legacy',
-        )
+        DeviceRequest(name, count, (_properties(aliases[name]),))
         for name, count in named
     )
 

@@ -25,6 +25,8 @@ from scheduler_service.filters.unreadable import where_readable
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
+# The result of a host whose devices and networks are near enough, too.
+_NEAR = 2
 _RATIOS = ('cpu_allocation_ratio', 'ram_allocation_ratio')
 
 
@@ -58,7 +60,7 @@ class NUMATopologyFilter(HostFilter):
         guest = numa.guest_topology(request)
         if guest is None:
             return None
-        devices = requested_devices(request, settings)
+        devices = _devices(request, settings)
         cells = numa.cell_columns(table)
         columns = [
             table.coded['numa_topology'],
@@ -89,16 +91,13 @@ class NUMATopologyFilter(HostFilter):
             lambda: np.full(len(topologies), numa.UNKNOWN, np.int8),
         )
         numa.evaluate(guest, cells, hosts, results)
+        good = numa.YES
         if devices or guest.physnets or guest.tunneled:
-            near = table.topology.keep(
-                ('near', self.name, guest, devices),
-                lambda: np.full(len(topologies), numa.UNKNOWN, np.int8),
-            )
-            near[results == numa.NO] = numa.NO
+            good = _NEAR
             documents = decoded(table, 'numa_topology').values
             listed = columns[-1].values
-            for at in np.flatnonzero(near == numa.UNKNOWN).tolist():
-                near[at] = where_readable(_is_near)(
+            for at in np.flatnonzero(results == numa.YES).tolist():
+                is_near = where_readable(_is_near)(
                     guest,
                     devices,
                     documents[topologies[at]]['cells'],
@@ -106,9 +105,9 @@ class NUMATopologyFilter(HostFilter):
                     cells,
                     hosts.only(at),
                 )
+                results[at] = _NEAR if is_near else numa.NO
                 time_slice.check()
-            results = near
-        mask: Mask = (results == numa.YES).take(combination)
+        mask: Mask = (results == good).take(combination)
         return mask
 
     def mask_key(
@@ -116,8 +115,8 @@ class NUMATopologyFilter(HostFilter):
     ) -> Key | None:
         """Return the cells of the instance with its devices, None for none."""
         guest = numa.guest_topology(request)
-        devices = requested_devices(request, settings) if guest else ()
-        return (guest, devices) if devices else guest
+        devices = _devices(request, settings)
+        return (guest, devices) if guest and devices else guest
 
     def numa_limits(
         self, table: HostTable, row: int, request: Request, settings: Settings
@@ -154,17 +153,15 @@ class NUMATopologyFilter(HostFilter):
         return (
             f'cells of (CPUs, MB) {guest_cells} do not fit the NUMA cells of '
             f'the host ({starts[code + 1] - starts[code]})'
-            + (
-                ', near its devices and networks'
-                if guest
-                and (
-                    guest.physnets
-                    or guest.tunneled
-                    or requested_devices(request, settings)
-                )
-                else ''
-            )
+            + (', near its devices' if request.pci_requests else '')
         )
+
+
+def _devices(
+    request: Request, settings: Settings
+) -> tuple[DeviceRequest, ...]:
+    """Return devices whose distance counts: aliases do not say any."""
+    return requested_devices(request, settings) if request.pci_requests else ()
 
 
 def _is_near(
