@@ -306,20 +306,17 @@ class PlacementClaimer:
         :param on_made: called once the placement service has answered, so
             that the next call need not wait for the replies of this one
         """
-        allocations = [
-            allocation for task in tasks for allocation in task.allocations
-        ]
         try:
             results = self._make(tasks, journal)
         except errors.PlacementUnavailable as fault:
-            journal.unanswered(allocations)
+            journal.unanswered(_allocations(tasks))
             journal.flush()
             for task in tasks:
                 self._fail(task, fault)
             return
         except Exception as fault:
             if len(tasks) == 1:
-                journal.unanswered(allocations)
+                journal.unanswered(_allocations(tasks))
                 journal.flush()
                 self._fail(tasks[0], fault)
             else:
@@ -327,6 +324,8 @@ class PlacementClaimer:
                     self._make_recorded([task], journal, _do_nothing)
             return
         on_made()
+        # As they are now: others were made where the first had no room.
+        allocations = _allocations(tasks)
         journal.made(
             [
                 allocation
@@ -527,6 +526,10 @@ class PlacementClaimer:
                     self._undoer.undo(record, held=True)
             except errors.PlacementUnavailable as fault:
                 LOG.info('Not undone yet: %s: %s', allocation.consumer, fault)
+
+
+def _allocations(tasks: Sequence[ClaimTask]) -> list[AllocationRequest]:
+    return [allocation for task in tasks for allocation in task.allocations]
 
 
 def _do_nothing() -> None:

@@ -145,9 +145,12 @@ def test_the_next_candidate_is_claimed_where_the_first_has_no_room(
     with engine(store, fake) as running:
         (vm,) = new()
         answer = running.select_destinations(grouped(vm)).result(20)
+        (child,) = fake.allocations[vm].keys() - {root}
+        running.release([vm]).result(20)
+        wait_until(lambda: fake.allocations.keys() == {other})
+        wait_until(lambda: records(store) == set())
     (placed,) = answer.placements
     assert len(taken) == 1
-    (child,) = fake.allocations[vm].keys() - {root}
     assert child != taken[0]
     assert placed.selected.allocation['mappings'] == {
         '': [root], '1': [child],
