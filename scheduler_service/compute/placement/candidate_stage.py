@@ -118,7 +118,10 @@ class CandidateStage:
         if ranking is None:
             # The engine finds the reasons.
             return Candidates(count, is_whole=True)
-        wanted = count + settings.max_attempts - 1
+        # One host for each instance, with alternates, to choose among.
+        wanted = max(
+            count + settings.max_attempts - 1, settings.host_subset_size
+        )
         if (
             job.candidate_rounds == 1
             and wanted <= _HOSTS
