@@ -14,7 +14,15 @@ from typing import Any
 _TRUE = frozenset(('1', 't', 'true', 'on', 'y', 'yes'))
 _TPM_MODELS = {'tpm-crb': 'COMPUTE_SECURITY_TPM_CRB'}
 _TPM_VERSIONS = {'2.0': 'COMPUTE_SECURITY_TPM_2_0'}
-_ENCRYPTION = {'amd-sev-es': 'HW_CPU_X86_AMD_SEV_ES'}
+_TPM_SECRETS = {
+    owner: f'COMPUTE_SECURITY_TPM_SECRET_SECURITY_{owner.upper()}'
+    for owner in ('user', 'host', 'deployment')
+}
+_ENCRYPTION = {
+    'amd-sev-es': 'HW_CPU_X86_AMD_SEV_ES',
+    'amd-sev-snp': 'HW_CPU_X86_AMD_SEV_SNP',
+    'intel-tdx': 'HW_CPU_X86_INTEL_TDX',
+}
 _ADDRESS_SPACES = {
     'passthrough': 'COMPUTE_ADDRESS_SPACE_PASSTHROUGH',
     'emulate': 'COMPUTE_ADDRESS_SPACE_EMULATED',
@@ -35,10 +43,16 @@ def resources(
     return dict(amounts)
 
 
+def root_traits(specs: Mapping[str, str]) -> list[str]:
+    """Return the traits that the host's own provider needs."""
+    secrets = _TPM_SECRETS.get(specs.get('hw:tpm_secret_security', ''))
+    return [secrets] if secrets else []
+
+
 def traits(
     specs: Mapping[str, str], properties: Mapping[str, Any]
 ) -> list[str]:
-    """Return the traits that a host needs."""
+    """Return the traits that a provider of the instance needs."""
 
     def value(name: str, scope: str = 'hw') -> str:
         stated: Any = specs.get(f'{scope}:{name}')
@@ -57,6 +71,8 @@ def traits(
             _TPM_MODELS.get(model, 'COMPUTE_SECURITY_TPM_TIS'),
             _TPM_VERSIONS.get(version, 'COMPUTE_SECURITY_TPM_1_2'),
         ]
+    if value('pci_numa_affinity_policy') == 'socket':
+        needed.append('COMPUTE_SOCKET_PCI_NUMA_AFFINITY')
     if value('secure_boot', 'os') == 'required':
         needed.append('COMPUTE_SECURITY_UEFI_SECURE_BOOT')
     if _is_true(properties.get('hw_firmware_stateless')):

@@ -33,13 +33,21 @@ from scheduler_service.model.request import (
 
 _ALIAS = 'pci_passthrough:alias'
 _PAGE_SIZES = {-1: 'small', -2: 'large', -3: 'any'}
-_DEDICATED = ('dedicated', 'mixed')
-# Policies that require devices on the instance's NUMA cells; the others only
-# prefer it, or apply where the host reports the cell of a device.
-_STRICT_AFFINITY = ('required', 'socket')
 _HYPERTHREADS = 'HW_CPU_HYPERTHREADING'
 _THREADS = {'isolate': 'forbidden', 'require': 'required'}
 _GROUPED = re.compile(r'(resources|trait)([a-zA-Z0-9_-]{1,64}):(.+)')
+# The compute service leaves out all but these and custom ones.
+_CLASSES = frozenset(
+    ('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB', 'VGPU', 'VGPU_DISPLAY_HEAD',
+     'PGPU', 'FPGA', 'PCI_DEVICE', 'SRIOV_NET_VF', 'MEM_ENCRYPTION_CONTEXT',
+     'IPV4_ADDRESS', 'NUMA_SOCKET', 'NUMA_CORE', 'NUMA_THREAD',
+     'NUMA_MEMORY_MB', 'NET_BW_EGR_KILOBIT_PER_SEC',
+     'NET_BW_IGR_KILOBIT_PER_SEC', 'NET_PACKET_RATE_KILOPACKET_PER_SEC',
+     'NET_PACKET_RATE_EGR_KILOPACKET_PER_SEC',
+     'NET_PACKET_RATE_IGR_KILOPACKET_PER_SEC')
+)  # fmt: skip
+# Parts of a device's description that placement is asked for.
+_PLACED = ('resource_class', 'traits', 'rp_uuids')
 
 
 class ComputeRequest(NamedTuple):
@@ -74,7 +82,6 @@ class _Group(wire.Part):
     """RequestGroup."""
 
     requester_id: str | None = None
-    use_same_provider: bool = True
     resources: dict[str, int] | None = None
     required_traits: list[str] | None = None
     forbidden_traits: list[str] | None = None
@@ -141,13 +148,13 @@ def _request(
     else:
         _refuse_groups(spec, specs)
         resource_groups, placed = [], frozenset()
-    numa = _numa_topology(spec.numa_topology)
-    devices = _pci_requests(spec.pci_requests, numa is not None, placed)
+    numa = _numa_topology(spec.numa_topology, spec.network_metadata)
+    devices = _pci_requests(spec.pci_requests, placed)
     group = spec.instance_group
     attempts = _attempts(spec.retry)
     properties = (spec.image.properties if spec.image else None) or {}
     amounts = {
-        **_amounts(spec, specs, offered),
+        **_amounts(spec, specs, offered, resource_groups),
         **features.resources(specs, properties),
     }
     kept = dict(specs)
@@ -192,6 +199,9 @@ def _request(
         traits={
             **dict.fromkeys(features.traits(specs, properties), 'required'),
             **_cpu_traits(spec, offered),
+        },
+        root_traits={
+            **dict.fromkeys(features.root_traits(specs), 'required'),
             **_root_traits(params),
         },
         numa_topology=numa,
@@ -297,86 +307,64 @@ def _attempts(sent: wire.Retries | None) -> list[tuple[str, str]]:
     ]
 
 
-def _numa_topology(sent: wire.NumaTopology | None) -> GuestNuma | None:
-    """Return a NUMA topology; None: the request has none.
-
-    :raises InvalidRequest: its cells differ in page size or thread policy
-    """
+def _numa_topology(
+    sent: wire.NumaTopology | None, networks: wire.NetworkMetadata | None
+) -> GuestNuma | None:
+    """Return a NUMA topology; None: the request has none."""
     if sent is None or not sent.cells:
         return None
-    pages = {cell.pagesize for cell in sent.cells}
-    threads = {cell.cpu_thread_policy or '' for cell in sent.cells}
-    if len(pages) > 1 or len(threads) > 1:
-        _refuse(
-            'numa_topology.cells',
-            'different page sizes or thread policies in one instance are',
-        )
-    size = pages.pop()
     return GuestNuma(
         cells=[
             GuestNumaCell(
                 cpus=len({*(cell.cpuset or ()), *(cell.pcpuset or ())}),
                 memory_mb=cell.memory,
+                dedicated=_dedicated_cpus(cell),
+                thread_policy=cell.cpu_thread_policy,
+                page_size=None
+                if cell.pagesize is None
+                else _PAGE_SIZES.get(cell.pagesize, str(cell.pagesize)),
             )
             for cell in sent.cells
         ],
         pinned=any(_dedicated_cpus(cell) for cell in sent.cells),
-        thread_policy=threads.pop(),
         isolated_emulator=sent.emulator_threads_policy == 'isolate',
-        page_size='' if size is None else _PAGE_SIZES.get(size, str(size)),
+        physnets=sorted(networks.physnets or ()) if networks else [],
+        tunneled=networks.tunneled if networks else False,
     )
 
 
 def _dedicated_cpus(cell: wire.NumaCell) -> int:
     """Return how many CPUs of a guest's cell are dedicated to it."""
-    if cell.pcpuset:
-        return len(cell.pcpuset)
+    if cell.pcpuset or cell.cpu_policy != 'dedicated':
+        return len(cell.pcpuset or ())
     # Older callers have all CPUs in one set.
-    return len(cell.cpuset or ()) if cell.cpu_policy in _DEDICATED else 0
+    return len(cell.cpuset or ())
 
 
 def _pci_requests(
-    sent: wire.PciRequests | None, has_numa: bool, placed: Collection[str]
+    sent: wire.PciRequests | None, placed: Collection[str]
 ) -> list[PciRequest]:
     """Return requests for PCI devices.
 
     :param placed: ids of device requests that groups of resources cover
-    :raises InvalidRequest: devices have to be on the NUMA cells of the
-        instance, or are requested by their resource class
     """
-    requests = []
-    for index, device in enumerate(sent.requests if sent else ()):
-        if device.request_id in placed:
-            continue
-        place = f'pci_requests[{index}]'
-        if has_numa and device.numa_policy in _STRICT_AFFINITY:
-            _refuse(
-                f'{place}.numa_policy',
-                f'the policy {device.numa_policy} for NUMA affinity is',
-            )
-        requests.append(
-            PciRequest(
-                name=device.alias_name or device.requester_id,
-                count=device.count,
-                alternatives=[
-                    _device(spec, place) for spec in device.spec or [{}]
-                ],
-            )
+    return [
+        PciRequest(
+            name=device.alias_name or device.requester_id,
+            count=device.count,
+            alternatives=[_device(spec) for spec in device.spec or [{}]],
+            numa_policy=device.numa_policy or 'legacy',
         )
-    return requests
+        for device in (sent.requests if sent else ())
+        if device.request_id not in placed
+    ]
 
 
-def _device(spec: dict[str, Any], place: str) -> dict[str, str | None]:
-    for name in ('resource_class', 'traits'):
-        if spec.get(name):
-            _refuse(f'{place}.spec.{name}', 'devices by resource class are')
-    for name, value in spec.items():
-        if isinstance(value, list):
-            _refuse(f'{place}.spec.{name}', 'lists of capabilities are')
+def _device(spec: dict[str, Any]) -> dict[str, str | None]:
     return {
         name: None if value is None else str(value)
         for name, value in spec.items()
-        if not name.startswith('rp_uuid')
+        if name not in _PLACED
     }
 
 
@@ -417,16 +405,11 @@ def _resource_groups(
 ) -> list[ResourceGroup]:
     """Return the groups of ports, devices and extra specs.
 
-    :raises InvalidRequest: a group is invalid or cannot be claimed
+    :raises InvalidRequest: a group is invalid
     """
     groups = _numbered_groups(specs)
-    for number, sent in enumerate(spec.requested_resources or ()):
+    for sent in spec.requested_resources or ():
         group = documents.arguments(sent, _Group)
-        if not group.use_same_provider:
-            _refuse(
-                f'requested_resources[{number}].use_same_provider',
-                'groups of several providers are',
-            )
         suffix = group.requester_id or _next_number(groups)
         groups[suffix] = {
             'resources': group.resources or {},
@@ -445,7 +428,10 @@ def _resource_groups(
 
 
 def _numbered_groups(specs: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Return the numbered groups of extra specs, by suffix."""
+    """Return the numbered groups of extra specs, by suffix.
+
+    Values that mean nothing are left out, as the compute service does.
+    """
     groups: dict[str, dict[str, Any]] = {}
     for key, value in specs.items():
         match = _GROUPED.fullmatch(key)
@@ -457,11 +443,13 @@ def _numbered_groups(specs: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         )
         if kind == 'trait' and value in ('required', 'forbidden'):
             group[value].append(name)
-        elif kind == 'resources' and _is_amount(value):
+        elif kind == 'resources' and _is_class(name) and _is_amount(value):
             group['resources'][name] = int(value)
-        else:
-            _refuse(f'flavor.extra_specs.{key}', f'{value[:40]!r} is')
-    return groups
+    return {
+        suffix: group
+        for suffix, group in groups.items()
+        if any(group.values())
+    }
 
 
 def _next_number(names: Collection[str]) -> str:
@@ -481,39 +469,37 @@ def _placed_devices(spec: wire.RequestSpec) -> frozenset[str]:
 
 
 def _group_policy(specs: Mapping[str, str]) -> Any:
-    """Return whether groups may share a provider.
-
-    :raises InvalidRequest: the policy does not exist
-    """
+    """Return whether groups may share a provider; None: nothing valid."""
     policy = specs.get('group_policy')
-    if policy not in (None, 'none', 'isolate'):
-        place = 'flavor.extra_specs.group_policy'
-        raise errors.InvalidRequest(
-            f'{place}: {policy[:40]!r} is not one of none, isolate', at=place
-        )
-    return policy
+    return policy if policy in ('none', 'isolate') else None
 
 
 def _amounts(
-    spec: wire.RequestSpec, specs: Mapping[str, str], offered: Collection[str]
+    spec: wire.RequestSpec,
+    specs: Mapping[str, str],
+    offered: Collection[str],
+    groups: Sequence[ResourceGroup],
 ) -> dict[str, int]:
     """Return resource class -> amount, as compute services count.
 
     :param offered: resource classes that some host offers
+    :param groups: a class of any of them is not taken of the flavor as well
     """
     flavor = spec.flavor
     amounts = {}
     for key, value in specs.items():
         scope, _, name = key.partition(':')
-        if scope == 'resources' and name and _is_amount(value.strip()):
+        if scope == 'resources' and _is_class(name) and _is_amount(value):
             amounts[name] = int(value)
-    if 'VCPU' not in amounts and 'PCPU' not in amounts:
+    grouped = {name for group in groups for name in group.resources}
+    if not {'VCPU', 'PCPU'} & (amounts.keys() | grouped):
         amounts.update(_cpus(spec, offered))
-    amounts.setdefault('MEMORY_MB', flavor.memory_mb)
     disk = flavor.ephemeral_gb + -(-flavor.swap // 1024)
     if not spec.is_bfv:
         disk += flavor.root_gb
-    amounts.setdefault('DISK_GB', disk)
+    for name, amount in (('MEMORY_MB', flavor.memory_mb), ('DISK_GB', disk)):
+        if name not in grouped:
+            amounts.setdefault(name, amount)
     return {name: amount for name, amount in amounts.items() if amount}
 
 
@@ -571,7 +557,13 @@ def _root_traits(params: wire.LevelParams | None) -> dict[str, Any]:
     }
 
 
+def _is_class(name: str) -> bool:
+    """Whether the compute service takes this for a resource class."""
+    return name in _CLASSES or name.startswith('CUSTOM_')
+
+
 def _is_amount(value: str) -> bool:
+    value = value.strip()
     return value.isascii() and value.isdigit() and len(value) <= 15
 
 

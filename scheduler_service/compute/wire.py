@@ -160,7 +160,9 @@ class PciRequest(Part):
     alias_name: str | None = None
     request_id: str | None = None
     requester_id: str | None = None
-    numa_policy: str | None = None
+    numa_policy: (
+        Literal['legacy', 'preferred', 'required', 'socket'] | None
+    ) = None
 
 
 class PciRequests(Part):

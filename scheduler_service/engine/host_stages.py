@@ -310,11 +310,7 @@ class SchedulingBatch:
                 # The fault is not the request's: it waits for the database.
                 raise
             except errors.NoValidHost as error:
-                table = self._overlay.table
-                if not self._selector.ask_extenders_again(job, table):
-                    self._refused.append(
-                        (job, errors.without_traceback(error))
-                    )
+                self._ask_again(job, error)
             except errors.SchedulerError as error:
                 self._finisher.refuse(job, error)
             except time_slice.TimeSliceOver:
@@ -325,6 +321,13 @@ class SchedulingBatch:
                 self._finisher.advance([job])
         self._health.time('choose', time.perf_counter() - start)
         return selected
+
+    def _ask_again(self, job: HostJob, error: errors.NoValidHost) -> None:
+        """Ask others again about a job without a host, or refuse it later."""
+        if self._selector.forget_candidates(job):
+            self.unfinished.append(job)
+        elif not self._selector.ask_extenders_again(job, self._overlay.table):
+            self._refused.append((job, errors.without_traceback(error)))
 
     def _is_over(self) -> bool:
         """Whether others than the first caller have their turn."""

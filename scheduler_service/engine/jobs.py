@@ -414,6 +414,24 @@ class Job(msgspec.Struct, eq=False):
             self.future.unrecorded = Unrecorded(key, self.names)
 
 
+class Candidates(Protocol):
+    """What may be allocated for the instances of a job, by host.
+
+    :ivar is_whole: whether all hosts were asked about
+    :ivar bounds: for each instance, the hosts that it may be on
+    """
+
+    is_whole: bool
+    bounds: Bonuses
+
+    def assign(self, assignments: Sequence[Assignment]) -> bool:
+        """Put allocations into assignments; return whether all have some.
+
+        If not, fewer hosts are among the bounds.
+        """
+        ...
+
+
 class HostJob(Job, eq=False, kw_only=True):
     """Hosts for the instances of a request.
 
@@ -422,6 +440,9 @@ class HostJob(Job, eq=False, kw_only=True):
     :ivar move: whether the instances keep the places that they have
     :ivar moves_unsaid: whether they keep them is seen by whether a host has
         one of them
+    :ivar candidates: for its allocations, None while they are to be asked
+        for, or where none are needed
+    :ivar candidate_rounds: how often they were asked for
     :ivar extender_scores: what extenders said, None while they are to be
         asked
     :ivar extender_rounds: how often they were asked
@@ -449,6 +470,8 @@ class HostJob(Job, eq=False, kw_only=True):
     explain: bool = False
     move: bool = False
     moves_unsaid: bool = False
+    candidates: Candidates | None = None
+    candidate_rounds: int = 0
     extender_scores: Bonuses | None = None
     extender_rounds: int = 0
     excluded_hosts: set[str] = msgspec.field(default_factory=set)
@@ -467,6 +490,16 @@ class HostJob(Job, eq=False, kw_only=True):
         Job.begin_anew(self)
         self.selection = self.table = None
         self.held, self.placements = {}, ()
+
+    def bounds(self) -> Bonuses | None:
+        """Return the hosts that it may be on, with additions to weights."""
+        scores, candidates = self.extender_scores, self.candidates
+        if candidates is None or scores is None:
+            return scores if candidates is None else candidates.bounds
+        return [
+            {host: more for host, more in score.items() if host in bound}
+            for score, bound in zip(scores, candidates.bounds, strict=False)
+        ]
 
     @property
     def has_effect(self) -> bool:

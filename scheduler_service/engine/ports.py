@@ -292,6 +292,25 @@ class Completer(Protocol):
         """
         ...
 
+    def needs_candidates(self, request: Request) -> bool:
+        """Whether hosts are selected among candidates for allocations."""
+        ...
+
+    def find_candidates(
+        self,
+        job: HostJob,
+        request: Request,
+        table: HostTable,
+        pipeline: HostPipeline,
+    ) -> None:
+        """Take a job away; it comes back QUEUED with ``candidates``.
+
+        :param request: of the job, without what is placed already
+        :param table: the newest; it is copied before this returns
+        :param pipeline: by which hosts are selected
+        """
+        ...
+
     def complete(self, jobs: Sequence[HostJob]) -> None:
         """Take away jobs whose claims were made together."""
         ...

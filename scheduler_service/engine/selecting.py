@@ -22,10 +22,12 @@ from scheduler_service.engine.ports import (
 )
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.model import Placement, Request
-from scheduler_service.pipeline import HostPipeline
+from scheduler_service.pipeline import HostPipeline, ScheduleResult
 
 # How long hosts are selected for one request while others wait, in seconds.
 TURN_S = 0.015
+# How often candidates for allocations are asked for.
+_ROUNDS = 3
 
 
 class Selector:
@@ -95,6 +97,8 @@ class Selector:
             )
         if job.move or job.excluded_hosts:
             request = _elsewhere(present, request, job)
+        if self._find_candidates(job, request, table):
+            return
         if self.extenders is None or not self._ask_extenders(job, table):
             self._select(overlay, request, job, held)
             job.present = present.keys() - held.keys()
@@ -106,22 +110,43 @@ class Selector:
         job: HostJob,
         held: Mapping[str, Placement],
     ) -> None:
-        """Select for the length of a turn, from where the last one ended.
+        """Select hosts, with a candidate for each where any are needed.
 
         :param request: for the instances that hold no claim
         """
+        selection = self._select_hosts(overlay, request, job)
+        while job.candidates is not None and not job.candidates.assign(
+            selection.assignments
+        ):
+            overlay.forget_last(len(selection.assignments))
+            selection = self._select_hosts(overlay, request, job)
+        if not job.claim:
+            overlay.forget_last(len(selection.assignments))
+        job.selection, job.state = selection, State.SELECTED
+        job.table, job.held = overlay.table, held
+        placements = [made.placement for made in selection.assignments]
+        if held:
+            by_uuid = {made.instance_uuid: made for made in placements}
+            by_uuid.update(held)
+            placements = [by_uuid[uuid] for uuid in job.request.instance_uuids]
+        job.placements = placements
+
+    def _select_hosts(
+        self, overlay: Overlay, request: Request, job: HostJob
+    ) -> ScheduleResult:
+        """Select for the length of a turn, from where the last one ended."""
         lane, start = job.message.lane, time.monotonic()
         time_slice.begin(TURN_S, lambda: self._queue.others_wait(lane))
         placed, job.placed = job.placed, {}
         try:
-            selection = self.pipeline.select(
+            return self.pipeline.select(
                 overlay,
                 request,
                 self._rng,
                 # A job that lost its claim selects among more hosts: those
                 # who won it select the best, too.
                 2**job.attempts,
-                job.extender_scores,
+                job.bounds(),
                 placed,
             )
         except time_slice.TimeSliceOver:
@@ -137,16 +162,6 @@ class Selector:
                     job.attempts,
                     request.num_instances,
                 )
-        if not job.claim:
-            overlay.forget_last(len(selection.assignments))
-        job.selection, job.state = selection, State.SELECTED
-        job.table, job.held = overlay.table, held
-        placements = [made.placement for made in selection.assignments]
-        if held:
-            by_uuid = {made.instance_uuid: made for made in placements}
-            by_uuid.update(held)
-            placements = [by_uuid[uuid] for uuid in job.request.instance_uuids]
-        job.placements = placements
 
     def _check_claimable(self, request: Request) -> None:
         """Check that claims for a request can be completed.
@@ -195,6 +210,33 @@ class Selector:
         if not held or not job.claim:
             return {}
         return self._claimer.find(held, job.move)
+
+    def _find_candidates(
+        self, job: HostJob, request: Request, table: HostTable
+    ) -> bool:
+        """Have candidates found, if they have to be; return whether."""
+        completer = self.completer
+        if completer is None or job.candidates is not None:
+            return False
+        if request.is_rebuild or not completer.needs_candidates(request):
+            return False
+        job.candidate_rounds += 1
+        completer.find_candidates(job, request, table, self.pipeline)
+        return True
+
+    def forget_candidates(self, job: HostJob) -> bool:
+        """Have candidates found again where no host of them is left.
+
+        :return: whether they are to be
+        """
+        candidates = job.candidates
+        if candidates is None or job.candidate_rounds >= _ROUNDS:
+            return False
+        if candidates.is_whole and not job.attempts:
+            # Nothing was lost since they were found.
+            return False
+        job.candidates = None
+        return True
 
     def _ask_extenders(self, job: HostJob, table: HostTable) -> bool:
         """Have the extenders asked, if they have to be; return whether."""

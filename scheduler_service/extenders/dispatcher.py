@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from scheduler_service import errors, tracing
 from scheduler_service.columns import HostTable, Overlay
@@ -42,7 +43,7 @@ from scheduler_service.extenders.chain import (
 )
 from scheduler_service.extenders.policy_file import Extender
 from scheduler_service.model import Placement, Request
-from scheduler_service.pipeline import HostPipeline
+from scheduler_service.pipeline import Bonuses, HostPipeline
 from scheduler_service.pipeline.ranking import Ranking
 
 LOG = logging.getLogger(__name__)
@@ -224,29 +225,32 @@ class ExtenderDispatcher:
                 {*(request.ignore_hosts or ()), *job.excluded_hosts}
             )
             request = msgspec.structs.replace(request, ignore_hosts=ignored)
-        scores = self._scores_of_instances(request, copy)
+        scores = self._scores_of_instances(request, copy, job.bounds())
         # For the missing instances the engine finds the reasons.
         missing = len(request.instance_uuids) - len(scores)
         job.extender_scores = scores + [{}] * missing
 
     def _scores_of_instances(
-        self, request: Request, copy: TableCopy
+        self, request: Request, copy: TableCopy, bounds: Bonuses | None
     ) -> list[Mapping[int, float]]:
         """Return the extenders' score by host id, for each instance in turn.
 
         Extenders are called for each instance with those before it on their
         best hosts. The list ends before the first instance that fits nowhere.
+
+        :param bounds: hosts that each instance may be on; None: any
         """
         table = copy.table
         scores: list[Mapping[int, float]] = []
         overlay = Overlay(table)
         with overlay.transaction():
-            for uuid in request.instance_uuids:
+            for at, uuid in enumerate(request.instance_uuids):
                 with self._copier.lock:
-                    passing = self._pipeline.filter_hosts(table, request)
-                    ranking = self._pipeline.weigh_hosts(
-                        table, passing.mask, request
-                    )
+                    mask = self._pipeline.filter_hosts(table, request).mask
+                    if bounds is not None:
+                        ids = sorted(bounds[min(at, len(bounds) - 1)])
+                        mask = mask & np.isin(table.ids, ids)
+                    ranking = self._pipeline.weigh_hosts(table, mask, request)
                 if ranking is None:
                     break
                 by_row = self._scores(request, uuid, copy, ranking)

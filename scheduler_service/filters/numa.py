@@ -15,7 +15,7 @@ import functools
 import itertools
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -40,31 +40,46 @@ _PAGE_SIZE = re.compile(
 # The extra spec and the image property of the same meaning.
 _NODES = 'hw:numa_nodes', 'hw_numa_nodes'
 _PAGES = 'hw:mem_page_size', 'hw_mem_page_size'
+_THREADS = 'hw:cpu_thread_policy', 'hw_cpu_thread_policy'
 _KIB = {'k': 1, 'm': 1024, 'g': 1024 * 1024}
 _DEDICATED = frozenset(('dedicated', 'mixed'))
 
 
 class GuestCell(NamedTuple):
-    """One NUMA cell of an instance; memory in MB."""
+    """One NUMA cell of an instance; memory in MB.
 
-    cpus: int
+    :ivar shared: CPUs that it shares with other instances
+    :ivar dedicated: CPUs that no other instance gets
+    :ivar thread_policy: of dedicated CPUs: prefer, require, isolate, or ''
+    :ivar page_size: small, large, any, a size in KiB as text, or ''
+    """
+
+    shared: int
+    dedicated: int
     memory: int
+    thread_policy: str = ''
+    page_size: str = ''
 
 
 class GuestTopology(NamedTuple):
     """What an instance requires of a host's NUMA topology.
 
-    :ivar pinned: whether its CPUs are dedicated to it
-    :ivar thread_policy: prefer, require, isolate, or ''
+    :ivar pinned: whether it has dedicated CPUs, in any of its cells
     :ivar isolated_emulator: whether emulator threads get a CPU of their own
-    :ivar page_size: small, large, any, a size in KiB as text, or ''
+    :ivar physnets: physical networks that it is connected to
+    :ivar tunneled: whether it is connected to a tunneled network
     """
 
     cells: tuple[GuestCell, ...]
-    pinned: bool
-    thread_policy: str
-    isolated_emulator: bool
-    page_size: str
+    pinned: bool = False
+    isolated_emulator: bool = False
+    physnets: frozenset[str] = frozenset()
+    tunneled: bool = False
+
+    @property
+    def shares(self) -> bool:
+        """Whether limits of shared CPUs and memory apply to its cells."""
+        return not self.pinned or any(cell.shared for cell in self.cells)
 
 
 def guest_topology(request: Request) -> GuestTopology | None:
@@ -81,42 +96,55 @@ def guest_topology(request: Request) -> GuestTopology | None:
     pinned = policy in _DEDICATED
     if nodes is None and not pinned and not page:
         return None
-    place = setting_path(request, *_NODES)
-    with reading(place, f'a number from 1 to {MAX_NUMA_CELLS}', nodes):
-        count = int(nodes or 1)
-        if not 1 <= count <= MAX_NUMA_CELLS:
-            raise ValueError('out of bounds')
-    with reading(place, 'cells that add up to the flavor', count):
-        cells = _guest_cells(request, count)
     with reading(
         setting_path(request, *_PAGES),
         'small, large, any, or a size such as 2MB',
         page,
     ):
         page = _page_size(page)
+    place = setting_path(request, *_NODES)
+    with reading(place, f'a number from 1 to {MAX_NUMA_CELLS}', nodes):
+        count = int(nodes or 1)
+        if not 1 <= count <= MAX_NUMA_CELLS:
+            raise ValueError('out of bounds')
+    with reading(place, 'cells that add up to the flavor', count):
+        sizes = _guest_cells(request, count)
     emulator = request.flavor.extra_specs.get('hw:emulator_threads_policy')
-    return GuestTopology(
-        cells, pinned, thread_policy(request), emulator == 'isolate', page
+    threads = str(_setting(request, *_THREADS) or '')
+    cells = tuple(
+        GuestCell(
+            0 if pinned else cpus, cpus if pinned else 0, memory, threads, page
+        )
+        for cpus, memory in sizes
     )
+    return GuestTopology(cells, pinned, emulator == 'isolate')
 
 
 def _explicit(stated: GuestNuma) -> GuestTopology:
     """Return a topology that the request states itself."""
+    cells = []
+    for cell in stated.cells:
+        dedicated = cell.cpus if stated.pinned else 0
+        if cell.dedicated is not None:
+            dedicated = cell.dedicated
+        cells.append(
+            GuestCell(
+                cell.cpus - dedicated,
+                dedicated,
+                cell.memory_mb,
+                stated.thread_policy
+                if cell.thread_policy is None
+                else cell.thread_policy,
+                stated.page_size if cell.page_size is None else cell.page_size,
+            )
+        )
     return GuestTopology(
-        tuple(GuestCell(cell.cpus, cell.memory_mb) for cell in stated.cells),
+        tuple(cells),
         stated.pinned,
-        stated.thread_policy,
         stated.isolated_emulator,
-        stated.page_size,
+        frozenset(stated.physnets),
+        stated.tunneled,
     )
-
-
-def thread_policy(request: Request) -> str:
-    """Return the CPU thread policy of a request, '' where it has none."""
-    if request.numa_topology is not None:
-        return request.numa_topology.thread_policy
-    policy = _setting(request, 'hw:cpu_thread_policy', 'hw_cpu_thread_policy')
-    return str(policy or '')
 
 
 def _setting(request: Request, spec: str, image_property: str) -> Any:
@@ -127,22 +155,22 @@ def _setting(request: Request, spec: str, image_property: str) -> Any:
     return value
 
 
-def _guest_cells(request: Request, count: int) -> tuple[GuestCell, ...]:
-    """Return the guest cells: as the extra specs divide them, or even.
+def _guest_cells(request: Request, count: int) -> Sequence[tuple[int, int]]:
+    """Return (CPUs, MB) of the cells: as extra specs say, or even.
 
     :raises ValueError: the flavor cannot be divided so
     """
     flavor = request.flavor
     specs = flavor.extra_specs
     if any(f'hw:numa_cpus.{number}' in specs for number in range(count)):
-        cells = tuple(
-            GuestCell(
+        cells = [
+            (
                 _cpu_count(specs[f'hw:numa_cpus.{number}']),
                 int(specs[f'hw:numa_mem.{number}']),
             )
             for number in range(count)
-        )
-        memory = sum(cell.memory for cell in cells)
+        ]
+        memory = sum(cell[1] for cell in cells)
         if memory != flavor.memory_mb:
             raise ValueError(
                 f'the cells of hw:numa_mem have {memory} MB in all, the '
@@ -154,8 +182,7 @@ def _guest_cells(request: Request, count: int) -> tuple[GuestCell, ...]:
             f'{flavor.vcpus} vCPUs and {flavor.memory_mb} MB cannot be '
             f'divided evenly among {count} NUMA cells'
         )
-    even = GuestCell(flavor.vcpus // count, flavor.memory_mb // count)
-    return (even,) * count
+    return [(flavor.vcpus // count, flavor.memory_mb // count)] * count
 
 
 def _cpu_count(text: str) -> int:
@@ -199,8 +226,11 @@ _STEP = 16
 # Up to here float64 holds every integer.
 _LARGEST = 2**53
 # Columns of cells, and of the pages of cells.
-CPUS, CPU_USAGE, MEMORY, MEMORY_USED, FREE, WHOLE_CORES, PAIRED = range(7)
-CELL, SIZE_KB, FREE_KB, SMALL, LARGE = range(5)
+(
+    CPUS, CPU_USAGE, MEMORY, MEMORY_USED, FREE, CORES, WHOLE_CORES, PAIRED,
+    HAS_PAGES,
+) = range(9)  # fmt: skip
+CELL, SIZE_KB, FREE_KB, TOTAL_KB, SMALL, LARGE = range(6)
 _NO_RATIOS = (np.nan, np.nan)
 Numbers = npt.NDArray[np.float64]
 
@@ -208,15 +238,13 @@ Numbers = npt.NDArray[np.float64]
 class _ParsedTopology(NamedTuple):
     """One topology.
 
-    :ivar cells: float64[c, 7]; whole cores are -1 where none are reported
-    :ivar pages: float64[p, 5], each with the number of its cell
-    :ivar threads: whether any core has more than one thread
+    :ivar cells: float64[c, 9]; cores are -1 where none are reported
+    :ivar pages: float64[p, 6], each with the number of its cell
     :ivar ratios: (CPU, RAM) that hold for the cells; NaN: those of the host
     """
 
     cells: Numbers
     pages: Numbers
-    threads: bool
     ratios: tuple[float, float]
 
 
@@ -224,16 +252,14 @@ class CellColumns(NamedTuple):
     """The cells of the distinct topologies of a table, in their order.
 
     :ivar starts: int64[t + 1], first cell of each topology
-    :ivar cells: float64[c, 7]
-    :ivar pages: float64[p, 5], each with the row of its cell
-    :ivar threads: bool[t]
+    :ivar cells: float64[c, 9]
+    :ivar pages: float64[p, 6], each with the row of its cell
     :ivar ratios: float64[t, 2]: CPU, RAM; NaN: those of the host hold
     """
 
     starts: Ints
     cells: Numbers
     pages: Numbers
-    threads: Mask
     ratios: Numbers
 
 
@@ -272,7 +298,6 @@ def _joined(topologies: Sequence[_ParsedTopology]) -> CellColumns:
         starts,
         np.concatenate([topology.cells for topology in topologies]),
         pages,
-        np.array([topology.threads for topology in topologies], np.bool_),
         np.array([topology.ratios for topology in topologies], np.float64),
     )
 
@@ -293,7 +318,7 @@ def _read(text: bytes | None) -> _ParsedTopology:
     try:
         return _parse(text)
     except unreadable.FAULTS:
-        return _ParsedTopology(_array([], 7), _array([], 5), False, _NO_RATIOS)
+        return _ParsedTopology(_array([], 9), _array([], 6), _NO_RATIOS)
 
 
 def _parse(text: bytes | None) -> _ParsedTopology:
@@ -305,11 +330,8 @@ def _parse(text: bytes | None) -> _ParsedTopology:
     cells = (host or {}).get('cells') or []
     rows = [_cell(cell) for cell in cells]
     pages = [row for at, cell in enumerate(cells) for row in _pages(at, cell)]
-    threads = any(
-        len(core) > 1 for cell in cells for core in cell.get('siblings') or []
-    )
     ratios = _ratio(host, 'cpu'), _ratio(host, 'ram')
-    return _ParsedTopology(_array(rows, 7), _array(pages, 5), threads, ratios)
+    return _ParsedTopology(_array(rows, 9), _array(pages, 6), ratios)
 
 
 def _ratio(host: dict[str, Any] | None, kind: str) -> float:
@@ -336,23 +358,36 @@ def _array(rows: list[tuple[float, ...]], width: int) -> Numbers:
 
 def _cell(cell: dict[str, Any]) -> tuple[float, ...]:
     """Return the columns of a host cell."""
-    cpus = cell.get('cpuset') or ()
+    cpus = set(cell.get('cpuset') or ())
     pcpus = cell.get('pcpuset')
-    usable = set(cpus if pcpus is None else pcpus)
+    usable = cpus if pcpus is None else set(pcpus)
     free = usable - set(cell.get('pinned_cpus') or ())
-    cores = [set(core) & usable for core in cell.get('siblings') or []]
-    # A CPU takes a whole core, whose other threads stay idle.
-    whole = sum(bool(core) and core <= free for core in cores)
-    # Only pairs of threads of one core may be used.
-    paired = sum(len(core & free) // 2 * 2 for core in cores if len(core) > 1)
+    siblings = [set(core) for core in cell.get('siblings') or []]
+    threads = max(map(len, siblings), default=0)
+    left = [len(core & free) for core in siblings]
+    # A CPU takes a whole core, whose other threads stay idle; on hosts with
+    # threads only where the same CPUs may be shared and dedicated.
+    whole = sum(count >= threads > 0 for count in left)
+    if threads > 1 and usable != cpus:
+        whole = 0
+    # As many threads of each core are used, at least two.
+    paired = max(
+        (
+            each * sum(count >= each for count in left)
+            for each in range(2, threads + 1)
+        ),
+        default=0,
+    )
     return (
         len(cpus),
         float(cell.get('cpu_usage') or 0),
         int(cell.get('memory') or 0),
         int(cell.get('memory_usage') or 0),
         len(free),
-        whole if cores else -1,
+        sum(count > 0 for count in left) if siblings else -1,
+        whole if siblings else -1,
         paired,
+        bool(cell.get('mempages')),
     )
 
 
@@ -362,21 +397,25 @@ def _pages(number: int, cell: dict[str, Any]) -> list[tuple[float, ...]]:
     sizes = sorted(int(page['size_kb']) for page in pages)
     rows: list[tuple[float, ...]] = []
     for page in pages:
-        size = int(page['size_kb'])
-        free = int(page['total']) - int(page.get('used') or 0)
+        size, total = int(page['size_kb']), int(page['total'])
+        taken = int(page.get('used') or 0) + int(page.get('reserved') or 0)
         if size < 1:
             raise ValueError('a page has no size')
+        small, large = size == sizes[0], size in sizes[1:]
         rows.append(
-            (number, size, free * size, size == sizes[0], size in sizes[1:])
+            (number, size, (total - taken) * size, total * size, small, large)
         )
     return rows
 
 
-def has_pages(columns: CellColumns, page_size: str, memory: int) -> Mask:
+def has_pages(
+    columns: CellColumns, page_size: str, memory: int, amount: int = FREE_KB
+) -> Mask:
     """Return bool[c]: cells with pages of a size that hold the memory.
 
     :param page_size: small, large, any, or a size in KiB as text
     :param memory: in MB; all of it lies in pages of one size
+    :param amount: column of the pages that have to hold it
     """
     pages, needed = columns.pages, float(memory * 1024)
     size: Floats = pages[:, SIZE_KB]
@@ -388,7 +427,7 @@ def has_pages(columns: CellColumns, page_size: str, memory: int) -> Mask:
         allowed = np.ones(len(pages), np.bool_)
     else:
         allowed = size == float(page_size)
-    good = allowed & (needed % size == 0) & (pages[:, FREE_KB] >= needed)
+    good = allowed & (needed % size == 0) & (pages[:, amount] >= needed)
     mask = np.zeros(len(columns.cells), np.bool_)
     mask[pages[good, CELL].astype(np.int64)] = True
     return mask
@@ -414,6 +453,13 @@ class Hosts(NamedTuple):
     cpu_ratio: Floats
     ram_ratio: Floats
 
+    def only(self, at: int) -> Hosts:
+        """Return a single one of them."""
+        one = slice(at, at + 1)
+        return Hosts(
+            self.topology[one], self.cpu_ratio[one], self.ram_ratio[one]
+        )
+
 
 class _Kind(NamedTuple):
     """Guest cells that fit the same host cells.
@@ -435,10 +481,7 @@ def evaluate(
     """
     kinds = _kinds(guest)
     counts = np.diff(columns.starts)[hosts.topology]
-    possible = counts >= len(guest.cells)
-    if guest.thread_policy == 'require':
-        possible &= columns.threads[hosts.topology]
-    results[~possible] = NO
+    results[counts < len(guest.cells)] = NO
     undecided = np.flatnonzero(results == UNKNOWN)
     done = 0
     while done < len(undecided):
@@ -451,6 +494,24 @@ def evaluate(
         results[some] = _assignable(fit, counts[some], list(kinds.values()))
         done += step
         time_slice.check()
+
+
+def fits_on(
+    guest: GuestTopology,
+    columns: CellColumns,
+    host: Hosts,
+    sets: Iterable[Sequence[int]],
+) -> bool:
+    """Say whether the guest cells fit any of some sets of a host's cells.
+
+    :param host: one host
+    :param sets: numbers of cells, as many in each as there are guest cells
+    """
+    kinds = _kinds(guest)
+    counts = np.diff(columns.starts)[host.topology]
+    fit = _fitting(guest, list(kinds), columns, host, counts)
+    amounts = list(kinds.values())
+    return any(_matches(fit[:, list(some)], amounts) for some in sets)
 
 
 def _step(counts: Ints, kinds: int) -> int:
@@ -488,44 +549,52 @@ def _fitting(
     ram_ratio = np.repeat(hosts.ram_ratio, counts)
     fit = np.empty((len(kinds), len(at)), np.bool_)
     for number, kind in enumerate(kinds):
-        memory = kind.cell.memory
-        fit[number] = _has_cpus(guest, kind, cells, cpu_ratio)
-        fit[number] &= _has_memory(guest, memory, cells, ram_ratio)
-        if guest.page_size:
-            pages = has_pages(columns, guest.page_size, memory)
-            fit[number] &= pages[at]
+        fit[number] = _has_cpus(guest, kind, cells)
+        fit[number] &= _has_memory(guest, kind.cell, columns, at)
+        if guest.shares:
+            used = cells[CPU_USAGE] + kind.cell.shared
+            fit[number] &= kind.cell.shared <= cells[CPUS]
+            fit[number] &= used <= cells[CPUS] * cpu_ratio
+            used = cells[MEMORY_USED] + kind.cell.memory
+            fit[number] &= used <= cells[MEMORY] * ram_ratio
     return fit
 
 
 def _has_memory(
-    guest: GuestTopology, memory: int, cells: Floats, ratio: Floats
+    guest: GuestTopology, cell: GuestCell, columns: CellColumns, at: Ints
 ) -> Mask:
-    """Return where the memory is there; pinned guests do not overcommit."""
-    total, used = cells[MEMORY], cells[MEMORY_USED]
-    mask: Mask
-    if guest.pinned:
-        mask = memory <= total - used
-    else:
-        mask = (memory <= total) & (used + memory <= total * ratio)
-    return mask
+    """Return where the memory is there, as bool[len(at)].
+
+    In pages of the size that the cell requires, or in the smallest. Memory of
+    instances with dedicated CPUs is not overcommitted.
+    """
+    if cell.page_size:
+        return has_pages(columns, cell.page_size, cell.memory)[at]
+    cells = columns.cells.T
+    total, free = cells[MEMORY], cells[MEMORY] - cells[MEMORY_USED]
+    amount = FREE_KB if guest.pinned else TOTAL_KB
+    mask: Mask = np.where(
+        cells[HAS_PAGES] > 0,
+        has_pages(columns, 'small', cell.memory, amount),
+        cell.memory <= (free if guest.pinned else total),
+    )
+    return mask[at]
 
 
-def _has_cpus(
-    guest: GuestTopology, kind: _Kind, cells: Floats, ratio: Floats
-) -> Mask:
-    """Return where the CPUs are there, placed as the policy requires."""
-    needed = kind.cell.cpus
-    mask: Mask
+def _has_cpus(guest: GuestTopology, kind: _Kind, cells: Floats) -> Mask:
+    """Return where the dedicated CPUs are free, placed as the policy says."""
+    needed, extra = kind.cell.dedicated, kind.emulator_cpus
+    # Emulator threads go beside dedicated CPUs.
+    mask: Mask = (cells[FREE] >= needed + extra) & (needed >= extra)
     if not guest.pinned:
-        cpus, used = cells[CPUS], cells[CPU_USAGE]
-        mask = (needed <= cpus) & (used + needed <= cpus * ratio)
-        return mask
-    mask = cells[FREE] >= needed + kind.emulator_cpus
-    if guest.thread_policy == 'isolate':
-        whole = cells[WHOLE_CORES]
-        mask &= (whole < 0) | (whole >= needed)
-    elif guest.thread_policy == 'require':
-        mask &= cells[PAIRED] >= needed
+        mask[:] = True
+    elif kind.cell.thread_policy == 'isolate':
+        whole = (cells[WHOLE_CORES] >= needed) & (
+            cells[CORES] >= needed + extra
+        )
+        mask &= (cells[CORES] < 0) | (whole & (needed > 0))
+    elif kind.cell.thread_policy == 'require':
+        mask &= cells[PAIRED] >= max(needed, 1)
     return mask
 
 

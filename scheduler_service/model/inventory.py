@@ -180,6 +180,7 @@ class Host(Document):
     failed_builds: Annotated[Count, HostColumn.COUNT] = 0
     num_instances: Count | None = None
     traits: list[Trait] = []
+    child_traits: Annotated[list[Trait], HostColumn.JSON] = []
     resources: dict[ResourceClass, Resource] = {}
     units: dict[StandardClass, UnitLimits] = {}
     pci_device_pools: Annotated[
@@ -389,6 +390,7 @@ class MemoryPages(msgspec.Struct):
     size_kb: Unit
     total: Count
     used: Count | None = None
+    reserved: Count | None = None
 
 
 class NumaCell(msgspec.Struct):

@@ -41,6 +41,8 @@ _PAGE_SIZE = r'^(|small|large|any|[0-9]{1,15})\Z'
 _NO_TRAITS: frozenset[str] = frozenset()
 _DIGITS = re.compile('[0-9]+')
 _NO_PAIRS: frozenset[tuple[str, str]] = frozenset()
+# Classes that only a host's own provider gives, or one that hosts share.
+HOST_CLASSES = frozenset(('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB'))
 # Stands for all amounts of more than 15 digits: no host has as much.
 _TOO_MUCH = 10**15
 _PLACING = 'placing now'
@@ -119,6 +121,7 @@ class PciRequest(Document):
         ``vendor_id`` with their values, ``dev_type`` among them; None as a
         value: the device does not have the property
     :ivar name: of the alias that they stand for, for reasons
+    :ivar numa_policy: how near they are to the NUMA cells of the instance
     """
 
     alternatives: Annotated[
@@ -126,21 +129,46 @@ class PciRequest(Document):
     ]
     count: Annotated[int, msgspec.Meta(ge=1, le=MAX_DEVICES)] = 1
     name: str | None = None
+    numa_policy: Literal['legacy', 'preferred', 'required', 'socket'] = (
+        'legacy'
+    )
+
+
+ThreadPolicy = Literal['', 'prefer', 'require', 'isolate']
+PageSize = Annotated[str, msgspec.Meta(pattern=_PAGE_SIZE)]
 
 
 class GuestNumaCell(Document):
-    """A NUMA cell of an instance: number of CPUs, and memory in MB."""
+    """A NUMA cell of an instance: number of CPUs, and memory in MB.
+
+    :ivar dedicated: how many of its CPUs are dedicated to the instance; None:
+        all of them if the topology is pinned, else none
+    :ivar thread_policy: None: that of the topology
+    :ivar page_size: None: that of the topology
+    """
 
     cpus: Annotated[int, msgspec.Meta(ge=0, le=MAX_CPUS)]
     memory_mb: Count
+    dedicated: Annotated[int, msgspec.Meta(ge=0, le=MAX_CPUS)] | None = None
+    thread_policy: ThreadPolicy | None = None
+    page_size: PageSize | None = None
+
+    def __post_init__(self) -> None:
+        if self.dedicated is not None and self.dedicated > self.cpus:
+            raise ValueError(
+                f'expected at most {self.cpus} dedicated CPUs, as the cell '
+                f'has, got {self.dedicated}'
+            )
 
 
 class GuestNuma(Document):
     """The NUMA topology of an instance.
 
-    :ivar pinned: whether its CPUs are dedicated to it
+    :ivar pinned: whether it has CPUs that are dedicated to it
     :ivar isolated_emulator: whether emulator threads get a CPU of their own
     :ivar page_size: small, large, any, a size in KiB as text, or empty
+    :ivar physnets: physical networks that the instance is connected to
+    :ivar tunneled: whether it is connected to a tunneled network
     """
 
     cells: Annotated[
@@ -148,9 +176,11 @@ class GuestNuma(Document):
         msgspec.Meta(min_length=1, max_length=MAX_NUMA_CELLS),
     ]
     pinned: bool = False
-    thread_policy: Literal['', 'prefer', 'require', 'isolate'] = ''
+    thread_policy: ThreadPolicy = ''
     isolated_emulator: bool = False
-    page_size: Annotated[str, msgspec.Meta(pattern=_PAGE_SIZE)] = ''
+    page_size: PageSize = ''
+    physnets: list[Short] = []
+    tunneled: bool = False
 
 
 class ResourceGroup(Document):
@@ -179,6 +209,8 @@ class Request(Document, dict=True):
     :ivar amounts: resource class -> what one instance takes, in place of
         what follows from the flavor; None: what follows from it
     :ivar traits: in addition to those of flavor and image
+    :ivar root_traits: of the host's own provider, whatever others below it
+        have
     :ivar group_hosts: service hosts of members of the server group, as the
         caller knows them, beside those that the store knows
     :ivar numa_topology: in place of what follows from flavor and image
@@ -212,6 +244,7 @@ class Request(Document, dict=True):
     ignore_nodes: list[tuple[str, str]] = []
     amounts: dict[ResourceClass, Count] | None = None
     traits: dict[Trait, Literal['required', 'forbidden']] = {}
+    root_traits: dict[Trait, Literal['required', 'forbidden']] = {}
     group_hosts: list[str] = []
     numa_topology: GuestNuma | None = None
     pci_requests: list[PciRequest] = []
@@ -379,21 +412,31 @@ class Request(Document, dict=True):
         return (
             _traits(self.flavor.extra_specs, 'required')
             | _traits(self.image_properties, 'required')
-            | self._own_traits('required')
+            | _traits_of(self.traits, 'required')
+            | _traits_of(self.root_traits, 'required')
         )
 
     @cached_property
     def forbidden_traits(self) -> frozenset[str]:
         """Traits that the host must not have, by flavor or request."""
-        return _traits(
-            self.flavor.extra_specs, 'forbidden'
-        ) | self._own_traits('forbidden')
+        return (
+            _traits(self.flavor.extra_specs, 'forbidden')
+            | _traits_of(self.traits, 'forbidden')
+            | _traits_of(self.root_traits, 'forbidden')
+        )
 
-    def _own_traits(self, requirement: str) -> frozenset[str]:
-        if not self.traits:
-            return _NO_TRAITS
-        return frozenset(
-            name for name, value in self.traits.items() if value == requirement
+    @cached_property
+    def tree_traits(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Required and forbidden traits that another provider may have.
+
+        Those that are in no group, where some class may come from a provider
+        below the host's own: each that gives a part of the instance counts.
+        """
+        if self.own_resources.keys() <= HOST_CLASSES:
+            return _NO_TRAITS, _NO_TRAITS
+        return (
+            self.required_traits - _traits_of(self.root_traits, 'required'),
+            self.forbidden_traits - _traits_of(self.root_traits, 'forbidden'),
         )
 
     @cached_property
@@ -507,6 +550,16 @@ def _traits(specs: dict[str, Any], requirement: str) -> frozenset[str]:
         key[6:]
         for key, value in specs.items()
         if key.startswith('trait:') and value == requirement and len(key) > 6
+    )
+
+
+def _traits_of(
+    traits: dict[str, Literal['required', 'forbidden']], requirement: str
+) -> frozenset[str]:
+    if not traits:
+        return _NO_TRAITS
+    return frozenset(
+        name for name, value in traits.items() if value == requirement
     )
 
 

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
-from scheduler_service.columns.dictionary import Mask, Rows
+from scheduler_service.columns.dictionary import Mask, Rows, combinations
+from scheduler_service.columns.reports import decoded
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
 from scheduler_service.filters.base import (
@@ -19,6 +20,7 @@ from scheduler_service.filters.base import (
     RowSet,
 )
 from scheduler_service.model import Request
+from scheduler_service.model.request import HOST_CLASSES
 from scheduler_service.request_filters import Scope, scope_of
 from scheduler_service.settings import Settings
 
@@ -187,7 +189,9 @@ class Aggregates(HostFilter):
 class Traits(HostFilter):
     """Leaves hosts with every required and no forbidden trait.
 
-    The traits of flavor and image, and those that request filters add.
+    The traits of flavor and image, and those that request filters add. Where
+    a provider below the host's own may give a part of the instance, that
+    provider may have the required traits as well.
     """
 
     name = 'traits'
@@ -197,21 +201,47 @@ class Traits(HostFilter):
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
         """Evaluate each distinct set of traits once."""
-        required, forbidden = self.mask_key(table, request, settings)
+        required, forbidden, anywhere = self.mask_key(table, request, settings)
 
         def verdict(have: frozenset[str]) -> bool:
             return required <= have and not forbidden & have
 
-        return table.coded['trait_set'].mask_where(verdict)
+        own = table.coded['trait_set']
+        mask = own.mask_where(verdict)
+        if anywhere:
+            below = decoded(table, 'child_traits')
+            (roots, children), combination = combinations([own, below])
+            mask &= np.array(
+                [
+                    anywhere
+                    <= own.values[root] | {*(below.values[child] or ())}
+                    for root, child in zip(
+                        roots.tolist(), children.tolist(), strict=True
+                    )
+                ],
+                np.bool_,
+            ).take(combination)
+        return mask
 
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
-    ) -> tuple[frozenset[str], frozenset[str]]:
-        """Return the required and the forbidden traits."""
+    ) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+        """Return the traits that are required and forbidden of the host.
+
+        And those that it, or a provider below, has to have.
+        """
         scope = _scope(table, request, settings)
+        anywhere, _ = request.tree_traits
         return (
-            request.required_traits | scope.required_traits,
+            (request.required_traits - anywhere) | scope.required_traits,
             request.forbidden_traits | scope.forbidden_traits,
+            anywhere.union(
+                *(
+                    group.required
+                    for group in request.resource_groups
+                    if not group.resources.keys() <= HOST_CLASSES
+                )
+            ),
         )
 
     def reason(
@@ -219,8 +249,10 @@ class Traits(HostFilter):
     ) -> str:
         """Name the traits that are missing or forbidden."""
         have = table.coded['trait_set'].at(row)
-        required, forbidden = self.mask_key(table, request, settings)
-        lacks = [f'lacks {name}' for name in sorted(required - have)]
+        required, forbidden, anywhere = self.mask_key(table, request, settings)
+        below = decoded(table, 'child_traits').at(row) or ()
+        missing = (required - have) | (anywhere - have).difference(below)
+        lacks = [f'lacks {name}' for name in sorted(missing)]
         return '; '.join(
             lacks
             + [f'has the forbidden {n}' for n in sorted(forbidden & have)]

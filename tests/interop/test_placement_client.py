@@ -219,9 +219,8 @@ def test_every_answer_of_the_service_has_the_version(
 ):
     """Answers without it are taken for those of something else."""
     assert placement_client.provider(new()) is None
-    assert (
-        placement_client.allocation_candidates('resources=CUSTOM_NONE:1') == []
-    )
+    found = placement_client.allocation_candidates('resources=CUSTOM_NO:1')
+    assert found['allocation_requests'] == []
     one = wanted(provider(service, VCPU=1))
     assert (
         placement_client.put_allocations(one.consumer, one.body).status == 409

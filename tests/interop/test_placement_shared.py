@@ -179,6 +179,26 @@ def test_a_claim_takes_disk_of_the_shared_storage(
     assert service.usages(storage) == {'DISK_GB': 2}
 
 
+def test_a_shared_class_besides_the_usual_ones_is_claimed(
+    cloud, service, start_claiming
+):
+    name, root = add_host(cloud, service)
+    licenses = new()
+    service.add_provider(licenses, licenses, [SHARES], CUSTOM_LICENSE=2)
+    put_together(service, licenses, root)
+    daemon = start_claiming(compute__placement_interval=2.0)
+    ready(daemon, name)
+    wait_until(
+        lambda: 'CUSTOM_LICENSE' in stored_host(daemon.store, name).resources,
+        60,
+    )
+    vm = new()
+    select(daemon, vm, amounts={**TAKEN, 'CUSTOM_LICENSE': 1})
+    assert service.held(vm) == {root: TAKEN, licenses: {'CUSTOM_LICENSE': 1}}
+    with pytest.raises(errors.NoValidHost):
+        select(daemon, new(), amounts={**TAKEN, 'CUSTOM_LICENSE': 2})
+
+
 def test_a_group_is_claimed_beside_the_shared_disk(
     cloud, service, start_claiming
 ):
@@ -198,8 +218,8 @@ def test_a_group_is_claimed_beside_the_shared_disk(
     assert service.held(vm) == {
         root: OWN, child: {'CUSTOM_BANDWIDTH': 60}, storage: {'DISK_GB': 1},
     }  # fmt: skip
-    assert placed.selected.allocation['mappings'] == {
-        '': [root, storage], 'port-1': [child],
-    }  # fmt: skip
+    mappings = placed.selected.allocation['mappings']
+    assert mappings['port-1'] == [child]
+    assert {*mappings['']} == {root, storage}
     daemon.scheduler.release([vm]).result(20)
     wait_until(lambda: service.held(vm) == {})

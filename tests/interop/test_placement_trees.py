@@ -139,6 +139,48 @@ def test_another_host_is_selected_where_the_group_does_not_fit(
     assert all(len(one.allocation['allocations']) == 2 for one in others)
 
 
+def test_a_provider_below_may_have_a_trait_that_is_in_no_group(
+    cloud, service, start_claiming
+):
+    name, root = add_host(cloud, service)
+    add_child(service, root, 'CUSTOM_V11', VGPU=2)
+    other = add_child(service, root, 'CUSTOM_V12', VGPU=2)
+    daemon = start_claiming()
+    knows(daemon, name, 'VGPU')
+    own = {'trait:CUSTOM_V12': 'required'}
+    flavor = {**FLAVOR, 'extra_specs': {'resources:VGPU': '1', **own}}
+    vm = new()
+    assert select(daemon, vm, flavor=flavor) == [name]
+    assert service.held(vm) == {root: TAKEN, other: {'VGPU': 1}}
+    # Where the host gives all, it has to have the trait.
+    with pytest.raises(errors.NoValidHost):
+        select(daemon, new(), flavor={**FLAVOR, 'extra_specs': own})
+
+
+def test_memory_encryption_is_claimed_of_the_provider_that_has_it(
+    cloud, service, start_claiming
+):
+    """Since the service's release 2025.2 the trait is not the host's."""
+    name, root = add_host(cloud, service)
+    child = add_child(
+        service, root, 'HW_CPU_X86_AMD_SEV', MEM_ENCRYPTION_CONTEXT=1
+    )
+    daemon = start_claiming()
+    knows(daemon, name, 'MEM_ENCRYPTION_CONTEXT')
+    vm = new()
+    fields = {
+        'amounts': {**TAKEN, 'MEM_ENCRYPTION_CONTEXT': 1},
+        'traits': {'HW_CPU_X86_AMD_SEV': 'required'},
+    }
+    assert select(daemon, vm, **fields) == [name]
+    assert service.held(vm) == {
+        root: TAKEN, child: {'MEM_ENCRYPTION_CONTEXT': 1},
+    }  # fmt: skip
+    fields['traits'] = {'HW_CPU_X86_AMD_SEV_SNP': 'required'}
+    with pytest.raises(errors.NoValidHost):
+        select(daemon, new(), **fields)
+
+
 def test_a_delivery_again_finds_or_makes_the_same_allocations(
     cloud, service, start_claiming
 ):
@@ -165,9 +207,8 @@ def test_a_delivery_again_finds_or_makes_the_same_allocations(
 def test_a_class_that_placement_does_not_know_is_on_no_host(
     cloud, service, start_claiming, placement_client
 ):
-    assert (
-        placement_client.allocation_candidates('resources=CUSTOM_NO:1') == []
-    )
+    found = placement_client.allocation_candidates('resources=CUSTOM_NO:1')
+    assert found['allocation_requests'] == []
     name, _ = add_host(cloud, service)
     daemon = start_claiming()
     ready(daemon, name)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import socket
 import threading
@@ -334,7 +335,7 @@ class FakePlacement:
         )
 
     def _candidates(self, query: Mapping[str, str]) -> Any:
-        """Return what fits: of each group, the first provider with room."""
+        """Return what fits: of each group, every provider with room."""
         groups = {
             key.removeprefix('resources'): _amounts(value)
             for key, value in query.items()
@@ -342,25 +343,29 @@ class FakePlacement:
         }
         found = []
         for root in dict.fromkeys(self._roots.values()):
-            given: dict[str, dict[str, int]] = {}
-            mappings = {}
-            for suffix, amounts in groups.items():
-                if query.get(f'in_tree{suffix}', root) != root:
-                    break
-                fits = self._fitting(root, amounts)
-                if fits is None:
-                    break
-                for provider, part in fits.items():
-                    given.setdefault(provider, {}).update(part)
-                mappings[suffix] = [*fits]
-            else:
+            options = [
+                self._fitting(root, amounts)
+                if query.get(f'in_tree{suffix}', root) == root
+                else []
+                for suffix, amounts in groups.items()
+            ]
+            for chosen in itertools.product(*options):
+                given: dict[str, dict[str, int]] = {}
+                for fits in chosen:
+                    for provider, part in fits.items():
+                        given.setdefault(provider, {}).update(part)
                 found.append(
                     {
                         'allocations': {
                             provider: {'resources': amounts}
                             for provider, amounts in given.items()
                         },
-                        'mappings': mappings,
+                        'mappings': {
+                            suffix: [*fits]
+                            for suffix, fits in zip(
+                                groups, chosen, strict=True
+                            )
+                        },
                     }
                 )
         roots = {root for one in found for root in one['allocations']}
@@ -375,17 +380,22 @@ class FakePlacement:
 
     def _fitting(
         self, root: str, amounts: Mapping[str, int]
-    ) -> dict[str, dict[str, int]] | None:
+    ) -> list[dict[str, dict[str, int]]]:
+        """Return the ways to have amounts: provider -> class -> amount."""
         tree = [one for one, of in self._roots.items() if of == root]
-        given: dict[str, dict[str, int]] = {}
-        for name, amount in amounts.items():
-            for one in tree:
-                if self._room(one, {name: amount}):
-                    given.setdefault(one, {})[name] = amount
-                    break
-            else:
-                return None
-        return given
+        givers = [
+            [one for one in tree if self._room(one, {name: amount})]
+            for name, amount in amounts.items()
+        ]
+        ways = []
+        for chosen in itertools.product(*givers):
+            given: dict[str, dict[str, int]] = {}
+            for one, (name, amount) in zip(
+                chosen, amounts.items(), strict=True
+            ):
+                given.setdefault(one, {})[name] = amount
+            ways.append(given)
+        return ways
 
     def _summary(self, provider: str) -> Any:
         used = self._used(provider)

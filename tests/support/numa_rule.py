@@ -19,12 +19,6 @@ def passes(
     if not host:
         return False
     host_cells = host.get('cells') or []
-    if guest.thread_policy == 'require' and not any(
-        len(core) > 1
-        for cell in host_cells
-        for core in cell.get('siblings') or []
-    ):
-        return False
     candidates = [
         [
             index
@@ -58,34 +52,40 @@ def _fits_cell(
 ) -> bool:
     """Say whether a guest cell fits a host cell that has no other one."""
     cell = guest.cells[number]
-    if guest.page_size and not _has_pages(guest.page_size, cell, host_cell):
-        return False
-    if not _has_memory(guest, cell, host_cell, ram_ratio):
+    if not _has_memory(guest, cell, host_cell):
         return False
     if guest.pinned:
         emulator_cpus = int(guest.isolated_emulator and number == 0)
-        return _has_dedicated_cpus(guest, cell.cpus, emulator_cpus, host_cell)
-    cpus = len(host_cell.get('cpuset') or ())
+        if not _has_dedicated_cpus(cell, emulator_cpus, host_cell):
+            return False
+    if guest.pinned and not any(each.shared for each in guest.cells):
+        return True
+    cpus = len(set(host_cell.get('cpuset') or ()))
     used = float(host_cell.get('cpu_usage') or 0)
-    return cell.cpus <= cpus and used + cell.cpus <= cpus * cpu_ratio
+    total = int(host_cell.get('memory') or 0)
+    taken = int(host_cell.get('memory_usage') or 0)
+    return (
+        cell.shared <= cpus
+        and used + cell.shared <= cpus * cpu_ratio
+        and taken + cell.memory <= total * ram_ratio
+    )
 
 
 def _has_memory(
-    guest: GuestTopology,
-    cell: GuestCell,
-    host_cell: dict[str, Any],
-    ratio: float,
+    guest: GuestTopology, cell: GuestCell, host_cell: dict[str, Any]
 ) -> bool:
     """Say whether the memory is there; pinned guests do not overcommit."""
+    if cell.page_size:
+        return _has_pages(cell.page_size, cell, host_cell, True)
+    if host_cell.get('mempages'):
+        return _has_pages('small', cell, host_cell, guest.pinned)
     total = int(host_cell.get('memory') or 0)
     used = int(host_cell.get('memory_usage') or 0)
-    if guest.pinned:
-        return cell.memory <= total - used
-    return cell.memory <= total and used + cell.memory <= total * ratio
+    return cell.memory <= total - (used if guest.pinned else 0)
 
 
 def _has_pages(
-    page_size: str, cell: GuestCell, host_cell: dict[str, Any]
+    page_size: str, cell: GuestCell, host_cell: dict[str, Any], free: bool
 ) -> bool:
     """Say whether pages of one size that is allowed hold the memory."""
     pages = host_cell.get('mempages') or []
@@ -103,36 +103,45 @@ def _has_pages(
     return any(
         int(page['size_kb']) in allowed
         and needed_kb % int(page['size_kb']) == 0
-        and _free_kb(page) >= needed_kb
+        and _kb(page, free) >= needed_kb
         for page in pages
     )
 
 
-def _free_kb(page: dict[str, Any]) -> int:
-    free = int(page['total']) - int(page.get('used') or 0)
-    return free * int(page['size_kb'])
+def _kb(page: dict[str, Any], free: bool) -> int:
+    taken = int(page.get('used') or 0) + int(page.get('reserved') or 0)
+    return (int(page['total']) - taken * free) * int(page['size_kb'])
 
 
 def _has_dedicated_cpus(
-    guest: GuestTopology,
-    cpus: int,
-    emulator_cpus: int,
-    host_cell: dict[str, Any],
+    cell: GuestCell, emulator_cpus: int, host_cell: dict[str, Any]
 ) -> bool:
     """Say whether enough CPUs are free, placed as the policy requires."""
-    pcpus = host_cell.get('pcpuset')
-    usable = set(host_cell.get('cpuset') or () if pcpus is None else pcpus)
+    cpus, pcpus = host_cell.get('cpuset') or (), host_cell.get('pcpuset')
+    usable = set(cpus if pcpus is None else pcpus)
     free = usable - set(host_cell.get('pinned_cpus') or ())
-    if len(free) < cpus + emulator_cpus:
+    if len(free) < cell.dedicated + emulator_cpus:
         return False
-    cores = [set(core) & usable for core in host_cell.get('siblings') or []]
-    if guest.thread_policy == 'isolate' and cores:
+    if cell.dedicated < emulator_cpus:
+        # Emulator threads go beside dedicated CPUs.
+        return False
+    cores = [set(core) for core in host_cell.get('siblings') or []]
+    threads = max(map(len, cores), default=0)
+    left = [len(core & free) for core in cores if core & free]
+    if cell.thread_policy == 'isolate' and cores:
         # Each CPU takes a whole core, whose other threads stay idle.
-        return sum(bool(core) and core <= free for core in cores) >= cpus
-    if guest.thread_policy == 'require':
-        # Only pairs of threads of one core may be used.
-        paired = sum(
-            len(core & free) // 2 * 2 for core in cores if len(core) > 1
+        if not cell.dedicated or (threads > 1 and usable != set(cpus)):
+            return False
+        whole = [count for count in left if count >= threads]
+        return (
+            len(whole) >= cell.dedicated
+            and len(left) >= cell.dedicated + emulator_cpus
         )
-        return paired >= cpus
+    if cell.thread_policy == 'require':
+        # The same number of threads is used of each core, at least two.
+        return any(
+            each * sum(count >= each for count in left)
+            >= max(cell.dedicated, 1)
+            for each in range(2, threads + 1)
+        )
     return True

@@ -115,6 +115,7 @@ def provider_report(
         if name in STANDARD_FIELDS
     }
     changes['traits'] = provider.traits
+    changes['child_traits'] = [*provider.child_traits]
     return HostReport(node.host, node.node, changes, counted=counted)
 
 
@@ -595,7 +596,8 @@ class ProviderFollower:
                 instances = sorted(counted.get(node.id, ()))
                 # A host that was removed and came back has a new row.
                 units = self._units.of(node.uuid)
-                mark = hash((node.id, str((provider[:4], units)), *instances))
+                read = str((provider._replace(units=None), units))
+                mark = hash((node.id, read, *instances))
                 written = self._early.has_written(alone)
                 if written and provider is alone and not units:
                     self._written[node.uuid] = mark

@@ -1,18 +1,24 @@
-"""Queries the placement service for allocation candidates on one host.
+"""Queries of the placement service for allocation candidates, and its answers.
 
 Only requests that need more than amounts of the host's own provider need the
-query: the service knows which of several providers below it fit. Stateless.
+query: the service knows which of several providers below it fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from scheduler_service.compute.placement.client import PLAIN, PlacementClient
-from scheduler_service.model import Request
+import msgspec
+
+from scheduler_service.compute.placement.client import PLAIN
+from scheduler_service.model import Request, Selection
 from scheduler_service.model.request import ResourceGroup
+from scheduler_service.pipeline import Assignment, Bonuses
+from scheduler_service.request_filters import Scope
 
 
 class Tree(NamedTuple):
@@ -52,6 +58,15 @@ class Tree(NamedTuple):
         }
 
 
+def with_tree(selected: Selection, tree: Tree | None) -> Selection:
+    """Return a selection with the tree's allocations; None: without any."""
+    if tree is None and selected.allocation is msgspec.UNSET:
+        return selected
+    allocation = msgspec.UNSET if tree is None else tree.document
+    # A copy: selections are shared by the instances of a request.
+    return msgspec.structs.replace(selected, allocation=allocation)
+
+
 def is_needed(request: Request) -> bool:
     """Whether only the service can say how a request fits a host."""
     return bool(request.resource_groups) or not (
@@ -59,54 +74,165 @@ def is_needed(request: Request) -> bool:
     )
 
 
-def find(
-    client: PlacementClient,
-    request: Request,
-    provider: str,
-    shared: Mapping[str, str],
-) -> Tree | None:
-    """Return allocations for a request; None where it does not fit.
+class Candidates:
+    """The candidates for the instances of a request, by host.
 
-    :param provider: uuid of the host's own provider
-    :param shared: resource class -> uuid of the provider that gives it in
-        place of the host's own; a sharing provider is in no tree of a host
-    :raises PlacementUnavailable: the service does not answer
+    They travel with a job: the thread that has the job has them.
+
+    :ivar is_whole: whether all hosts were asked about
+    :ivar bounds: for each instance, the store ids of the hosts that it may
+        be on, each with an addition of 0 to its weight
     """
-    query = urlencode(_query(request, provider, shared))
-    candidates = client.allocation_candidates(query)
-    if not candidates:
+
+    def __init__(self, instances: int, is_whole: bool = False) -> None:
+        self.is_whole = is_whole
+        self.bounds: Bonuses = [{} for _ in range(instances)]
+        self._trees: dict[str, list[Tree]] = {}
+        self._free: dict[tuple[str, str], int] = {}
+
+    def __len__(self) -> int:
+        """How many hosts there are."""
+        return len(self._trees)
+
+    def add(self, provider: str, host_id: int, trees: Sequence[Tree]) -> None:
+        """Add the candidates of a host.
+
+        In random order: all daemons get them in the same one.
+
+        :param provider: uuid of its own provider
+        :param host_id: in the store
+        """
+        own = self._trees.setdefault(provider, [])
+        own += trees
+        random.shuffle(own)
+        self.bounds = [{**bound, host_id: 0.0} for bound in self.bounds]
+
+    def add_free(self, summaries: Mapping[str, Any]) -> None:
+        """Add the free amounts of providers, as the service gives them."""
+        for uuid, summary in summaries.items():
+            for name, amounts in summary['resources'].items():
+                free = amounts['capacity'] - amounts['used']
+                self._free[uuid, name] = free
+
+    def assign(self, assignments: Sequence[Assignment]) -> bool:
+        """Give each assignment a candidate of its host, with room for all.
+
+        :return: false where one has none left; then its host is no longer
+            among the bounds of this instance and the following ones
+        """
+        taken: Counter[tuple[str, str]] = Counter()
+        for at, assignment in enumerate(assignments):
+            placement = assignment.placement
+            tree = self._next(placement.selected, taken)
+            if tree is None:
+                self.bounds = [
+                    bound
+                    if number < at
+                    else {
+                        host_id: added
+                        for host_id, added in bound.items()
+                        if host_id != assignment.host_id
+                    }
+                    for number, bound in enumerate(self.bounds)
+                ]
+                return False
+            taken.update(_amounts_of(tree))
+            placement.selected = with_tree(placement.selected, tree)
+        for assignment in assignments:
+            placement = assignment.placement
+            placement.alternates = [
+                with_tree(alternate, tree)
+                for alternate in placement.alternates
+                if (tree := self._next(alternate, taken)) is not None
+            ]
+        return True
+
+    def _next(
+        self, selected: Selection, taken: Counter[tuple[str, str]]
+    ) -> Tree | None:
+        """Return a candidate of a host that fits beside what is taken."""
+        for tree in self._trees.get(selected.uuid, ()):
+            if all(
+                amount + taken[key] <= self._free.get(key, 0)
+                for key, amount in _amounts_of(tree).items()
+            ):
+                return tree
         return None
-    tree = Tree.of(candidates[0])
-    for name, amount in request.own_resources.items():
-        if name in shared:
-            given = tree.allocations.setdefault(shared[name], {})
-            given[name] = amount
-            givers = tree.mappings.setdefault('', [])
-            if shared[name] not in givers:
-                givers.append(shared[name])
-    return tree
+
+    def drop(self, provider: str, tree: Tree) -> Tree | None:
+        """Drop a candidate that has no room any more.
+
+        :return: the next one of the host; None: there is none
+        """
+        left = [each for each in self._trees.get(provider, ()) if each != tree]
+        self._trees[provider] = left
+        return left[0] if left else None
 
 
-def _query(
-    request: Request, provider: str, shared: Collection[str]
-) -> list[tuple[str, str]]:
-    query = [('limit', '1')]
-    own = {
-        name: amount
-        for name, amount in request.own_resources.items()
-        if name not in shared
-    }
-    if own:
-        query += [('resources', _amounts(own)), ('in_tree', provider)]
-    for group in request.resource_groups:
-        query += _group(group, '' if own else provider)
-    if len(request.resource_groups) > 1 or request.group_policy:
+def _amounts_of(tree: Tree) -> Counter[tuple[str, str]]:
+    return Counter(
+        {
+            (uuid, name): amount
+            for uuid, amounts in tree.allocations.items()
+            for name, amount in amounts.items()
+        }
+    )
+
+
+def query_of(
+    request: Request,
+    tree: str = '',
+    limit: int = 0,
+    scope: Scope | None = None,
+    without: str | None = None,
+) -> str:
+    """Return the query for the candidates of a request.
+
+    :param tree: uuid of the provider whose tree has to give everything; the
+        service then looks at no other provider. Empty: any host may
+    :param limit: the most candidates; 0: all
+    :param scope: further traits of hosts
+    :param without: suffix of a group to leave out; empty: what is in no
+        group; None: nothing
+    """
+    query = [('limit', str(limit))] if limit else []
+    if request.own_resources and without != '':
+        traits = _traits(*request.tree_traits)
+        query.append(('resources', _amounts(request.own_resources)))
+        query += [('required', traits)] if traits else []
+        query += [('in_tree', tree)] if tree else []
+    groups = [
+        group for group in request.resource_groups if group.suffix != without
+    ]
+    for group in groups:
+        query += _group(group, tree)
+    if len(groups) > 1 or request.group_policy:
         query.append(('group_policy', request.group_policy or 'none'))
+    if scope is not None:
+        needed, unwanted = request.tree_traits
+        traits = _traits(
+            (request.required_traits - needed) | scope.required_traits,
+            (request.forbidden_traits - unwanted) | scope.forbidden_traits,
+        )
+        query += [('root_required', traits)] if traits else []
     query += [
         ('same_subtree', ','.join(suffixes))
         for suffixes in request.same_subtree
+        if without not in suffixes
     ]
-    return query
+    return urlencode(query)
+
+
+def described(request: Request, suffix: str) -> str:
+    """Return a group in words: its suffix, amounts and traits."""
+    amounts, traits, name = request.own_resources, '', 'what is in no group'
+    if not suffix:
+        traits = _traits(*request.tree_traits)
+    for group in request.resource_groups:
+        if group.suffix == suffix:
+            amounts, name = group.resources, f'group {suffix}'
+            traits = _traits(group.required, group.forbidden)
+    return f'{name} ({" ".join(filter(None, [_amounts(amounts), traits]))})'
 
 
 def _group(group: ResourceGroup, provider: str) -> list[tuple[str, str]]:
@@ -114,9 +240,9 @@ def _group(group: ResourceGroup, provider: str) -> list[tuple[str, str]]:
     query = []
     if group.resources:
         query.append((f'resources{suffix}', _amounts(group.resources)))
-    traits = [*group.required, *(f'!{name}' for name in group.forbidden)]
+    traits = _traits(group.required, group.forbidden)
     if traits:
-        query.append((f'required{suffix}', ','.join(traits)))
+        query.append((f'required{suffix}', traits))
     query += [
         (f'member_of{suffix}', _any_of(aggregate.split(',')))
         for aggregate in group.aggregates
@@ -130,8 +256,14 @@ def _group(group: ResourceGroup, provider: str) -> list[tuple[str, str]]:
     return query
 
 
+def _traits(required: Iterable[str], forbidden: Iterable[str]) -> str:
+    return ','.join([*sorted(required), *sorted(f'!{n}' for n in forbidden)])
+
+
 def _amounts(resources: Mapping[str, int]) -> str:
-    return ','.join(f'{name}:{n}' for name, n in sorted(resources.items()))
+    return ','.join(
+        f'{name}:{n}' for name, n in sorted(resources.items()) if n
+    )
 
 
 def _any_of(uuids: Sequence[str]) -> str:

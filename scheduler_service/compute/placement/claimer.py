@@ -17,7 +17,12 @@ import msgspec
 
 from scheduler_service import errors
 from scheduler_service.compute.placement import candidates, claims
-from scheduler_service.compute.placement.candidates import Tree
+from scheduler_service.compute.placement.candidate_stage import CandidateStage
+from scheduler_service.compute.placement.candidates import (
+    Candidates,
+    Tree,
+    with_tree,
+)
 from scheduler_service.compute.placement.claims import (
     AllocationRequest,
     AllocationResult,
@@ -30,12 +35,11 @@ from scheduler_service.compute.placement.queue import (
     PlacementQueue,
 )
 from scheduler_service.compute.placement.sharing import SharedProviders
-from scheduler_service.compute.placement.trees import TreeClaims, with_tree
 from scheduler_service.compute.placement.undoing import PlacementUndoer
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob, State
 from scheduler_service.engine.ports import JobLender
-from scheduler_service.model import Placement, Request
+from scheduler_service.model import Placement, Request, Selection
 from scheduler_service.store.connection import Store
 
 
@@ -44,14 +48,12 @@ class ClaimTask(msgspec.Struct, eq=False):
 
     :ivar allocations: in the order of the job's placements
     :ivar hosts: uuid of a provider -> service host
-    :ivar is_tree: whether the placement service picks the providers
     :ivar since: monotonic time at which the task was queued
     """
 
     job: HostJob
     allocations: list[AllocationRequest]
     hosts: dict[str, str]
-    is_tree: bool
     since: float = msgspec.field(default_factory=time.monotonic)
 
     @property
@@ -104,6 +106,9 @@ _RECORD_S = 0.2
 # Pause between tries while the database is unreachable, in seconds.
 _AWAY_S = 0.5
 _GOOD = (AllocationResult.MADE, AllocationResult.ALREADY_MADE)
+_NO_CAPACITY = AllocationResult.NO_CAPACITY
+# Further candidates of a host that are tried.
+_NEXT_CANDIDATES = 2
 
 
 class PlacementClaimer:
@@ -126,7 +131,8 @@ class PlacementClaimer:
         self._on_misfit = on_misfit
         self._client = client
         self._undoer = PlacementUndoer(store, client, health)
-        self._trees = TreeClaims(client, shared, self._undoer, self._claim)
+        self._candidates = CandidateStage(client, shared, queue)
+        self.find_candidates = self._candidates.ask
         self._shared = shared
         self._store = store
         self._health = health
@@ -143,6 +149,7 @@ class PlacementClaimer:
             thread.start()
 
     check = staticmethod(check_claimable)
+    needs_candidates = staticmethod(candidates.is_needed)
 
     def complete(self, jobs: Sequence[HostJob]) -> None:
         """Hand jobs over to the threads."""
@@ -155,12 +162,11 @@ class PlacementClaimer:
         user = request.user_id
         if user is None and job.caller is not None:
             user = job.caller.credentials.get('user_id')
-        is_tree = candidates.is_needed(request)
         allocations = []
         hosts = {}
         for placement in job.placements:
-            tree = None
-            if not is_tree:
+            tree = _tree_of(placement.selected)
+            if not candidates.is_needed(request):
                 tree = self._add_shares(placement, request.own_resources)
             for uuid in tree.allocations if tree else ():
                 hosts[uuid] = placement.selected.host
@@ -176,7 +182,7 @@ class PlacementClaimer:
                     tree,
                 )
             )
-        return ClaimTask(job, allocations, hosts, is_tree)
+        return ClaimTask(job, allocations, hosts)
 
     def _add_shares(
         self, placement: Placement, resources: Mapping[str, int]
@@ -196,6 +202,7 @@ class PlacementClaimer:
     def stop(self) -> None:
         """End each thread after the call that it is making."""
         self._stopping.set()
+        self._candidates.stop()
         self._queue.stop()
         deadline = time.monotonic() + _STOP_S
         for thread in self._threads:
@@ -220,27 +227,15 @@ class PlacementClaimer:
         self, call: Call[ClaimTask], journal: PlacementJournal
     ) -> None:
         """Record the intended allocations of a call's tasks; make them."""
-        plain: list[ClaimTask] = []
-        trees: list[ClaimTask] = []
+        recorded: list[ClaimTask] = []
         joined = list(call.tasks)
         while joined:
-            current = self._in_time(joined)
-            trees += [
-                allocation for allocation in current if allocation.is_tree
-            ]
-            plain += self._intend(
-                [
-                    allocation
-                    for allocation in current
-                    if not allocation.is_tree
-                ],
-                journal,
-            )
+            recorded += self._intend(self._in_time(joined), journal)
             joined = self._queue.begin(call)
-        for task in trees:
-            self._complete_tree(task, journal)
-        if plain:
-            self._complete_plain(plain, journal, lambda: self._queue.end(call))
+        if recorded:
+            self._make_recorded(
+                recorded, journal, lambda: self._queue.end(call)
+            )
 
     def _in_time(self, tasks: Sequence[ClaimTask]) -> list[ClaimTask]:
         """Return the tasks whose caller still waits; fail the rest."""
@@ -300,38 +295,37 @@ class PlacementClaimer:
                 if task.job.is_late() or self._stopping.wait(_AWAY_S):
                     raise
 
-    def _complete_plain(
+    def _make_recorded(
         self,
         tasks: Sequence[ClaimTask],
         journal: PlacementJournal,
         on_made: Callable[[], None],
     ) -> None:
-        """Complete tasks that take amounts of hosts' own providers.
+        """Complete tasks whose intended allocations are recorded.
 
         :param on_made: called once the placement service has answered, so
             that the next call need not wait for the replies of this one
         """
-        allocations = [
-            allocation for task in tasks for allocation in task.allocations
-        ]
         try:
             results = self._make(tasks, journal)
         except errors.PlacementUnavailable as fault:
-            journal.unanswered(allocations)
+            journal.unanswered(_allocations(tasks))
             journal.flush()
             for task in tasks:
                 self._fail(task, fault)
             return
         except Exception as fault:
             if len(tasks) == 1:
-                journal.unanswered(allocations)
+                journal.unanswered(_allocations(tasks))
                 journal.flush()
                 self._fail(tasks[0], fault)
             else:
                 for task in tasks:
-                    self._complete_plain([task], journal, _do_nothing)
+                    self._make_recorded([task], journal, _do_nothing)
             return
         on_made()
+        # As they are now: others were made where the first had no room.
+        allocations = _allocations(tasks)
         journal.made(
             [
                 allocation
@@ -352,37 +346,6 @@ class PlacementClaimer:
             except Exception as fault:
                 self._fail(task, fault)
 
-    def _complete_tree(
-        self, task: ClaimTask, journal: PlacementJournal
-    ) -> None:
-        """Complete a task for which the service picks the providers."""
-        request = task.job.request
-        results: dict[str, AllocationResult] = {}
-        try:
-            for number, allocation in enumerate(task.allocations):
-                try:
-                    task.allocations[number], results[allocation.consumer] = (
-                        self._trees.make(
-                            allocation, request, task.job.is_repeated, journal
-                        )
-                    )
-                except Exception:
-                    journal.unanswered([allocation])
-                    journal.flush()
-                    raise
-                if results[allocation.consumer] not in _GOOD:
-                    journal.not_made([allocation])
-                    break
-                journal.made([task.allocations[number]])
-            else:
-                for placement, allocation in zip(
-                    task.job.placements, task.allocations, strict=True
-                ):
-                    self._trees.complete(placement, allocation, request)
-            self._finish_or_undo(task, results, journal)
-        except Exception as fault:
-            self._fail(task, fault)
-
     def _make(
         self, tasks: Sequence[ClaimTask], journal: PlacementJournal
     ) -> dict[str, AllocationResult]:
@@ -400,7 +363,41 @@ class PlacementClaimer:
             part = fresh[start : start + MOST_AT_ONCE]
             self._health.size('placement', len(part))
             results |= self._claim(part, journal)
+        for task in tasks:
+            for number, allocation in enumerate(task.allocations):
+                if results[allocation.consumer] is _NO_CAPACITY:
+                    results[allocation.consumer] = self._claim_next(
+                        task, number, journal
+                    )
         return results
+
+    def _claim_next(
+        self, task: ClaimTask, number: int, journal: PlacementJournal
+    ) -> AllocationResult:
+        """Claim the next candidates of a host whose first has no room."""
+        allocation, placement = (
+            task.allocations[number],
+            task.job.placements[number],
+        )
+        result = _NO_CAPACITY
+        for _ in range(_NEXT_CANDIDATES):
+            found = task.job.candidates
+            if not isinstance(found, Candidates) or allocation.tree is None:
+                break
+            tree = found.drop(allocation.provider, allocation.tree)
+            if tree is None:
+                break
+            if allocation.consumer in journal.unsure:
+                # The record stays until the result of its call is clear.
+                return AllocationResult.LEFT
+            allocation = allocation._replace(tree=tree)
+            journal.replace(allocation)
+            task.allocations[number] = allocation
+            placement.selected = with_tree(placement.selected, tree)
+            result = self._claim([allocation], journal)[allocation.consumer]
+            if result is not _NO_CAPACITY:
+                break
+        return result
 
     def _claim(
         self,
@@ -531,15 +528,28 @@ class PlacementClaimer:
                 LOG.info('Not undone yet: %s: %s', allocation.consumer, fault)
 
 
+def _allocations(tasks: Sequence[ClaimTask]) -> list[AllocationRequest]:
+    return [allocation for task in tasks for allocation in task.allocations]
+
+
 def _do_nothing() -> None:
     """Do nothing: the call ends with its tasks."""
+
+
+def _tree_of(selected: Selection) -> Tree | None:
+    """Return the allocations of a selection; None: its own provider's."""
+    if selected.allocation is msgspec.UNSET:
+        return None
+    return Tree.of(selected.allocation)
 
 
 def _use_recorded(task: ClaimTask, journal: PlacementJournal) -> None:
     """Claim what an earlier delivery recorded, and may have made."""
     for number, allocation in enumerate(task.allocations):
         record = journal.recorded(allocation)
-        document = record.document if record is not None else {}
+        if record is None:
+            continue
+        document = record.document
         tree = Tree.of(document) if 'allocations' in document else None
         task.allocations[number] = allocation._replace(tree=tree)
         placement = task.job.placements[number]

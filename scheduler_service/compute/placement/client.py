@@ -15,6 +15,7 @@ import msgspec
 from keystoneauth1 import exceptions
 
 from scheduler_service import errors
+from scheduler_service.model.request import HOST_CLASSES
 
 T = TypeVar('T')
 LOG = logging.getLogger(__name__)
@@ -22,7 +23,7 @@ LOG = logging.getLogger(__name__)
 MICROVERSION = '1.36'
 SERVICE_TYPE = 'placement'
 # Classes that are claimed from a host's own provider, without a query.
-PLAIN = frozenset(('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB'))
+PLAIN = HOST_CLASSES
 # Only answers with this header are the placement service's own: a proxy or a
 # login page does not have it.
 _VERSION = 'OpenStack-API-Version'
@@ -94,6 +95,7 @@ class Provider(NamedTuple):
     :ivar used: resource class -> amount
     :ivar units: resource class -> bounds that differ from the defaults, of
         classes that only the root has; None: not read
+    :ivar child_traits: of the providers below
     """
 
     uuid: str
@@ -101,6 +103,7 @@ class Provider(NamedTuple):
     used: dict[str, int]
     traits: list[str]
     units: dict[str, Units] | None = None
+    child_traits: tuple[str, ...] = ()
 
     def add(self, name: str, capacity: int, used: int) -> None:
         """Add a resource class of a provider below."""
@@ -191,11 +194,15 @@ class PlacementClient:
             for uuid, summary in summaries.items()
             if summary.root_provider_uuid == uuid and summary.resources
         }
+        below: dict[str, set[str]] = {}
         for uuid, summary in summaries.items():
             root = made.get(summary.root_provider_uuid)
             if root is not None and root.uuid != uuid:
                 for name, amounts in summary.resources.items():
                     root.add(name, amounts.capacity, amounts.used)
+                below.setdefault(root.uuid, set()).update(summary.traits)
+        for uuid, names in below.items():
+            made[uuid] = made[uuid]._replace(child_traits=tuple(sorted(names)))
         return made
 
     def read(self, path: str, kind: type[T]) -> T:
@@ -228,10 +235,12 @@ class PlacementClient:
         traits = self._call('GET', f'{path}/traits').json()['traits']
         made = Provider(uuid, capacity, usages, sorted(traits), units)
         tree = self._call('GET', f'/resource_providers?in_tree={uuid}').json()
+        below: set[str] = set()
         for child in tree['resource_providers']:
             if child['uuid'] != uuid:
-                self._add_child(made, f'/resource_providers/{child["uuid"]}')
-        return made
+                path = f'/resource_providers/{child["uuid"]}'
+                below.update(self._add_child(made, path))
+        return made._replace(child_traits=tuple(sorted(below)))
 
     def units(self, uuid: str) -> dict[str, Units]:
         """Return the bounds of classes that only a host's own provider has.
@@ -247,16 +256,19 @@ class PlacementClient:
             name: bounds for name, bounds in units.items() if name in PLAIN
         }
 
-    def _add_child(self, root: Provider, path: str) -> None:
+    def _add_child(self, root: Provider, path: str) -> list[str]:
+        """Add what a provider below a root gives; return its traits."""
         answer = self._call('GET', f'{path}/inventories', (_GONE,))
         if answer.status_code == _GONE:
-            return
+            return []
         used = self._call('GET', f'{path}/usages').json()['usages']
         for name, capacity in _capacity(answer.json()).items():
             root.add(name, capacity, used.get(name, 0))
+        answer = self._call('GET', f'{path}/traits', (_GONE,))
+        return list(answer.json().get('traits', ()))
 
-    def allocation_candidates(self, query: str) -> list[dict[str, Any]]:
-        """Return the allocation requests that match a query.
+    def allocation_candidates(self, query: str) -> dict[str, Any]:
+        """Return the candidates that match a query, as the service does.
 
         None matches a class, trait or aggregate that does not exist.
 
@@ -266,9 +278,8 @@ class PlacementClient:
         answer = self._call('GET', path, (_BAD,))
         if answer.status_code == _BAD:
             LOG.warning('No candidates for %s: %s', query, answer.text[:300])
-            return []
-        requests: list[dict[str, Any]] = answer.json()['allocation_requests']
-        return requests
+            return {'allocation_requests': [], 'provider_summaries': {}}
+        return dict(answer.json())
 
     def allocations(self, consumer: str) -> dict[str, Any]:
         """Return a consumer's allocations, as the service gives them.

@@ -14,7 +14,6 @@ import msgspec
 
 from scheduler_service.compute.placement.candidates import Tree
 from scheduler_service.compute.placement.client import (
-    PLAIN,
     PlacementClient,
     Provider,
     Roots,
@@ -86,7 +85,7 @@ class SharedProviders:
             return
         path = f'/resource_providers?member_of=in:{",".join(aggregates)}'
         members = self._uuids(path)
-        for name in sorted(PLAIN & provider.capacity.keys()):
+        for name in sorted(provider.capacity):
             own = self._uuids(f'{path}&resources={name}:1')
             yield Shared(
                 uuid,
@@ -99,6 +98,10 @@ class SharedProviders:
     def _uuids(self, path: str) -> frozenset[str]:
         providers = self._client.read(path, Roots).resource_providers
         return frozenset(provider.uuid for provider in providers)
+
+    def gives(self, names: Iterable[str]) -> bool:
+        """Whether any host has one of these classes from another provider."""
+        return not {share.name for share in self._shared}.isdisjoint(names)
 
     def of(self, uuid: str) -> Mapping[str, Shared]:
         """Return resource class -> share, for a host's provider."""

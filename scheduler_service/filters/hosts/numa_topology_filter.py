@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
+from scheduler_service import time_slice
 from scheduler_service.columns.dictionary import Mask, combinations
+from scheduler_service.columns.reports import decoded
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
 from scheduler_service.filters import host_attributes, numa
 from scheduler_service.filters.base import HostFilter
+from scheduler_service.filters.devices import (
+    DeviceRequest,
+    GuestPlace,
+    has_devices,
+    requested_devices,
+)
+from scheduler_service.filters.unreadable import where_readable
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
+# The result of a host whose devices and networks are near enough, too.
+_NEAR = 2
 _RATIOS = ('cpu_allocation_ratio', 'ram_allocation_ratio')
 
 
@@ -24,9 +39,13 @@ class NUMATopologyFilter(HostFilter):
     meaning; a request without any passes everywhere. Each cell of the
     instance gets a host cell of its own that has the memory, the pages and
     the CPUs: shared CPUs and memory within the host's allocation ratios,
-    dedicated ones from what is free. A host's ``numa_topology`` is ``{cells:
-    [{cpuset, pcpuset, pinned_cpus, siblings, cpu_usage, memory,
-    memory_usage, mempages: [{size_kb, total, used}]}],
+    dedicated ones from what is free. Where a host reports pages and none are
+    requested, the memory has to fit into those of the smallest size. Devices
+    have to be as near to these cells as their policy says, and a network with
+    an affinity to some cells needs one of these. A host's ``numa_topology`` is
+    ``{cells: [{cpuset, pcpuset, pinned_cpus, siblings,
+    cpu_usage, memory, memory_usage, mempages: [{size_kb, total, used,
+    reserved}], id, socket, network_metadata: {physnets, tunneled}}],
     cpu_allocation_ratio, ram_allocation_ratio}``; a host fails whose topology
     has another form. Ratios there go before those of the host.
     """
@@ -41,6 +60,7 @@ class NUMATopologyFilter(HostFilter):
         guest = numa.guest_topology(request)
         if guest is None:
             return None
+        devices = _devices(request, settings)
         cells = numa.cell_columns(table)
         columns = [
             table.coded['numa_topology'],
@@ -49,7 +69,10 @@ class NUMATopologyFilter(HostFilter):
                 for name in _RATIOS
             ),
         ]
+        if devices:
+            columns.append(decoded(table, 'pci_device_pools'))
         (topologies, *ratios), combination = combinations(columns)
+        pools = ratios.pop() if devices else None
         own = cells.ratios[topologies]
         cpu_ratio, ram_ratio = (
             np.where(
@@ -58,24 +81,42 @@ class NUMATopologyFilter(HostFilter):
                 own[:, at],
             )
             for at, (column, codes) in enumerate(
-                zip(columns[1:], ratios, strict=True)
+                zip(columns[1:3], ratios, strict=True)
             )
         )
         hosts = numa.Hosts(topologies, cpu_ratio, ram_ratio)
         # Kept for the next time slice if this slice is too short.
         results = table.topology.keep(
-            ('results', self.name, guest),
+            ('results', self.name, guest, devices),
             lambda: np.full(len(topologies), numa.UNKNOWN, np.int8),
         )
         numa.evaluate(guest, cells, hosts, results)
-        mask: Mask = (results == numa.YES).take(combination)
+        good = numa.YES
+        if devices or guest.physnets or guest.tunneled:
+            good = _NEAR
+            documents = decoded(table, 'numa_topology').values
+            listed = columns[-1].values
+            for at in np.flatnonzero(results == numa.YES).tolist():
+                is_near = where_readable(_is_near)(
+                    guest,
+                    devices,
+                    documents[topologies[at]]['cells'],
+                    [] if pools is None else listed[pools[at]] or [],
+                    cells,
+                    hosts.only(at),
+                )
+                results[at] = _NEAR if is_near else numa.NO
+                time_slice.check()
+        mask: Mask = (results == good).take(combination)
         return mask
 
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return the cells of the instance, None for none."""
-        return numa.guest_topology(request)
+        """Return the cells of the instance with its devices, None for none."""
+        guest = numa.guest_topology(request)
+        devices = _devices(request, settings)
+        return (guest, devices) if guest and devices else guest
 
     def numa_limits(
         self, table: HostTable, row: int, request: Request, settings: Settings
@@ -105,8 +146,85 @@ class NUMATopologyFilter(HostFilter):
             return why
         starts = numa.cell_columns(table).starts
         guest = numa.guest_topology(request)
-        guest_cells = [tuple(cell) for cell in guest.cells] if guest else []
+        guest_cells = [
+            (cell.shared + cell.dedicated, cell.memory)
+            for cell in (guest.cells if guest else ())
+        ]
         return (
             f'cells of (CPUs, MB) {guest_cells} do not fit the NUMA cells of '
             f'the host ({starts[code + 1] - starts[code]})'
+            + (', near its devices' if request.pci_requests else '')
         )
+
+
+def _devices(
+    request: Request, settings: Settings
+) -> tuple[DeviceRequest, ...]:
+    """Return devices whose distance counts: aliases do not say any."""
+    return requested_devices(request, settings) if request.pci_requests else ()
+
+
+def _is_near(
+    guest: numa.GuestTopology,
+    devices: Sequence[DeviceRequest],
+    cells: Sequence[Any],
+    pools: Sequence[Any],
+    columns: numa.CellColumns,
+    host: numa.Hosts,
+) -> bool:
+    """Say whether the instance fits cells near its devices and networks.
+
+    :param cells: of the host's topology, as it reports them
+    :param pools: of its free devices
+    :param host: it alone
+    """
+    sets = (
+        some
+        for some in itertools.combinations(range(len(cells)), len(guest.cells))
+        if _reaches_networks(guest, cells, some)
+        and has_devices(pools, devices, _place(cells, some))
+    )
+    return numa.fits_on(guest, columns, host, sets)
+
+
+def _place(cells: Sequence[Any], some: Sequence[int]) -> GuestPlace:
+    """Return the ids of some cells, and of all cells of their sockets."""
+    ids = [cell.get('id', number) for number, cell in enumerate(cells)]
+    sockets = [cell.get('socket') for cell in cells]
+    own = {sockets[number] for number in some}
+    return GuestPlace(
+        {ids[number] for number in some},
+        ()
+        if None in sockets
+        else {
+            cell
+            for cell, socket in zip(ids, sockets, strict=True)
+            if socket in own
+        },
+    )
+
+
+def _reaches_networks(
+    guest: numa.GuestTopology, cells: Sequence[Any], some: Sequence[int]
+) -> bool:
+    """Say whether no network needs another cell than some.
+
+    A network without an affinity to any cell is reached from all.
+    """
+    near = [
+        (
+            frozenset(
+                (cell.get('network_metadata') or {}).get('physnets') or ()
+            ),
+            bool((cell.get('network_metadata') or {}).get('tunneled')),
+        )
+        for cell in cells
+    ]
+    left = guest.physnets.difference(*(near[number][0] for number in some))
+    if any(left & physnets for physnets, _ in near):
+        return False
+    return (
+        not guest.tunneled
+        or any(near[number][1] for number in some)
+        or not any(tunneled for _, tunneled in near)
+    )

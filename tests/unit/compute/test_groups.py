@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import uuid
 
-import pytest
-
-from scheduler_service import errors
 from scheduler_service.compute import request
 from tests.support.nova_wire import flavor, spec, thing
 
@@ -77,23 +74,25 @@ def test_numbered_extra_specs():
     assert made.own_resources['VCPU'] == 3
 
 
-@pytest.mark.parametrize(
-    ('fields', 'name'),
-    [
-        (
-            {'flavor': flavor(extra_specs={'resources1:VGPU': 'x'})},
-            'flavor.extra_specs.resources1:VGPU',
-        ),
-        (
-            {'requested_resources': [group(use_same_provider=False)]},
-            'requested_resources[0].use_same_provider',
-        ),
-    ],
-)
-def test_what_cannot_be_claimed_is_refused_by_name(fields, name):
-    with pytest.raises(errors.InvalidRequest) as caught:
-        translated(**fields)
-    assert caught.value.facts['unsupported'] == name
+def test_extra_specs_that_mean_nothing_are_left_out():
+    specs = {
+        'resources1:VGPU': 'x',
+        'resources1:WRONG': '1',
+        'resources:WRONG': '1',
+        'trait1:CUSTOM_A': 'maybe',
+        'group_policy': 'isolated',
+    }
+    made = translated(flavor=flavor(extra_specs=specs))
+    assert made.resource_groups == []
+    assert made.group_policy is None
+    assert 'WRONG' not in made.resources
+
+
+def test_a_class_of_a_group_is_not_taken_of_the_flavor_as_well():
+    specs = {'resources1:VCPU': '2', 'resources1:MEMORY_MB': '1024'}
+    made = translated(flavor=flavor(extra_specs=specs))
+    assert made.own_resources == {'DISK_GB': 20}
+    assert made.resources == {'DISK_GB': 20, 'MEMORY_MB': 1024, 'VCPU': 2}
 
 
 def test_devices_that_are_claimed_as_groups_are_no_devices_any_more():

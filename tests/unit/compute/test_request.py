@@ -111,12 +111,14 @@ def test_a_request_with_every_other_object_is_translated():
         '_nova_check_type': ['evacuate'],
     }
     assert found['numa_topology'] == {
-        'cells': [{'cpus': 2, 'memory_mb': 1024}]
+        'cells': [{'cpus': 2, 'memory_mb': 1024, 'dedicated': 0}],
+        'physnets': ['p1'],
+        'tunneled': True,
     }
     assert found['pci_requests'] == [
         {'name': 'qat', 'alternatives': [{'vendor_id': '8086'}]}
     ]
-    assert found['traits'] == {'COMPUTE_NODE': 'required'}
+    assert found['root_traits'] == {'COMPUTE_NODE': 'required'}
     assert found['instance_group'] == '1cbce090-58db-43ab-acf3-fb4db2d9117a'
     assert found['group_hosts'] == ['compute-1']
     assert msgspec.to_builtins(made.group) == {
@@ -215,9 +217,15 @@ def test_dedicated_cpus_are_a_class_of_their_own_where_hosts_offer_it():
     assert found.resources['PCPU'] == 2
     assert found.forbidden_traits == {'HW_CPU_HYPERTHREADING'}
     assert msgspec.to_builtins(found.numa_topology) == {
-        'cells': [{'cpus': 2, 'memory_mb': 2048}],
+        'cells': [
+            {
+                'cpus': 2,
+                'memory_mb': 2048,
+                'dedicated': 1,
+                'thread_policy': 'isolate',
+            }
+        ],
         'pinned': True,
-        'thread_policy': 'isolate',
         'isolated_emulator': True,
     }
     plain = translated('VCPU', **fields)
@@ -227,16 +235,47 @@ def test_dedicated_cpus_are_a_class_of_their_own_where_hosts_offer_it():
 
 @pytest.mark.parametrize(
     ('size', 'expected'),
-    [(None, ''), (-1, 'small'), (-2, 'large'), (-3, 'any'), (2048, '2048')],
+    [(None, None), (-1, 'small'), (-2, 'large'), (-3, 'any'), (2048, '2048')],
 )
 def test_page_sizes(size, expected):
     fields = numa({'memory': 1, 'cpuset': [0], 'pagesize': size})
-    assert translated(**fields).numa_topology.page_size == expected
+    (cell,) = translated(**fields).numa_topology.cells
+    assert cell.page_size == expected
 
 
 def test_older_callers_have_dedicated_cpus_in_the_same_set():
     fields = numa({'memory': 1, 'cpuset': [0], 'cpu_policy': 'dedicated'})
-    assert translated(**fields).numa_topology.pinned
+    found = translated(**fields).numa_topology
+    assert found.pinned
+    assert found.cells[0].dedicated == 1
+
+
+def test_a_cell_of_a_mixed_instance_may_have_no_dedicated_cpus():
+    cell = {'memory': 1, 'cpu_policy': 'mixed'}
+    fields = numa(
+        {**cell, 'cpuset': [1], 'pcpuset': [0]},
+        {**cell, 'cpuset': [2, 3], 'pcpuset': []},
+    )
+    size = flavor(vcpus=4)
+    found = translated('VCPU', 'PCPU', flavor=size, **fields)
+    assert (found.resources['VCPU'], found.resources['PCPU']) == (3, 1)
+    assert [one.dedicated for one in found.numa_topology.cells] == [1, 0]
+
+
+def test_cells_may_differ_in_pages_and_threads():
+    cell = {'memory': 1, 'cpuset': [], 'cpu_policy': 'dedicated'}
+    fields = numa(
+        {**cell, 'pcpuset': [0], 'pagesize': 4},
+        {
+            **cell,
+            'pcpuset': [1],
+            'pagesize': 2048,
+            'cpu_thread_policy': 'require',
+        },
+    )
+    first, second = translated(**fields).numa_topology.cells
+    assert (first.page_size, first.thread_policy) == ('4', None)
+    assert (second.page_size, second.thread_policy) == ('2048', 'require')
 
 
 def pci(spec, **fields):
@@ -259,37 +298,20 @@ def pci(spec, **fields):
             {'flavor': flavor(extra_specs={'trait_A:X': 'required'})},
             'flavor.extra_specs.trait_A:X',
         ),
-        (
-            numa(
-                {'memory': 1, 'cpuset': [0], 'pagesize': 4},
-                {'memory': 1, 'cpuset': [1], 'pagesize': 2048},
-            ),
-            'numa_topology.cells',
-        ),
-        (
-            {
-                **numa({'memory': 1, 'cpuset': [0]}),
-                **pci([{'vendor_id': '1'}], numa_policy='required'),
-            },
-            'pci_requests[0].numa_policy',
-        ),
-        (
-            pci([{'resource_class': 'CUSTOM_A'}]),
-            'pci_requests[0].spec.resource_class',
-        ),
-        (
-            pci([{'capabilities_network': ['rx']}]),
-            'pci_requests[0].spec.capabilities_network',
-        ),
     ],
 )
 def test_what_the_engine_has_no_notion_of_is_refused_by_name(fields, name):
     assert refusal(**fields).facts['unsupported'] == name
 
 
-def test_a_device_policy_does_not_matter_without_a_topology():
-    found = translated(**pci([{'vendor_id': '1'}], numa_policy='required'))
-    assert found.pci_requests[0].alternatives == [{'vendor_id': '1'}]
+def test_devices_are_described_without_what_placement_is_asked_for():
+    parts = {'resource_class': 'CUSTOM_A', 'traits': 'B', 'rp_uuids': 'x'}
+    found = translated(
+        **pci([{'vendor_id': '1', **parts}], numa_policy='required')
+    )
+    (device,) = found.pci_requests
+    assert device.alternatives == [{'vendor_id': '1'}]
+    assert device.numa_policy == 'required'
 
 
 def test_images_may_require_traits_and_have_cells():

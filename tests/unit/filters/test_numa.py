@@ -45,7 +45,10 @@ CELLS = st.fixed_dictionaries(
                     'size_kb': st.sampled_from([4, 2048]),
                     'total': st.integers(0, 131072),
                 },
-                optional={'used': st.integers(0, 1024)},
+                optional={
+                    'used': st.integers(0, 1024),
+                    'reserved': st.integers(0, 1024),
+                },
             ),
             max_size=3,
         ),
@@ -60,15 +63,16 @@ GUESTS = st.builds(
         st.builds(
             numa.GuestCell,
             st.integers(0, 4),
+            st.integers(0, 4),
             st.sampled_from([0, 2, 256, 512]),
+            st.sampled_from(['', 'prefer', 'require', 'isolate']),
+            st.sampled_from(['', 'small', 'large', 'any', '4', '2048']),
         ),
         min_size=1,
         max_size=4,
     ).map(tuple),
     pinned=st.booleans(),
-    thread_policy=st.sampled_from(['', 'prefer', 'require', 'isolate']),
     isolated_emulator=st.booleans(),
-    page_size=st.sampled_from(['', 'small', 'large', 'any', '4', '2048']),
 )
 
 
@@ -110,8 +114,10 @@ def test_guest_cells_of_many_kinds_are_matched_as_the_rule_says(
     memories, hosts
 ):
     """Cells that ask for much memory ask for few CPUs, so none is best."""
-    cells = tuple(numa.GuestCell(10 - memory, memory) for memory in memories)
-    guest = numa.GuestTopology(cells, False, '', False, '')
+    cells = tuple(
+        numa.GuestCell(10 - memory, 0, memory) for memory in memories
+    )
+    guest = numa.GuestTopology(cells)
     topologies = [
         {
             'cells': [
@@ -224,8 +230,10 @@ PAIRS = [[0, 1], [2, 3]]
         ('isolate', 3, {'siblings': PAIRS, 'pinned_cpus': []}, False),
         # Without cores every free CPU stands for itself.
         ('isolate', 3, {'pinned_cpus': [0]}, True),
-        # Threads that instances may not use do not keep a core from them.
-        ('isolate', 1, {'siblings': [[0, 8], [1, 9]], 'pcpuset': [0]}, True),
+        # A thread that instances may not use keeps its core from them.
+        ('isolate', 1, {'siblings': [[0, 8], [1, 9]], 'pcpuset': [0]}, False),
+        # With threads only where the same CPUs may be shared.
+        ('isolate', 1, {'siblings': PAIRS, 'pcpuset': [0, 1]}, False),
         # A core without a usable thread is none.
         ('isolate', 2, {'siblings': [[0], [8]], 'pcpuset': [0, 1]}, False),
         # Both threads of a core have to be free.

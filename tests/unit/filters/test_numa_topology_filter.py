@@ -275,13 +275,64 @@ def test_a_topology_that_the_request_states_goes_before_the_flavor(
     assert passes(host(cell(pcpuset=[0, 1, 2, 3])), asked) is expected
 
 
+def pools(*nodes):
+    """Return pools of a device each, on NUMA cells."""
+    return [{'vendor_id': '8086', 'count': 1, 'numa_node': n} for n in nodes]
+
+
+@pytest.mark.parametrize(
+    ('policy', 'node', 'expected'),
+    [
+        ('required', 1, True),
+        ('required', 0, False),
+        ('required', None, False),
+        ('legacy', 0, False),
+        ('legacy', None, True),
+        ('preferred', 0, True),
+        ('socket', 2, True),
+        ('socket', 0, False),
+    ],
+)
+def test_devices_are_as_near_as_their_policy_says(policy, node, expected):
+    """Only cell 1 has room, and cell 2 is on the same socket."""
+    full = cell(cpu_usage=100, socket=0)
+    cells = [full, cell(socket=1), cell(cpu_usage=100, socket=1)]
+    document = host(*cells)
+    document['hosts'][0]['pci_device_pools'] = pools(node)
+    devices = [{'alternatives': [{}], 'numa_policy': policy}]
+    asked = {**request(numa_nodes='1'), 'pci_requests': devices}
+    assert passes(document, asked) is expected
+    # Without cells of the instance the policy does not matter.
+    assert passes(document, {**request(), 'pci_requests': devices})
+
+
+@pytest.mark.parametrize(
+    ('networks', 'expected'),
+    [
+        ({'physnets': ['a']}, False),
+        ({'physnets': ['b']}, True),
+        ({'physnets': ['c']}, True),
+        ({'tunneled': True}, False),
+    ],
+)
+def test_a_network_needs_a_cell_that_it_has_an_affinity_to(networks, expected):
+    near = {'physnets': ['a'], 'tunneled': True}
+    document = host(
+        cell(cpu_usage=100, network_metadata=near),
+        cell(network_metadata={'physnets': ['b'], 'tunneled': False}),
+    )
+    topology = {'cells': [{'cpus': 2, 'memory_mb': 512}], **networks}
+    asked = {**request(), 'numa_topology': topology}
+    assert passes(document, asked) is expected
+
+
 def test_a_reversed_range_names_no_cpu():
     """As the compute service reads it."""
     specs = {'numa_mem.0': '512', 'numa_nodes': '1'}
     one = request(2, 512, **specs, **{'numa_cpus.0': '1-2,3-2'})
     guest = numa.guest_topology(documents.request(one))
     assert guest is not None
-    assert guest[0] == (numa.GuestCell(2, 512),)
+    assert guest.cells == (numa.GuestCell(2, 0, 512),)
 
 
 def test_limits_are_the_ratios_that_the_cells_were_fitted_within():
@@ -313,7 +364,7 @@ def test_page_sizes_are_counted_in_kib(text, kib):
     one = request(numa_nodes='1', mem_page_size=text)
     guest = numa.guest_topology(documents.request(one))
     assert guest is not None
-    assert guest.page_size == kib
+    assert guest.cells[0].page_size == kib
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,252 @@
+"""Asks the placement service about requests that columns cannot decide.
+
+Such a request leaves the engine's thread with a copy of the host table. A
+thread of :class:`CandidateStage` ranks the hosts on it, asks about the best
+ones, where all has to come from the tree of one host: that takes the service
+little time, however many hosts there are. After some hosts without a
+candidate it asks about all at once, as the compute service does. The job comes
+back with its candidates, among whose hosts the engine selects.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from scheduler_service import errors, tracing
+from scheduler_service.columns import HostTable
+from scheduler_service.columns.dictionary import Mask
+from scheduler_service.columns.table_copies import TableCopier
+from scheduler_service.compute.placement import candidates
+from scheduler_service.compute.placement.candidates import Candidates, Tree
+from scheduler_service.compute.placement.client import PlacementClient
+from scheduler_service.compute.placement.sharing import SharedProviders
+from scheduler_service.engine.jobs import HostJob
+from scheduler_service.engine.ports import JobLender
+from scheduler_service.model import Request
+from scheduler_service.pipeline import HostPipeline
+from scheduler_service.pipeline.mandatory_filters import rows_with
+from scheduler_service.request_filters import Scope, scope_of
+
+LOG = logging.getLogger(__name__)
+_THREADS = 4
+# Hosts that are asked about one by one; for about 20 the service takes as long
+# as for one query of all.
+_HOSTS = 8
+_MISSES = 2
+# Candidates of one host, and of all: as many as the compute service takes.
+_LIMIT_OF_HOST = 50
+_LIMIT = 1000
+# Groups that a refusal looks at.
+_GROUPS = 5
+
+
+class CandidateStage:
+    """Threads that ask for candidates.
+
+    :param queue: lends jobs, and gets each of them back
+    """
+
+    def __init__(
+        self,
+        client: PlacementClient,
+        shared: SharedProviders,
+        queue: JobLender,
+    ) -> None:
+        self._client = client
+        self._shared = shared
+        self._queue = queue
+        self._threads = ThreadPoolExecutor(_THREADS, 'candidates')
+        self._copier = TableCopier()
+
+    def ask(
+        self,
+        job: HostJob,
+        request: Request,
+        table: HostTable,
+        pipeline: HostPipeline,
+    ) -> None:
+        """Take a job away; it comes back with candidates or its failure.
+
+        :param request: of the job, without what is placed already
+        :param table: the newest; copied before this method returns
+        :param pipeline: by which the engine will select
+        """
+        copy = self._copier.copy(table).table
+        self._queue.lend([job])
+
+        def run() -> None:
+            try:
+                with tracing.working_on(job.message.trace):
+                    job.candidates = self._find(
+                        job, request, copy, pipeline.for_another_thread()
+                    )
+            except errors.SchedulerError as error:
+                job.failure = error
+            except Exception as fault:
+                LOG.exception('Asking for allocation candidates failed')
+                job.failure = errors.as_scheduler_error(fault)
+            finally:
+                self._queue.give_back(job)
+
+        self._threads.submit(run)
+
+    def stop(self) -> None:
+        """End the threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _find(
+        self,
+        job: HostJob,
+        request: Request,
+        table: HostTable,
+        pipeline: HostPipeline,
+    ) -> Candidates:
+        """Return the candidates of a job.
+
+        :raises NoValidHost: no host has any
+        :raises PlacementUnavailable: the service does not answer
+        :raises TooLate: nobody waits for the result any more
+        """
+        settings, count = pipeline.settings, request.num_instances
+        with self._copier.lock:
+            mask = pipeline.filter_hosts(table, request).mask
+            ranking = pipeline.weigh_hosts(table, mask, request)
+            scope = scope_of(request, table.topology.aggregates, settings)
+        if ranking is None:
+            # The engine finds the reasons.
+            return Candidates(count, is_whole=True)
+        # One host for each instance, with alternates, to choose among.
+        wanted = max(
+            count + settings.max_attempts - 1, settings.host_subset_size
+        )
+        if (
+            job.candidate_rounds == 1
+            and wanted <= _HOSTS
+            and not self._shared.gives(request.own_resources)
+        ):
+            best = self._of_best(
+                job, request, table, ranking.best(_HOSTS), wanted
+            )
+            if len(best) >= count:
+                return best
+        return self._of_all(job, request, table, mask, scope)
+
+    def _of_best(
+        self,
+        job: HostJob,
+        request: Request,
+        table: HostTable,
+        rows: Sequence[int],
+        wanted: int,
+    ) -> Candidates:
+        """Ask about one host after the other, best first, until some have."""
+        found = Candidates(request.num_instances)
+        misses = 0
+        for row in rows:
+            provider = table.coded['uuid'].at(row)
+            query = candidates.query_of(request, provider, _LIMIT_OF_HOST)
+            answer = self._ask(job, query)
+            trees = [Tree.of(each) for each in answer['allocation_requests']]
+            misses = 0 if trees else misses + 1
+            if trees:
+                found.add(provider, table.ids.item(row), trees)
+                found.add_free(answer['provider_summaries'])
+            if misses == _MISSES or len(found) == wanted:
+                break
+        return found
+
+    def _of_all(
+        self,
+        job: HostJob,
+        request: Request,
+        table: HostTable,
+        mask: Mask,
+        scope: Scope,
+    ) -> Candidates:
+        """Ask about all hosts at once."""
+        for limit in (_LIMIT, 0):
+            query = candidates.query_of(request, '', limit, scope)
+            answer = self._ask(job, query)
+            listed = answer['allocation_requests']
+            by_row = _by_row(table, listed)
+            is_cut = bool(limit) and len(listed) >= limit
+            if any(mask[row] for row in by_row) or not is_cut:
+                break
+        if not by_row:
+            raise self._refusal(job, request, len(table), scope)
+        found = Candidates(request.num_instances, is_whole=True)
+        for row, trees in by_row.items():
+            provider = table.coded['uuid'].at(row)
+            found.add(provider, table.ids.item(row), trees)
+        found.add_free(answer['provider_summaries'])
+        return found
+
+    def _ask(self, job: HostJob, query: str) -> Mapping[str, Any]:
+        if job.is_late():
+            raise errors.TooLate()
+        return self._client.allocation_candidates(query)
+
+    def _refusal(
+        self, job: HostJob, request: Request, hosts: int, scope: Scope
+    ) -> errors.NoValidHost:
+        """Return the error for a request without any candidate.
+
+        It names the groups without which there would be some.
+
+        :param hosts: how many there are
+        """
+        suffixes = [group.suffix for group in request.resource_groups]
+        suffixes += [''] if request.own_resources else []
+        missing = suffixes
+        if len(suffixes) > 1:
+            missing = [
+                suffix
+                for suffix in suffixes[:_GROUPS]
+                if self._ask(
+                    job,
+                    candidates.query_of(request, '', 1, scope, suffix),
+                )['allocation_requests']
+            ]
+        reasons = [
+            f'no candidate with {candidates.described(request, suffix)}'
+            for suffix in missing
+        ] or ['no candidate with all groups together']
+        return errors.NoValidHost(
+            'No valid host was found. The placement service has '
+            + '; '.join(reasons),
+            request_id=request.request_id,
+            hosts=hosts,
+            num_instances=request.num_instances,
+            filters=[
+                {
+                    'filter': 'placement',
+                    'out': hosts,
+                    'alone': hosts,
+                    'reason': reason,
+                    'sentence': f'placement: {reason}',
+                }
+                for reason in reasons
+            ],
+            funnel=[{'filter': 'placement', 'start': hosts, 'end': 0}],
+        )
+
+
+def _by_row(
+    table: HostTable, listed: Sequence[Mapping[str, Any]]
+) -> dict[int, list[Tree]]:
+    """Return candidates by the row of a host that gives a part of each."""
+    rows: dict[str, int | None] = {}
+    by_row: dict[int, list[Tree]] = {}
+    for document in listed:
+        tree = Tree.of(document)
+        for uuid in tree.allocations:
+            if uuid not in rows:
+                found = rows_with(table, 'uuid', uuid)
+                rows[uuid] = int(found[0]) if len(found) else None
+            row = rows[uuid]
+            if row is not None:
+                by_row.setdefault(row, []).append(tree)
+    return by_row

@@ -1,0 +1,178 @@
+"""Hosts are selected among the candidates of the placement service.
+
+The service is a stand-in that keeps every call: the real one is met in
+``tests/interop``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+from scheduler_service import errors
+from tests.support.fake_placement import FakePlacement
+from tests.support.placement_engines import (
+    ROOM,
+    TAKEN,
+    add_host,
+    engine,
+    new,
+    records,
+    request,
+)
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.db
+FPGA = 'CUSTOM_FPGA'
+
+
+@pytest.fixture
+def store(make_store: Any) -> Any:
+    """A store."""
+    return make_store('sqlite')
+
+
+@pytest.fixture
+def fake() -> Iterator[FakePlacement]:
+    """A service that keeps its calls."""
+    with FakePlacement().running() as running:
+        yield running
+
+
+def has_hosts(store: Any, fake: FakePlacement, *sizes: list[int]) -> list[str]:
+    """Add hosts, the first of them best weighed; return their providers.
+
+    :param sizes: how much each provider below a host has
+    """
+    made = []
+    for at, children in enumerate(sizes):
+        room = {**ROOM, 'MEMORY_MB': ROOM['MEMORY_MB'] - 1024 * at}
+        root = add_host(store, fake, **room)
+        for amount in children:
+            fake.add_provider(root, CUSTOM_FPGA=amount)
+        made.append(root)
+    return made
+
+
+def queries(fake: FakePlacement) -> list[dict[str, str]]:
+    """Return the queries for candidates that requests made."""
+    return [
+        dict(parse_qsl(urlsplit(path).query))
+        for _, path in fake.calls
+        if 'allocation_candidates' in path and FPGA in path
+    ]
+
+
+def grouped(*uuids: str, amount: int = 1) -> Any:
+    """Return a request for instances that take something of one provider."""
+    group = {'suffix': '1', 'resources': {FPGA: amount}}
+    return request(*uuids, resource_groups=[group])
+
+
+def test_the_best_hosts_are_asked_about_alone(store, fake):
+    roots = has_hosts(store, fake, *[[4]] * 6)
+    with engine(store, fake) as running:
+        (vm,) = new()
+        answer = running.select_destinations(grouped(vm)).result(20)
+    (placed,) = answer.placements
+    assert placed.selected.uuid == roots[0]
+    assert [one.uuid for one in placed.alternates] == roots[1:3]
+    assert fake.allocations[vm].keys() == {
+        *placed.selected.allocation['allocations']
+    }
+    assert [
+        (query['in_tree'], query['in_tree1']) for query in queries(fake)
+    ] == [(root, root) for root in roots[:3]]
+
+
+def test_all_are_asked_about_after_two_without_a_candidate(store, fake):
+    roots = has_hosts(store, fake, *[[1, 1]] * 4, [2])
+    with engine(store, fake) as running:
+        (vm,) = new()
+        answer = running.select_destinations(grouped(vm, amount=2)).result(20)
+    (placed,) = answer.placements
+    assert placed.selected.uuid == roots[-1]
+    asked = [query.get('in_tree') for query in queries(fake)]
+    assert asked == [*roots[:2], None]
+
+
+def test_a_refusal_names_the_group_without_a_candidate(store, fake):
+    has_hosts(store, fake, [1, 1], [1, 1])
+    with engine(store, fake) as running:
+        (vm,) = new()
+        with pytest.raises(errors.NoValidHost) as caught:
+            running.select_destinations(grouped(vm, amount=2)).result(20)
+    assert str(caught.value) == (
+        'No valid host was found. The placement service has no candidate '
+        'with group 1 (CUSTOM_FPGA:2)'
+    )
+    assert fake.allocations == {}
+    assert records(store) == set()
+
+
+def test_a_request_that_columns_decide_is_not_asked_about(store, fake):
+    has_hosts(store, fake, [1])
+    with engine(store, fake) as running:
+        (vm,) = new()
+        running.select_destinations(request(vm)).result(20)
+    assert [*fake.allocations[vm].values()] == [TAKEN]
+    assert queries(fake) == []
+
+
+def test_the_next_candidate_is_claimed_where_the_first_has_no_room(
+    store, fake
+):
+    (root,) = has_hosts(store, fake, [1, 1])
+    (other,) = new()
+    taken: list[str] = []
+
+    def claims(bodies: Any) -> bool:
+        for body in bodies.values():
+            taken.extend({*body['allocations']} - {root})
+        return True
+
+    def taken_before(handler: Any, commit: Any) -> None:
+        amounts = {taken[0]: {'resources': {FPGA: 1}}}
+        fake.commit(
+            {other: {'allocations': amounts, 'consumer_generation': None}}
+        )
+        handler.say_own(*commit())
+
+    fake.fail(taken_before, claims, times=1)
+    with engine(store, fake) as running:
+        (vm,) = new()
+        answer = running.select_destinations(grouped(vm)).result(20)
+        (child,) = fake.allocations[vm].keys() - {root}
+        running.release([vm]).result(20)
+        wait_until(lambda: fake.allocations.keys() == {other})
+        wait_until(lambda: records(store) == set())
+    (placed,) = answer.placements
+    assert len(taken) == 1
+    assert child != taken[0]
+    assert placed.selected.allocation['mappings'] == {
+        '': [root], '1': [child],
+    }  # fmt: skip
+    assert len(queries(fake)) == 1
+
+
+def test_several_instances_get_providers_of_their_own(store, fake):
+    has_hosts(store, fake, [1, 1], [1])
+    with engine(store, fake) as running:
+        vms = new(3)
+        running.select_destinations(grouped(*vms)).result(20)
+        held = [fake.allocations[vm] for vm in vms]
+        children = [
+            provider
+            for given in held
+            for provider, amounts in given.items()
+            if FPGA in amounts
+        ]
+        assert len({*children}) == 3
+        running.release(vms).result(20)
+        wait_until(lambda: not fake.allocations)
+        with pytest.raises(errors.NoValidHost):
+            running.select_destinations(grouped(*new(4))).result(20)
+        assert fake.allocations == {}

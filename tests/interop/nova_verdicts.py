@@ -1,0 +1,170 @@
+"""Judges cases with nova's own functions; runs where nova is installed.
+
+Reads JSON from the standard input, and writes JSON as the last line:
+
+* ``requests``: fields of flavors and images, which nova makes a RequestSpec
+  and its query of placement of
+* ``numa``: hosts with a guest, of which nova says whether it fits
+* ``devices``: pools with requests for devices, of which it says the same
+"""
+
+import json
+import sys
+import uuid
+
+from nova import config, objects
+from nova.pci import stats
+from nova.scheduler import utils
+from nova.virt import hardware
+
+
+def main():
+    """Judge all cases."""
+    config.parse_args(
+        ['verdicts'], default_config_files=[], configure_db=False
+    )
+    objects.register_all()
+    cases = json.load(sys.stdin)
+    judged = {
+        'requests': [request(**case) for case in cases.get('requests', ())],
+        'numa': [fits(**case) for case in cases.get('numa', ())],
+        'devices': [devices(**case) for case in cases.get('devices', ())],
+    }
+    print(json.dumps(judged))
+
+
+def request(flavor, image=None, groups=()):
+    """Return the RequestSpec as it travels, and the query that it makes."""
+    made = objects.Flavor(
+        flavorid='1', name='f', vcpus=4, memory_mb=2048, root_gb=20,
+        ephemeral_gb=0, swap=0, **flavor,
+    )  # fmt: skip
+    properties = objects.ImageMetaProps.from_dict(image or {})
+    meta = objects.ImageMeta(properties=properties)
+    spec = objects.RequestSpec(
+        flavor=made,
+        image=meta,
+        project_id='p',
+        num_instances=1,
+        numa_topology=hardware.numa_get_constraints(made, meta),
+        requested_resources=[
+            objects.RequestGroup(
+                requester_id=group['requester_id'],
+                resources=group['resources'],
+                use_same_provider=group.get('use_same_provider', True),
+            )
+            for group in groups
+        ],
+        request_level_params=objects.RequestLevelParams(),
+    )
+    asked = utils.ResourceRequest.from_request_spec(spec)
+    return {
+        'spec': spec.obj_to_primitive(),
+        'query': asked.to_querystring(),
+        'uuid': str(uuid.uuid4()),
+    }
+
+
+def topology(cells):
+    """Return a host's topology of cells as the project's documents have it."""
+    return objects.NUMATopology(
+        cells=[
+            objects.NUMACell(
+                id=number,
+                cpuset=set(cell['cpuset']),
+                pcpuset=set(cell['pcpuset']),
+                pinned_cpus=set(cell['pinned_cpus']),
+                siblings=[set(core) for core in cell['siblings']],
+                cpu_usage=cell['cpu_usage'],
+                memory=cell['memory'],
+                memory_usage=cell['memory_usage'],
+                socket=cell.get('socket'),
+                mempages=[
+                    objects.NUMAPagesTopology(**page)
+                    for page in cell['mempages']
+                ],
+                **(
+                    {
+                        'network_metadata': objects.NetworkMetadata(
+                            physnets=set(cell['network_metadata']['physnets']),
+                            tunneled=cell['network_metadata']['tunneled'],
+                        )
+                    }
+                    if cell.get('network_metadata')
+                    else {}
+                ),
+            )
+            for number, cell in enumerate(cells)
+        ]
+    )
+
+
+def fits(
+    hosts, guest, cpu_ratio, ram_ratio, pools=None, requests=(), networks=None
+):
+    """Return for each host whether the guest fits it."""
+    verdicts = []
+    for number, cells in enumerate(hosts):
+        host = topology(cells)
+        limits = objects.NUMATopologyLimits(
+            cpu_allocation_ratio=cpu_ratio, ram_allocation_ratio=ram_ratio
+        )
+        if networks:
+            limits.network_metadata = objects.NetworkMetadata(
+                physnets=set(networks['physnets']),
+                tunneled=networks['tunneled'],
+            )
+        guest_topology = objects.InstanceNUMATopology(
+            cells=[
+                objects.InstanceNUMACell(
+                    id=at,
+                    cpuset=set(cell['cpuset']),
+                    pcpuset=set(cell['pcpuset']),
+                    memory=cell['memory'],
+                    pagesize=cell['pagesize'],
+                    cpu_policy=cell['cpu_policy'],
+                    cpu_thread_policy=cell['cpu_thread_policy'],
+                )
+                for at, cell in enumerate(guest['cells'])
+            ],
+            emulator_threads_policy=guest['emulator_threads_policy'],
+        )
+        given = pools[number] if pools else None
+        fitted = hardware.numa_fit_instance_to_host(
+            host,
+            guest_topology,
+            provider_mapping={},
+            limits=limits,
+            pci_requests=pci_requests(requests),
+            pci_stats=device_stats(host, given) if given is not None else None,
+        )
+        verdicts.append(fitted is not None)
+    return verdicts
+
+
+def device_stats(host, pools):
+    """Return the stats of pools."""
+    listed = objects.PciDevicePoolList(
+        objects=[objects.PciDevicePool(**pool) for pool in pools]
+    )
+    return stats.PciDeviceStats(host, listed)
+
+
+def pci_requests(requests):
+    """Return requests for devices."""
+    return [
+        objects.InstancePCIRequest(
+            request_id=str(uuid.uuid4()), alias_name='a', **one
+        )
+        for one in requests
+    ]
+
+
+def devices(pools, requests):
+    """Return whether pools have all requested devices."""
+    pools = device_stats(objects.NUMATopology(cells=[]), pools)
+    return pools.support_requests(pci_requests(requests), {})
+
+
+if __name__ == '__main__':
+    main()

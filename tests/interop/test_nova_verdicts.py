@@ -1,0 +1,434 @@
+"""Requests and hosts are judged as nova's own functions judge them."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+from typing import Any
+from urllib.parse import parse_qsl
+
+import pytest
+
+from scheduler_service.compute import request as compute_request
+from scheduler_service.compute.placement import candidates
+from scheduler_service.compute.request import translate
+from scheduler_service.filters.hosts.numa_topology_filter import (
+    NUMATopologyFilter,
+)
+from scheduler_service.filters.hosts.pci_passthrough_filter import (
+    PciPassthroughFilter,
+)
+from tests.support.interop import NOVA_ENVIRONMENT
+from tests.support.paths import ROOT
+from tests.support.plugins import inventory, passing
+
+pytestmark = pytest.mark.slow
+OFFERED = ('VCPU', 'PCPU')
+CLASSES = """
+import json, os_resource_classes
+print(json.dumps(sorted(os_resource_classes.STANDARDS)))
+"""
+PORT = '1cbce090-58db-43ab-acf3-fb4db2d9117a'
+
+
+@pytest.fixture
+def judged(nova: Any) -> Any:
+    """Give a function that has nova judge cases."""
+
+    def run(**cases: Any) -> Any:
+        done = subprocess.run(
+            [nova, '-W', 'ignore', ROOT / 'tests/interop/nova_verdicts.py'],
+            input=json.dumps(cases),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            cwd='/',
+            env=NOVA_ENVIRONMENT,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return run
+
+
+def test_resource_classes_are_those_of_the_compute_service(nova):
+    done = subprocess.run(
+        [nova, '-c', CLASSES], capture_output=True, check=True, cwd='/'
+    )
+    assert sorted(compute_request._CLASSES) == json.loads(done.stdout)
+
+
+SPECS: list[dict[str, str]] = [
+    {},
+    {'resources:VGPU': '1', 'trait:CUSTOM_NVIDIA_11': 'required'},
+    {'resources:VGPU': '1', 'trait:CUSTOM_NVIDIA_11': 'forbidden'},
+    {'hw:mem_encryption': 'true'},
+    {'hw:mem_encryption': 'true', 'hw:mem_encryption_model': 'amd-sev-es'},
+    {'hw:mem_encryption': 'true', 'hw:mem_encryption_model': 'amd-sev-snp'},
+    {'hw:mem_encryption': 'true', 'hw:mem_encryption_model': 'intel-tdx'},
+    {'resources1:VCPU': '2', 'resources1:MEMORY_MB': '1024'},
+    {'resources1:VGPU': '1', 'trait1:CUSTOM_A': 'maybe'},
+    {'resources1:VGPU': '1', 'resources2:WRONG': '1'},
+    {'resources1:VGPU': '1', 'group_policy': 'isolated'},
+    {'resources1:VGPU': '1', 'resources2:VGPU': '1', 'group_policy': 'none'},
+    {
+        'resources1:VGPU': '1',
+        'resources2:VGPU': '1',
+        'trait2:CUSTOM_B': 'forbidden',
+        'group_policy': 'isolate',
+    },
+    {'resources:VCPU': '0', 'resources:CUSTOM_BAREMETAL_X': '1'},
+    {'resources:WRONG': '1', 'resources:VGPU': ' 2 '},
+    {'hw:cpu_policy': 'dedicated', 'hw:cpu_thread_policy': 'isolate'},
+    {'hw:cpu_policy': 'dedicated', 'hw:emulator_threads_policy': 'isolate'},
+    {'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '0'},
+    {
+        'hw:cpu_policy': 'mixed',
+        'hw:cpu_dedicated_mask': '0',
+        'hw:numa_nodes': '2',
+    },
+    {
+        'hw:cpu_policy': 'mixed',
+        'hw:cpu_realtime': 'yes',
+        'hw:cpu_realtime_mask': '^0-1',
+    },
+    {'hw:pci_numa_affinity_policy': 'socket'},
+    {'hw:tpm_version': '2.0', 'hw:tpm_model': 'tpm-crb'},
+    {'hw:pmem': '6gb,6gb'},
+]
+IMAGES = [
+    {'traits_required': ['CUSTOM_A'], 'os_secure_boot': 'required'},
+    {
+        'hw_mem_encryption': 'true',
+        'hw_mem_encryption_model': 'amd-sev-es',
+        'hw_firmware_type': 'uefi',
+        'hw_machine_type': 'q35',
+    },
+]
+ENCRYPTED = {
+    'hw_firmware_type': 'uefi',
+    'hw_machine_type': 'q35',
+    'hw_firmware_stateless': 'true',
+    'hw_video_model': 'none',
+}
+
+
+def test_placement_is_asked_for_the_same(judged):
+    cases = [
+        {
+            'flavor': {'extra_specs': specs},
+            'image': ENCRYPTED if 'hw:mem_encryption' in specs else {},
+        }
+        for specs in SPECS
+    ]
+    cases += [{'flavor': {'extra_specs': {}}, 'image': one} for one in IMAGES]
+    cases.append(
+        {
+            'flavor': {'extra_specs': {}},
+            'groups': [
+                {
+                    'requester_id': PORT,
+                    'resources': {'NET_BW_EGR_KILOBIT_PER_SEC': 1000},
+                    'use_same_provider': False,
+                }
+            ],
+        }
+    )
+    results = judged(requests=cases)['requests']
+    assert len(results) == len(cases)
+    for case, result in zip(cases, results, strict=True):
+        made = translate(
+            result['spec'], [result['uuid']], {}, OFFERED, with_groups=True
+        ).request
+        asked = parse_qsl(candidates.query_of(made))
+        traits = candidates._traits(
+            made.required_traits, made.forbidden_traits
+        )
+        if traits and ('required', traits) not in asked:
+            # The host itself has what no provider below it may have.
+            assert not any(made.tree_traits)
+            asked.append(('required', traits))
+        theirs = parse_qsl(result['query'])
+        assert sorted(asked) == sorted(
+            (name, value) for name, value in theirs if name != 'limit'
+        ), case
+
+
+PAGES = [
+    [],
+    [(4, 262144)],
+    [(4, 131072), (2048, 256)],
+    [(4, 524288), (2048, 128), (1048576, 1)],
+]
+
+
+def cell(rng: random.Random, number: int) -> dict[str, Any]:
+    """Return a cell of a host, of 8 CPUs."""
+    cpus = [8 * number + at for at in range(8)]
+    shared, dedicated = rng.choice(
+        [(cpus, cpus), (cpus[:4], cpus[4:]), (cpus, []), ([], cpus)]
+    )
+    width = rng.choice([1, 2, 2, 4])
+    return {
+        'cpuset': shared,
+        'pcpuset': dedicated,
+        'pinned_cpus': rng.sample(
+            dedicated, rng.randint(0, len(dedicated) // 2)
+        ),
+        'siblings': [cpus[at : at + width] for at in range(0, 8, width)],
+        'cpu_usage': rng.choice([0, 0, 2, 6]),
+        'memory': rng.choice([1024, 2048, 4096]),
+        'memory_usage': rng.choice([0, 0, 512, 1536]),
+        'mempages': [
+            {
+                'size_kb': size,
+                'total': total,
+                'used': rng.choice([0, 0, total // 2]),
+                'reserved': rng.choice([0, 0, total // 4]),
+            }
+            for size, total in rng.choice(PAGES)
+        ],
+        'socket': rng.choice([0, 1]),
+    }
+
+
+def guest(
+    rng: random.Random, pages: tuple[int, ...] = (-1, -2, -3)
+) -> dict[str, Any]:
+    """Return the topology of an instance.
+
+    :param pages: words for sizes that it may ask for
+    """
+    policy = rng.choice([None, 'shared', 'dedicated', 'mixed', 'mixed'])
+    cells = []
+    for _ in range(rng.choice([1, 1, 2])):
+        shared, dedicated = rng.randint(1, 3), rng.randint(1, 4)
+        if policy == 'mixed':
+            dedicated = rng.randint(0, 3)
+        cells.append(
+            {
+                'cpuset': [] if policy == 'dedicated' else [*range(shared)],
+                'pcpuset': [*range(10, 10 + dedicated)]
+                if policy in ('dedicated', 'mixed')
+                else [],
+                'memory': rng.choice([256, 512, 1024, 1025]),
+                'pagesize': rng.choice([None, None, *pages, 4, 2048]),
+                'cpu_policy': policy,
+                'cpu_thread_policy': rng.choice(
+                    [None, 'prefer', 'require', 'isolate']
+                )
+                if policy in ('dedicated', 'mixed')
+                else None,
+            }
+        )
+    if policy == 'mixed':
+        cells[0]['pcpuset'] = cells[0]['pcpuset'] or [10]
+    return {
+        'cells': cells,
+        'emulator_threads_policy': rng.choice([None, None, 'isolate']),
+    }
+
+
+def stated(
+    topology: dict[str, Any], networks: dict[str, Any] | None = None
+) -> Any:
+    """Return a guest topology as it is translated."""
+    wire = compute_request.wire
+    return compute_request._numa_topology(
+        wire.NumaTopology(
+            cells=[wire.NumaCell(**one) for one in topology['cells']],
+            emulator_threads_policy=topology['emulator_threads_policy'],
+        ),
+        wire.NetworkMetadata(**networks) if networks else None,
+    )
+
+
+def test_numa_cells_of_random_hosts_fit_as_nova_says(judged):
+    rng = random.Random(36)
+    cases = [
+        {
+            'hosts': [
+                [cell(rng, number) for number in range(rng.choice([1, 2]))]
+                for _ in range(6)
+            ],
+            'guest': guest(rng),
+            'cpu_ratio': 1.5,
+            'ram_ratio': 1.25,
+        }
+        for _ in range(200)
+    ]
+    verdicts = judged(numa=cases)['numa']
+    fitting = sum(map(sum, verdicts))
+    assert fitting > 100
+    for case, expected in zip(cases, verdicts, strict=True):
+        document = inventory(
+            **{
+                f'h{at}': {'numa_topology': {'cells': cells}}
+                for at, cells in enumerate(case['hosts'])
+            }
+        )
+        asked = {'numa_topology': stated(case['guest'])}
+        found = passing(
+            NUMATopologyFilter(),
+            document,
+            json.loads(compute_request.msgspec.json.encode(asked)),
+            cpu_allocation_ratio=case['cpu_ratio'],
+            ram_allocation_ratio=case['ram_ratio'],
+        )
+        assert found == [
+            f'h{at}' for at, fits in enumerate(expected) if fits
+        ], case
+
+
+PHYSNETS = [[], ['a'], ['a', 'b']]
+
+
+def networked(rng: random.Random, made: dict[str, Any]) -> dict[str, Any]:
+    """Return a cell with an affinity of networks, as some have."""
+    if rng.random() < 0.5:
+        return made
+    affinity = {
+        'physnets': rng.choice(PHYSNETS),
+        'tunneled': rng.random() < 0.3,
+    }
+    return {**made, 'network_metadata': affinity}
+
+
+def test_devices_and_networks_are_near_as_nova_says(judged):
+    rng = random.Random(63)
+    cases = []
+    for _ in range(200):
+        hosts, pools = [], []
+        for _ in range(6):
+            count = rng.choice([1, 2, 3])
+            hosts.append(
+                [networked(rng, cell(rng, number)) for number in range(count)]
+            )
+            pools.append(
+                [
+                    {
+                        'vendor_id': '8086',
+                        'product_id': '1520',
+                        'numa_node': rng.choice([*range(count), None]),
+                        'count': rng.randint(1, 2),
+                        'tags': {'dev_type': 'type-VF', **tags},
+                    }
+                    for tags in [{}, {'physical_network': 'a'}, {}][
+                        : rng.randint(1, 3)
+                    ]
+                ]
+            )
+        requests = [
+            {
+                'count': rng.randint(1, 2),
+                'spec': [
+                    {
+                        'vendor_id': '8086',
+                        **rng.choice([{}, {'physical_network': 'a'}]),
+                    }
+                ],
+                'numa_policy': rng.choice(
+                    ['legacy', 'preferred', 'required', 'socket']
+                ),
+            }
+            for _ in range(rng.choice([0, 1, 1, 2]))
+        ]
+        cases.append(
+            {
+                'hosts': hosts,
+                # Nova keeps the page size of the first cell that it tries.
+                'guest': {
+                    **guest(rng, (-1,)),
+                    'emulator_threads_policy': None,
+                },
+                'cpu_ratio': 4.0,
+                'ram_ratio': 4.0,
+                'pools': pools,
+                'requests': requests,
+                'networks': rng.choice(
+                    [
+                        None,
+                        {'physnets': ['a'], 'tunneled': False},
+                        {'physnets': ['b', 'c'], 'tunneled': True},
+                    ]
+                ),
+            }
+        )
+    verdicts = judged(numa=cases)['numa']
+    assert sum(map(sum, verdicts)) > 100
+    for case, expected in zip(cases, verdicts, strict=True):
+        document = inventory(
+            **{
+                f'h{at}': {
+                    'numa_topology': {'cells': cells},
+                    'pci_device_pools': case['pools'][at],
+                }
+                for at, cells in enumerate(case['hosts'])
+            }
+        )
+        asked = {
+            'numa_topology': stated(case['guest'], case['networks']),
+            'pci_requests': [
+                {
+                    'count': one['count'],
+                    'alternatives': one['spec'],
+                    'numa_policy': one['numa_policy'],
+                }
+                for one in case['requests']
+            ],
+        }
+        found = passing(
+            NUMATopologyFilter(),
+            document,
+            json.loads(compute_request.msgspec.json.encode(asked)),
+            cpu_allocation_ratio=case['cpu_ratio'],
+            ram_allocation_ratio=case['ram_ratio'],
+        )
+        assert found == [
+            f'h{at}' for at, fits in enumerate(expected) if fits
+        ], case
+
+
+def test_devices_of_pools_are_given_as_nova_gives_them(judged):
+    rng = random.Random(36)
+    tags = [{}, {'physical_network': 'a'}, {'physical_network': 'b'}]
+    cases = []
+    for _ in range(200):
+        pools = [
+            {
+                'vendor_id': '8086',
+                'product_id': rng.choice(['1520', '1572']),
+                'numa_node': 0,
+                'count': rng.randint(1, 2),
+                'tags': {'dev_type': 'type-VF', **rng.choice(tags)},
+            }
+            for _ in range(rng.randint(1, 4))
+        ]
+        requests = [
+            {
+                'count': rng.randint(1, 3),
+                'spec': [
+                    {
+                        'vendor_id': '8086',
+                        **rng.choice([{}, {'product_id': '1520'}]),
+                        **rng.choice(tags),
+                    }
+                ],
+            }
+            for _ in range(rng.randint(1, 3))
+        ]
+        cases.append({'pools': pools, 'requests': requests})
+    verdicts = judged(devices=cases)['devices']
+    assert {*verdicts} == {True, False}
+    for case, expected in zip(cases, verdicts, strict=True):
+        asked = [
+            {'count': one['count'], 'alternatives': one['spec']}
+            for one in case['requests']
+        ]
+        found = passing(
+            PciPassthroughFilter(),
+            inventory(a={'pci_device_pools': case['pools']}),
+            {'pci_requests': asked},
+        )
+        assert (found == ['a']) is expected, case
