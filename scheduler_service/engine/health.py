@@ -11,6 +11,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import logging
+import math
 import threading
 import time
 from collections import Counter
@@ -28,6 +29,8 @@ _BATCHES = 'batches'
 _SLOW_BATCH_S = 1.0
 # What stays degraded is logged again after this time.
 _REPEAT_S = 30.0
+# A measured value counts for so long, in seconds.
+_MEASURED_S = 30.0
 # Upper ends of the buckets of times, in seconds.
 BUCKETS = (
     0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
@@ -67,6 +70,7 @@ class _Degradation:
     :ivar since: clock time at which it was first noticed
     :ivar level: logging level of its lines
     :ivar logged_at: clock time of its last line in the log; None before one
+    :ivar expires: clock time from which the measurement no longer counts
     """
 
     text: str
@@ -74,6 +78,7 @@ class _Degradation:
     since: float
     level: int
     logged_at: float | None = None
+    expires: float = math.inf
 
 
 class Health:
@@ -158,6 +163,7 @@ class Health:
         text: str,
         recovered: str = '',
         level: int = logging.WARNING,
+        lasts_s: float = math.inf,
     ) -> None:
         """Record that something is wrong, until :meth:`recover`.
 
@@ -165,6 +171,7 @@ class Health:
         :param text: what is wrong, for the log and for ``ping``
         :param recovered: sentence for the log once it is over
         :param level: logging level
+        :param lasts_s: after how long it ends unless it is recorded again
         """
         with self._lock:
             degradation = self._causes.get(cause)
@@ -175,6 +182,7 @@ class Health:
                 degradation = _Degradation(text, '', self._clock(), level)
             degradation.text = text
             degradation.recovered = recovered or f'Recovered: {cause},'
+            degradation.expires = self._clock() + lasts_s
             self._causes[cause] = degradation
 
     def recover(self, cause: str, details: str = '') -> None:
@@ -201,8 +209,16 @@ class Health:
     @property
     def degraded(self) -> list[str]:
         """What is wrong now, a few words each."""
+        return [text for text, _ in self.degradations()]
+
+    def degradations(self) -> list[tuple[str, float]]:
+        """Return what is wrong now, and for how many seconds it has been."""
         with self._lock:
-            return [self._causes[cause].text for cause in sorted(self._causes)]
+            now = self._clock()
+            return [
+                (each.text, now - each.since)
+                for _, each in sorted(self._causes.items())
+            ]
 
     def add_check(self, check: Callable[[], None]) -> None:
         """Have *check* called before each look at what changed.
@@ -215,6 +231,15 @@ class Health:
         """Log what is newly degraded, what recovered, and what lasts."""
         for check in self._checks:
             check()
+        with self._lock:
+            now = self._clock()
+            expired = [
+                cause
+                for cause, each in self._causes.items()
+                if each.expires <= now
+            ]
+        for cause in expired:
+            self.recover(cause, 'nothing was measured since')
         self._log()
 
     def _log(self) -> None:
@@ -309,7 +334,8 @@ class Health:
             self.degrade(
                 _BATCHES,
                 f'the last batch of requests took {seconds:.1f} s',
-                f'Batches take less than {_SLOW_BATCH_S:g} s again',
+                f'No batch takes more than {_SLOW_BATCH_S:g} s any more',
+                lasts_s=_MEASURED_S,
             )
         else:
             self.recover(_BATCHES)
