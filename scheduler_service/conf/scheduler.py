@@ -105,8 +105,8 @@ Related options:
         help="""
 The exchange that the daemon binds its queues to.
 
-Callers have to publish to this exchange. ``[DEFAULT] control_exchange`` does
-not count here: its value differs between services.
+Callers have to publish to this exchange. ``[DEFAULT] control_exchange`` is
+not used here: its value differs between services.
 """,
     ),
     cfg.StrOpt(
@@ -129,7 +129,7 @@ one machine.
 The most requests that may wait in the daemon.
 
 Further requests fail with ServiceBusy at once. Requests that the daemon has
-not consumed yet wait on the message bus and do not count.
+not consumed yet wait on the message bus and are not included.
 """,
     ),
     cfg.IntOpt(
@@ -277,6 +277,8 @@ are kept longer.
 ]
 
 UPGRADE_GROUP = 'upgrade_levels'
+# What a client reads of this group.
+CLIENT_OPTS = [opt for opt in OPTS if opt.name in ('topic', 'exchange')]
 UPGRADE_OPTS = [
     cfg.StrOpt(
         'scheduler',

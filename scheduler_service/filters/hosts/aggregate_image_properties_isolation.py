@@ -34,7 +34,7 @@ class AggregateImagePropertiesIsolation(HostFilter):
         properties = _properties(request, settings)
         if not properties:
             return None
-        return table.by_aggregates(
+        return table.by_aggregate_ids(
             lambda ids: _mismatch(table, ids, properties) is None,
         )
 

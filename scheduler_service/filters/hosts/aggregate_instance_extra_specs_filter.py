@@ -39,7 +39,7 @@ class AggregateInstanceExtraSpecsFilter(HostFilter):
         specs = _aggregate_specs(request)
         if not specs:
             return None
-        return table.by_aggregates(
+        return table.by_aggregate_ids(
             lambda ids: _failing_spec(table, ids, specs) is None,
         )
 

@@ -40,7 +40,7 @@ class AggregateInstanceTypeFilter(HostFilter):
     ) -> Mask | None:
         """Evaluate each distinct set of aggregates once."""
         specs = tuple(request.flavor.extra_specs.items())
-        return table.by_aggregates(
+        return table.by_aggregate_ids(
             where_comparable(
                 lambda ids: (
                     failing_key(table.split_metadata(ids), specs) is None

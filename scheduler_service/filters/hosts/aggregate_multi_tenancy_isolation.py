@@ -32,7 +32,7 @@ class AggregateMultiTenancyIsolation(HostFilter):
             projects = _projects(table, aggregate_ids)
             return not projects or project_id in projects
 
-        return table.by_aggregates(passes)
+        return table.by_aggregate_ids(passes)
 
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings

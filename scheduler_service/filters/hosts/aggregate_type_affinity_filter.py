@@ -31,7 +31,7 @@ class AggregateTypeAffinityFilter(HostFilter):
             names = table.split_metadata(aggregate_ids).get(METADATA_KEY)
             return not names or name in names
 
-        return table.by_aggregates(passes)
+        return table.by_aggregate_ids(passes)
 
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings

@@ -32,7 +32,7 @@ class AvailabilityZoneFilter(HostFilter):
         def passes(aggregate_ids: frozenset[int]) -> bool:
             return zone in _zones(table, aggregate_ids, default)
 
-        return table.by_aggregates(passes)
+        return table.by_aggregate_ids(passes)
 
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
