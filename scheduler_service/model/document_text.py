@@ -121,7 +121,14 @@ class _Loader(_Base):  # type: ignore[misc]
                 line = key.start_mark.line + 1
                 self.twice.append(f'line {line}: {key.value} is there twice')
             seen.add(name)
-        return super().construct_mapping(node, deep)
+        built = super().construct_mapping(node, deep)
+        for key in built:
+            if not isinstance(key, str):
+                line = node.start_mark.line + 1
+                raise ValueError(
+                    f'line {line}: the key {key} is not a text; quote it'
+                )
+        return built
 
     def construct_yaml_int(self, node: Any) -> Any:
         """Refuse integers that Python could not print, hexadecimal or not."""

@@ -26,7 +26,7 @@ from scheduler_service.rpc.delivery import (
     RedeliveryWorker,
     ReplyPlan,
 )
-from scheduler_service.rpc.incoming import has_copies
+from scheduler_service.rpc.incoming import delivered, has_copies
 
 LOG = logging.getLogger(__name__)
 # Replies for queues that are missing or full are waited for so long at a stop,
@@ -189,7 +189,13 @@ class Server:
         try:
             result = self._dispatcher.dispatch(request)
         except errors.SchedulerError as error:
-            LOG.warning('Rejected a request: %s: %s', error.name, error)
+            LOG.warning(
+                'Rejected %s: %s: %s (%s)',
+                str(request.method)[:100],
+                error.name,
+                error,
+                delivered(request.ctxt, request).caller(),
+            )
             self._refuse(request, error)
         except Exception as fault:
             LOG.exception('A request could not be dispatched')

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import uuid
 
+import amqp
 import kombu
 import pytest
 
@@ -18,8 +19,9 @@ from tests.support import servers
 from tests.support.databases import new_database
 from tests.support.waiting import wait_until
 
-DATABASE, QUEUES, OPTIONS, POLICY, DAEMONS = range(5)
-AGE = 6
+DATABASE, QUEUES, OPTIONS, START, POLICY, DAEMONS, _, AGE, NOTIFICATIONS = (
+    range(9)
+)
 QUORUM = '[oslo_messaging_rabbit]\nrabbit_quorum_queue = true\n'
 
 
@@ -56,7 +58,7 @@ def vhost(rabbitmq):
 def test_nothing_is_found_where_all_is_well(check):
     code, found = check()
     assert code == 0
-    assert [result for result, _ in found] == [0] * 7
+    assert [result for result, _ in found] == [0] * 9
     assert found[DAEMONS][1] == 'At work: none'
 
 
@@ -159,7 +161,7 @@ def test_a_policy_file_in_json_is_a_failure(check, tmp_path):
     code, found = check(
         f'[oslo_policy]\npolicy_file = {tmp_path}/policy.json\n'
     )
-    assert (code, found[-2][0]) == (2, 2)
+    assert (code, found[-3][0]) == (2, 2)
 
 
 @pytest.mark.broker
@@ -254,3 +256,34 @@ def test_requests_that_never_expire_are_found_where_they_can_be_seen(check):
             ),
             30,
         )
+
+
+def test_a_configuration_that_cannot_start_is_a_failure(check):
+    code, found = check('[filter_scheduler]\nenabled_filters = CoreFiltre\n')
+    assert (code, found[START][0]) == (2, 2)
+    assert 'CoreFiltre (did you mean CoreFilter?)' in found[START][1]
+
+
+@pytest.mark.broker
+def test_notifications_that_nothing_consumes_are_a_warning(check, vhost):
+    notify = '[oslo_messaging_notifications]\ndriver = messagingv2\n'
+    with kombu.Connection(vhost[1]) as conn, conn.channel() as channel:
+        channel.queue_declare(
+            'notifications.info', durable=True, auto_delete=False
+        )
+        assert check(notify, vhost[0])[1][NOTIFICATIONS] == (0, None)
+        for _ in range(3):
+            channel.basic_publish(
+                amqp.Message('x'), routing_key='notifications.info'
+            )
+        wait_until(
+            lambda: (
+                'notifications.info: 3'
+                in (check(notify, vhost[0])[1][NOTIFICATIONS][1] or '')
+            ),
+            30,
+        )
+        code, found = check(notify, vhost[0])
+        assert (code, found[NOTIFICATIONS][0]) == (1, 1)
+        # Where none are published, the queue may be of another service.
+        assert check('', vhost[0])[1][NOTIFICATIONS] == (0, None)
