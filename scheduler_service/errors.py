@@ -176,7 +176,7 @@ class MessageNotFound(NotFound):
 
 
 class DecisionNotFound(NotFound):
-    """There is no stored decision on this request id."""
+    """There is no stored decision on this id; dry runs are not stored."""
 
 
 class Conflict(SchedulerError):

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
-from scheduler_service import errors
+from scheduler_service import errors, moments
 from scheduler_service.engine import headroom
 from scheduler_service.engine.health import DATABASE, Health
 from scheduler_service.engine.host_stages import HostStages
@@ -32,6 +32,7 @@ LOG = logging.getLogger(__name__)
 BROKER = 'broker'
 _JOBS_SHOWN = 50
 _LANES_SHOWN = 20
+_ZONES_SHOWN = 5
 # Claims are counted at most so often, in seconds, and so seldom that it takes
 # at most this share of the time.
 _INTERVAL_S = 30.0
@@ -60,6 +61,11 @@ class Introspection:
         self._counting = threading.Lock()
         self._claims: dict[tuple[str, str], int] = {}
         self._count_at = 0.0
+        # Of those on the topic, how many have another configuration, and how
+        # many another store; the thread of the register counts them.
+        self._release = metadata.version('scheduler-service')
+        self.daemons_differing = 0
+        self.daemons_elsewhere = 0
 
     # ``ping``, readiness and metrics.
 
@@ -68,8 +74,10 @@ class Introspection:
         snapshot = self._source.snapshot
         age = time.monotonic() - self._source.refreshed_at
         up = int(snapshot.hosts.number('up').sum()) if snapshot else 0
-        degraded = self._health.degraded
+        degraded = self._health.degradations()
+        longest = max((seconds for _, seconds in degraded), default=None)
         return {
+            'release': self._release,
             'hosts': len(snapshot.hosts) if snapshot else 0,
             'hosts_up': up,
             'pools': len(snapshot.pools) if snapshot else 0,
@@ -77,11 +85,37 @@ class Introspection:
             'snapshot_age': round(age, 3) if snapshot else None,
             'waiting': len(self._queue),
             'database': 'up' if self._health.database_reachable else 'away',
+            'daemons_differing': self.daemons_differing,
+            'daemons_elsewhere': self.daemons_elsewhere,
             'batches': self._loop.batches,
             'requests': self._loop.requests,
-            'degraded': degraded,
+            'degraded': [text for text, _ in degraded],
+            'degraded_since': (
+                longest and moments.text(time.time() - longest)
+            ),
             'counters': self._health.counters(),
         }
+
+    def recent(self) -> dict[str, Any]:
+        """Return the last minute's figures, and the fullest zones.
+
+        :return: as of :meth:`Health.recent`, and ``zones``: zone, resource,
+            free, and full in percent
+        """
+        fullest = sorted(
+            (use for use in self.usage() if use.capacity > 0),
+            key=lambda use: use.free / use.capacity,
+        )
+        zones = [
+            {
+                'zone': use.zone,
+                'resource': use.resource_class,
+                'free': round(use.free),
+                'full': round(100 * (1 - use.free / use.capacity), 1),
+            }
+            for use in fullest[:_ZONES_SHOWN]
+        ]
+        return {**self._health.recent(), 'zones': zones}
 
     # Metrics that are measured at the moment when they are read.
 

@@ -173,11 +173,11 @@ class Enforcer:
             raise errors.ConfigurationError(
                 f'The policy file cannot be read: {fault}'
             ) from None
+        for name in self.unknown_rules():
+            LOG.warning('Policy: %s: there is no such rule, ignored', name)
         faults = self.faults()
         if faults:
             raise errors.ConfigurationError(f'Policy: {"; ".join(faults)}')
-        for name in self.unknown_rules():
-            LOG.warning('Policy: %s: there is no such rule, ignored', name)
         self._reload_at = time.monotonic() + _RELOAD_S
 
     def allows(

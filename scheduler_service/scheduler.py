@@ -7,6 +7,7 @@ thread, and returns a future at once.
 from __future__ import annotations
 
 import functools
+import logging
 import random
 import threading
 import time
@@ -60,6 +61,7 @@ from scheduler_service.store.ports.redeliveries import Quarantine
 from scheduler_service.store.ports.store_monitor import StoreMonitor
 from scheduler_service.store.records import decisions
 
+LOG = logging.getLogger(__name__)
 # How often a message is delivered again before it is quarantined.
 _MAX_DELIVERIES = 5
 # How many requests may wait, and how often hosts are selected again after a
@@ -438,6 +440,24 @@ class Scheduler:
             job.fail(error)
         return job.future
 
+    def reject(
+        self,
+        method: str,
+        error: errors.SchedulerError,
+        document: Mapping[str, Any],
+        message: DeliveredMessage,
+    ) -> None:
+        """Log, count and record a request that cannot become a job.
+
+        :param document: the request, as far as it is an object
+        """
+        caller = message.caller(document.get('request_id'))
+        LOG.warning(
+            'Rejected %s: %s: %s (%s)', method, error.name, error, caller
+        )
+        self.health.count('requests', error.name)
+        self.recorder.reject(method, error, document, message)
+
     def status(self) -> dict[str, Any]:
         """Return how the engine is, as plain values."""
         return self.introspection.status()
@@ -446,17 +466,16 @@ class Scheduler:
         """Return the newest snapshot; the engine writes to it meanwhile."""
         return self._source.snapshot
 
-    def decisions(
-        self, limit: int, outcome: str | None = None
-    ) -> list[dict[str, Any]]:
+    def decisions(self, limit: int, **criteria: Any) -> list[dict[str, Any]]:
         """Return the newest decisions, without the reasons.
 
-        :param outcome: ``chosen``, the name of an error, or ``refused``;
-            None: any
+        :param criteria: as in :class:`decisions.DecisionFilter`
         :raises StoreUnavailable: the database does not answer
         """
+        wanted = decisions.DecisionFilter(**criteria)
         with self._store.reading() as conn:
-            return decisions.listing(conn, limit, outcome)
+            rows = decisions.search(conn, wanted, limit)
+        return [row.plain() for row in rows]
 
     def decision(self, request_id: str) -> list[dict[str, Any]]:
         """Return what was decided under a request id.

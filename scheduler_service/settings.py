@@ -8,6 +8,7 @@ the field's current ones for everything else.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 DEFAULT_POOL_ID = '794ccc2c-d751-44fe-b57f-8894c9f5c842'
 
@@ -24,6 +25,9 @@ class Settings:
     ram_allocation_ratio: float = 1.5
     disk_allocation_ratio: float = 1.0
     allow_self_overcommit: bool = True
+    plugin_options: Mapping[str, str] = dataclasses.field(
+        default_factory=dict, hash=False
+    )
     default_availability_zone: str = 'nova'
     host_subset_size: int = 1
     shuffle_best_same_weighed_hosts: bool = False

@@ -9,8 +9,10 @@ sys.path[:0] = [str(_HERE.parent / 'ext'), str(_HERE.parents[1])]
 project = 'scheduler-service'
 extensions = [
     'sphinx.ext.autodoc',
+    'sphinx.ext.graphviz',
     'oslo_config.sphinxext',
     'oslo_policy.sphinxext',
     'programs',
 ]
+graphviz_output_format = 'svg'
 html_theme = 'alabaster'

@@ -7,13 +7,14 @@ of its own, so that a certificate is checked against the name of its node.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import random
 import select
 import socket
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import kombu
@@ -98,9 +99,10 @@ class Connection:
         channel.auto_decode = False
         return channel
 
-    def declare(self, queue: kombu.Queue) -> None:
+    def declare(self, queue: kombu.Queue, keys: Sequence[str] = ()) -> None:
         """Declare a queue and its exchange, and bind it.
 
+        :param keys: routing keys beside the queue's
         :raises PreconditionFailed: either exists, and is of another kind
         """
         self.declare_exchange(queue.exchange)
@@ -112,7 +114,10 @@ class Connection:
                 channel.queue_delete(queue.name)
             self.declare_queue(queue)
         with self._raw.channel() as channel:
-            queue(channel).queue_bind()
+            bound = queue(channel)
+            bound.queue_bind()
+            for key in keys:
+                bound.bind_to(bound.exchange, key)
 
     def declare_queue(self, queue: kombu.Queue) -> None:
         """Declare a queue, or use the one that is there, durable or not.
@@ -305,6 +310,25 @@ def check(options: RabbitOptions) -> None:
     """
     with connected(options):
         pass
+
+
+def unconsumed(options: RabbitOptions, names: Iterable[str]) -> dict[str, int]:
+    """Return how many messages wait in queues without a consumer.
+
+    :raises ConfigurationError: the broker refuses the login
+    :raises MessageDeliveryFailure: no node accepts a connection
+    """
+    waiting: dict[str, int] = {}
+
+    def look(channel: Any, name: str) -> None:
+        found = channel.queue_declare(name, passive=True)
+        if found.message_count and not found.consumer_count:
+            waiting[name] = found.message_count
+
+    with connected(options) as made:
+        for name in names:
+            made.exists(functools.partial(look, name=name))
+    return waiting
 
 
 def look(options: RabbitOptions, exchange: str, topic: str) -> None:

@@ -320,7 +320,7 @@ class RabbitConsumer(Consumer):
         """Declare the queues and consume from them."""
         try:
             for source in self._sources:
-                connection.declare(source.queue)
+                connection.declare(source.queue, source.keys)
             channel = connection.channel()
             channel.basic_qos(
                 0, self._options.rabbit_qos_prefetch_count, False

@@ -42,6 +42,11 @@ class Broker:
         self.replies: dict[str, queue.Queue[bytes]] = {}
         self.changed = threading.Condition()
 
+    def servers(self, topic: str) -> list[str]:
+        """Return the queues of the servers of a topic."""
+        with self.changed:
+            return sorted(self.fanouts.get(topic, ()))
+
     def put(self, name: str, message: Any) -> None:
         """Add a message, which waits until a listener consumes it."""
         with self.changed:
@@ -164,8 +169,14 @@ class InprocConsumer(Consumer):
     def publish(self, publication: Publication) -> None:
         """Put a cast into its queue, or a reply if its caller waits."""
         if publication.exchange:
-            name = f'{publication.exchange}/{publication.key}'
-            self._bus.put(name, Envelope(publication.body))
+            exchange, key = publication.exchange, publication.key
+            topic = wire.topic_of_peers(key)
+            for name in (
+                [f'{exchange}/{key}']
+                if topic is None
+                else self._bus.servers(f'{exchange}/{topic}')
+            ):
+                self._bus.put(name, Envelope(publication.body))
         else:
             replies = self._bus.replies.get(publication.key)
             if replies is not None:
@@ -393,8 +404,7 @@ class InprocDriver(base.BaseDriver):  # type: ignore[misc]
     def _queues(self, target: Any) -> list[str]:
         topic = self._name(target, target.topic)
         if target.fanout:
-            with self._bus.changed:
-                return sorted(self._bus.fanouts.get(topic, ()))
+            return self._bus.servers(topic)
         return [f'{topic}.{target.server}' if target.server else topic]
 
 

@@ -23,6 +23,7 @@ from amqp.exceptions import AMQPError, PreconditionFailed
 from oslo_messaging import TransportHost, opts
 
 from scheduler_service import errors
+from scheduler_service.bus import wire
 
 LOG = logging.getLogger(__name__)
 GROUP = 'oslo_messaging_rabbit'
@@ -90,12 +91,14 @@ class Source(NamedTuple):
     :ivar shared: whether other daemons consume the same messages
     :ivar arguments: of the consumer
     :ivar stream: whether messages stay in the queue when they are consumed
+    :ivar keys: routing keys beside the queue's
     """
 
     queue: kombu.Queue
     shared: bool = False
     arguments: dict[str, Any] = {}
     stream: bool = False
+    keys: tuple[str, ...] = ()
 
 
 class RabbitOptions:
@@ -227,7 +230,8 @@ class RabbitOptions:
                 True,
                 arguments,
             ),
-            Source(own, False, arguments),
+            # Casts among daemons need no exchange of their own.
+            Source(own, False, arguments, keys=(wire.peers_key(topic),)),
         ]
         if target.fanout:
             sources.append(self._fanout(topic, arguments))

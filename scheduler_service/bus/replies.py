@@ -286,8 +286,10 @@ class Publisher:
         if not accepted:
             self._refuse(publication)
             return
-        taken = time.monotonic() - publication.published
-        self._health.time('reply', taken)
+        if publication.repeated:
+            # Neither a heartbeat nor a cast among daemons.
+            taken = time.monotonic() - publication.published
+            self._health.time('reply', taken)
         line = self._lines.get(publication.destination)
         if line is not None and line.trying is publication:
             line.trying = None

@@ -32,6 +32,8 @@ WITHOUT_DATABASE = frozenset(('ping',))
 PROPERTIES = {'content_type': 'application/json', 'content_encoding': 'utf-8'}
 _CONTEXT = '_context_'
 _UNIQUE_ID = '_unique_id'
+# Suffix of the routing key of casts to all daemons.
+_PEERS = '.peers'
 # Suffix of the classes that clients make for remote errors.
 _REMOTE = '_Remote'
 # When the caller sent a message, by its clock, in seconds since the epoch.
@@ -352,6 +354,16 @@ def request(
     count = headers.get('x-delivery-count')
     made.returns = count if isinstance(count, int) else 0
     return made
+
+
+def peers_key(topic: str) -> str:
+    """Return the routing key of casts to all daemons on a topic."""
+    return f'{topic}{_PEERS}'
+
+
+def topic_of_peers(key: str) -> str | None:
+    """Return the topic of a routing key of :func:`peers_key`, or None."""
+    return key.removesuffix(_PEERS) if key.endswith(_PEERS) else None
 
 
 def is_name(text: str) -> bool:

@@ -127,10 +127,21 @@ def write(conf: Any, work: Callable[[Writer], T]) -> T:
 def call(args: Any, conf: Any, work: Callable[[SchedulerClient], T]) -> T:
     """Run work with a client of the daemons on ``[scheduler] topic``.
 
-    The bus is used on a thread that the process does not join at its end:
+    :raises ServiceBusy: no broker or no daemon answers
+    """
+    with connected(args, conf) as client:
+        limit = args.timeout or conf.rpc_response_timeout + _CONNECT_S
+        return run_within(limit, lambda: work(client), 'call')
+
+
+@contextlib.contextmanager
+def connected(args: Any, conf: Any) -> Iterator[SchedulerClient]:
+    """Yield a client of the daemons on ``[scheduler] topic``.
+
+    The bus is used on threads that the process does not join at its end:
     oslo.messaging never stops trying to reach a broker.
 
-    :raises ServiceBusy: no broker or no daemon answers
+    :raises ServiceBusy: no broker or no daemon answers, also the code inside
     """
     import oslo_messaging
     from oslo_messaging.transport import TransportURL
@@ -150,8 +161,7 @@ def call(args: Any, conf: Any, work: Callable[[SchedulerClient], T]) -> T:
             exchange=conf.scheduler.exchange,
             timeout=args.timeout and args.timeout * _SHARE,
         )
-        limit = args.timeout or conf.rpc_response_timeout + _CONNECT_S
-        return run_within(limit, lambda: work(client), 'call')
+        yield client
     except futures.TimeoutError:
         raise _unreachable(place, 'it does not answer') from None
     except oslo_messaging.MessagingTimeout:

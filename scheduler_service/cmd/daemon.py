@@ -15,7 +15,7 @@ from concurrent import futures
 from typing import Any
 
 from scheduler_service import policies, tracing
-from scheduler_service.cmd import adapters
+from scheduler_service.cmd import adapters, log_levels
 from scheduler_service.cmd.connections import new_store, registration
 from scheduler_service.cmd.daemon_register import DaemonRegister
 from scheduler_service.cmd.program import run_within
@@ -28,6 +28,7 @@ from scheduler_service.rpc.delivery import RedeliveryWorker
 from scheduler_service.rpc.endpoints import VERSION, SchedulerEndpoint
 from scheduler_service.rpc.host_state import HostStateEndpoint
 from scheduler_service.rpc.incoming import ArgumentParser
+from scheduler_service.rpc.peers import Peers
 from scheduler_service.rpc.server import Dispatcher, Server
 from scheduler_service.scheduler import Scheduler
 
@@ -70,6 +71,7 @@ class Daemon:
         self._servers: list[Server] = []
         self._notifier: Any = None
         self._parser = ArgumentParser()
+        self._peers = Peers(self.scheduler.health)
         self._register: DaemonRegister | None = None
         self.adapters = adapters.enabled(conf, self.store, self.scheduler)
         self.http = HttpServing(
@@ -95,6 +97,7 @@ class Daemon:
             self._enforcer,
             self._parser,
             self.name,
+            self._peers,
             self._notifier,
         )
         host_state = HostStateEndpoint(
@@ -119,7 +122,15 @@ class Daemon:
             server.bus.start()
         # Last: the entry includes options that libraries registered above.
         entry = registration(self.conf, self.name, uuid.uuid4().hex)
-        self._register = DaemonRegister(self.store, entry)
+        self._register = DaemonRegister(
+            self.store,
+            entry,
+            self._peers,
+            lambda: self._peers.cast(
+                self._servers[0].bus, group.exchange, group.topic
+            ),
+            self.scheduler.introspection,
+        )
         self._register.start()
 
     def awaited(self) -> str:
@@ -257,11 +268,17 @@ class Daemon:
         # being made again would take long to close.
         closing = min(_CLOSE_S, _left(deadline))
         done &= _within(closing, self._close_bus, 'close-bus')
+        self.dispose(min(_SEND_S, _left(deadline)))
+        return done
+
+    def dispose(self, to_send: float = _SEND_S) -> None:
+        """Close the connections to the database and the collector.
+
+        :param to_send: how long the last spans may take, in seconds
+        """
         self.store.dispose()
         if self._tracer is not None:
-            sending = min(_SEND_S, _left(deadline))
-            _within(sending, self._tracer.close, 'send-spans')
-        return done
+            _within(to_send, self._tracer.close, 'send-spans')
 
     def _is_connected(self) -> bool:
         """Whether every server has a connection to its broker."""
@@ -272,6 +289,23 @@ class Daemon:
             server.bus.close()
         if self._notifier is not None:
             self._notifier.transport.cleanup()
+
+
+def check(conf: Any) -> None:
+    """Check all that a start and a reload check, without either.
+
+    No server is contacted.
+
+    :raises ConfigurationError: the configuration cannot be used
+    """
+    log_levels.check(conf)
+    transport.check(conf)
+    notifier = new_notifier(conf, None, 'check')
+    if notifier is not None:
+        notifier.transport.cleanup()
+    daemon = Daemon(conf)
+    daemon.reconfigure(conf)
+    daemon.dispose()
 
 
 def _left(deadline: float) -> float:

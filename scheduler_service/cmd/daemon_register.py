@@ -1,17 +1,21 @@
 """Keeps a daemon's entry among the daemons that share the store.
 
 Owns the thread that writes it: who the daemon is, how it is configured, and
-every few seconds a sign of life. The thread warns where others that live are
-configured differently: then the same request may be decided differently, by
-whichever takes it.
+every few seconds a sign of life, also over the bus. The thread warns where
+others that live are configured differently, or have another store: then the
+same request may be decided differently, by whichever takes it.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
 from scheduler_service import errors
+from scheduler_service.introspection import Introspection
+from scheduler_service.rpc.peers import Peer, Peers
+from scheduler_service.store import version
 from scheduler_service.store.connection import Store, Writer
 from scheduler_service.store.records import daemons
 from scheduler_service.store.records.daemons import Registration
@@ -23,11 +27,26 @@ _KEPT_S = 86_400.0
 
 
 class DaemonRegister:
-    """A thread that keeps one entry."""
+    """A thread that keeps one entry.
 
-    def __init__(self, store: Store, entry: Registration) -> None:
+    :param peers: the other daemons on the topic
+    :param cast: casts a sign of life to them
+    :param introspection: gets the number of daemons that differ
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        entry: Registration,
+        peers: Peers,
+        cast: Callable[[], None],
+        introspection: Introspection,
+    ) -> None:
         self._store = store
         self._entry = entry
+        self._peers = peers
+        self._cast = cast
+        self._introspection = introspection
         self._stored: Registration | None = None
         self._warned_of: frozenset[str] = frozenset()
         self._wake = threading.Event()
@@ -63,6 +82,7 @@ class DaemonRegister:
     def _run(self) -> None:
         while not self._stopping:
             self._attempt()
+            self._cast()
             self._wake.wait(_INTERVAL_S)
             self._wake.clear()
         try:
@@ -86,15 +106,21 @@ class DaemonRegister:
             self._compare(others)
 
     def _record(self) -> None:
-        entry = self._entry
+        elsewhere = self._peers.elsewhere()
+        self._introspection.daemons_elsewhere = len(elsewhere)
+        entry = self._entry._replace(elsewhere=elsewhere)
 
         def work(writer: Writer) -> None:
-            changed = self._stored is not entry
+            changed = self._stored != entry
             if changed or not daemons.touch(writer, entry.id):
                 daemons.prune(writer, _KEPT_S)
                 daemons.register(writer, entry)
 
         self._store.write(work)
+        if self._stored is None:
+            with self._store.reading() as conn:
+                store = version.store_id(conn)
+            self._peers.own = Peer(entry.id, entry.name, store)
         self._stored = entry
 
     def _compare(self, others: list[dict[str, object]]) -> None:
@@ -118,3 +144,4 @@ class DaemonRegister:
         if self._warned_of and not differing:
             LOG.info('All daemons that share the store are configured alike')
         self._warned_of = differing
+        self._introspection.daemons_differing = len(differing)

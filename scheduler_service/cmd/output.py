@@ -15,7 +15,6 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from scheduler_service import errors
@@ -40,13 +39,17 @@ def listing(
     columns: Sequence[str],
     args: Any,
     more: Sequence[str] = (),
+    total: int | str | None = None,
 ) -> None:
     """Print rows by the options of a list.
+
+    What ``--limit`` leaves out is counted on standard error.
 
     :param columns: of a table by default
     :param args: parsed arguments: ``format``, ``columns``, ``sort`` and
         ``limit``
     :param more: further columns that rows have
+    :param total: how many there are, where *rows* are not all
     :raises WrongUsage: a column does not exist
     """
     rows = list(rows)
@@ -54,6 +57,7 @@ def listing(
     chosen, order = check(args, list(dict.fromkeys([*columns, *more, *names])))
     for name, descending in reversed(order):
         rows = _sorted(rows, name, descending)
+    read = len(rows)
     if args.limit:
         rows = rows[: args.limit]
     shown = chosen or list(columns)
@@ -67,6 +71,12 @@ def listing(
         keys = chosen or names
         document(
             [{key: row.get(key) for key in keys} for row in rows], args.format
+        )
+    if read > len(rows):
+        sys.stdout.flush()
+        print(
+            f'{len(rows)} of {total or read} rows; --limit 0 prints all',
+            file=sys.stderr,
         )
 
 
@@ -211,11 +221,6 @@ def cell(value: Any) -> str:
     return printable(str(value))
 
 
-def timestamp(stamp: float) -> str:
-    """Return seconds since 1970 as date and time, UTC."""
-    return datetime.fromtimestamp(stamp, UTC).isoformat(' ', 'milliseconds')
-
-
 def _length(text: str) -> int:
     """Return how many places of a terminal a text takes."""
     return len(text) if text.isascii() else sum(map(_places, text))
@@ -299,10 +304,15 @@ def write(lines: Iterable[str]) -> None:
     sys.stdout.write(text + '\n')
 
 
+def encoded(value: Any, form: str) -> bytes:
+    """Return a document as JSON, or in any other format as YAML."""
+    kind = 'json' if form == 'json' else 'yaml'
+    return documents.dump(value, kind).rstrip(b'\n') + b'\n'
+
+
 def document(value: Any, form: str) -> None:
     """Print a document as JSON, or in any other format as YAML."""
-    kind = 'json' if form == 'json' else 'yaml'
-    text = documents.dump(value, kind).rstrip(b'\n') + b'\n'
+    text = encoded(value, form)
     # Always UTF-8, since programs read it.
     if hasattr(sys.stdout, 'buffer'):
         sys.stdout.flush()
@@ -311,23 +321,25 @@ def document(value: Any, form: str) -> None:
         sys.stdout.write(text.decode())
 
 
-def nothing_matches(option: str, value: str, values: Iterable[str]) -> None:
+def nothing_matches(option: str, value: str, values: Iterable[str]) -> bool:
     """Print on standard error that no row has the value of an option.
 
     If *values* include the value, nothing is printed.
 
     :param option: of the command line, such as ``--zone``
     :param values: all existing values
+    :return: whether it was printed
     """
     names = sorted(set(values))
     if value in names:
-        return
+        return False
     text = f'{option} {value}: nothing matches; there are '
     text += some(names) or 'none'
     if len(names) <= _MAX_COMPARED:
         near = difflib.get_close_matches(value, names, 1)
         text += f'; is {near[0]} meant?' if near else ''
     print(cell(text), file=sys.stderr)
+    return True
 
 
 def some(names: Sequence[str]) -> str:

@@ -8,11 +8,10 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from scheduler_service import errors
+from scheduler_service import errors, moments
 from scheduler_service.cmd.program import printable
 
 SHELLS = ('bash', 'zsh', 'fish')
@@ -25,10 +24,7 @@ _UNKNOWN_WORD = re.compile(
     r"invalid choice: '(.*?)' \(choose from (.*)\)$", re.S
 )
 _UNKNOWN_OPTION = re.compile(r'unrecognized arguments:.*? (--?[\w-]+)', re.S)
-_UNITS = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400}
-_LONGEST_S = 1e9
 _DIGITS = re.compile(r'[0-9]{1,9}')
-_AGE = re.compile(r'(\d+(?:\.\d+)?)([dhm])', re.ASCII)
 _UUID = re.compile(r'[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}')
 
 
@@ -42,6 +38,12 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.commands: dict[str, Parser] = {}
+        self._given: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse, as the base class; remember the words for suggestions."""
+        self._given = args or ()
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Print the error, and end the program with the status 2."""
@@ -53,10 +55,18 @@ class Parser(argparse.ArgumentParser):
             word, words = match[1], set(re.findall(r'[\w-]+', match[2]))
         elif match := _UNKNOWN_OPTION.search(message):
             word = match[1]
-            for parser in (self, *self.commands.values()):
-                words.update(parser._option_string_actions)
+            parser = self._command_of(self._given)
+            words.update(parser._option_string_actions)
         near = difflib.get_close_matches(word, sorted(words), 1)
         return f'; is {near[0]} meant?' if near else ''
+
+    def _command_of(self, given: Sequence[str]) -> Parser:
+        """Return the parser of the command that words name, or this one."""
+        for place, word in enumerate(given):
+            for words in (' '.join(given[place : place + 2]), word):
+                if words in self.commands:
+                    return self.commands[words]
+        return self
 
 
 class Version(argparse.Action):
@@ -87,21 +97,20 @@ def _number_from(least: int) -> Callable[[str], int]:
     return number
 
 
-def seconds(text: str) -> float:
-    """Return a time in seconds: a number, or a number with s, m, h or d.
+def _as_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a type of arguments of a function that raises ValueError."""
 
-    :raises ArgumentTypeError: the text is neither, or not above 0
-    """
-    factor = _UNITS.get(text[-1:], 0)
-    try:
-        value = float(text[:-1]) * factor if factor else float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < _LONGEST_S:
-        raise argparse.ArgumentTypeError(
-            f'{text}: not a time such as 30, 90s, 15m, 6h or 2d'
-        )
-    return value
+    def parsed(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as fault:
+            raise argparse.ArgumentTypeError(str(fault)) from None
+
+    return parsed
+
+
+seconds = _as_type(moments.seconds)
+_past = _as_type(moments.past)
 
 
 def _pod(text: str) -> str:
@@ -123,20 +132,6 @@ def pair(text: str) -> tuple[str, str]:
     if not key or not sign:
         raise argparse.ArgumentTypeError(f'expected KEY=VALUE, got {text}')
     return key, value
-
-
-def _past(text: str) -> timedelta | datetime:
-    """Return an age, or a date or time, which is UTC without an offset."""
-    try:
-        if match := _AGE.fullmatch(text):
-            return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
-        moment = datetime.fromisoformat(text)
-    except (OverflowError, ValueError):
-        raise argparse.ArgumentTypeError(
-            f'{text!a} is neither a time such as 2026-11-01 or '
-            '2026-11-01T12:00 nor an age such as 30d, 12h or 90m'
-        ) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 class Argument:
@@ -219,6 +214,10 @@ def _list(limit: int = 0) -> tuple[Argument, ...]:
     )  # fmt: skip
 
 
+_TIME_HELP = (
+    'a date or time (UTC) such as 2026-11-01 or 2026-11-01T12:00, or an age '
+    'such as 30d, 12h or 90m'
+)
 _LIST = _list()
 _TABLE = _format('table')
 _YAML = _format('yaml')
@@ -278,8 +277,7 @@ COMMANDS = (
         'db purge', 'database:purge', 'delete old records',
         _flag('--decisions', 'delete decisions with their reasons',
               required=True),
-        Argument('--before', 'delete those made before this: a date or time '
-                 '(UTC) such as 2026-11-01, or an age such as 30d, 12h or 90m',
+        Argument('--before', f'delete those made before this: {_TIME_HELP}',
                  type=_past, required=True, metavar='TIME'),
         Argument('--batch', 'how many to delete in a transaction (default: '
                  '1000)',
@@ -305,7 +303,9 @@ COMMANDS = (
             'print what an import would change',
             *_LIST, _FILE, _ALLOW_MISSING_HOSTS, _REPLACE),
     Command('inventory export', 'inventory:export',
-            'print everything as a document', _YAML),
+            'print everything as a document', _YAML,
+            Argument('--output', 'write it to this file, as a whole or not '
+                     'at all', metavar='FILE')),
     Command('inventory show', 'inventory:show',
             'print how many hosts, pools and so on there are', *_LIST),
     Command('pool list', 'resources:pools', 'list pools', *_LIST),
@@ -413,12 +413,18 @@ COMMANDS = (
     ),
     Command('release', 'scheduling:release', 'release claims', _INSTANCES,
             _LOCAL),
-    Command('ping', 'scheduling:ping', 'print the state of a daemon', _TABLE),
+    Command('ping', 'scheduling:ping', 'print the state of a daemon', _TABLE,
+            Argument('daemon', 'its name; default: any', nargs='?')),
+    Command('top', 'top:top', 'print what the daemons do, again and again',
+            Argument('--count', 'end after so many times', metavar='N',
+                     type=_number_from(1))),
     Command(
         'decision list', 'records:decision_list', 'list the newest decisions',
         *_list(20),
-        Argument('--since', 'only decisions of this time until now, such as '
-                 '30m, 6h or 2d', type=seconds, metavar='TIME'),
+        Argument('--since', f'only decisions since this time: {_TIME_HELP}',
+                 type=_past, metavar='TIME'),
+        Argument('--until', 'only decisions until this time', type=_past,
+                 metavar='TIME'),
         Argument('--outcome', 'only decisions with this outcome: chosen, '
                  'ordered, passed, the name of an error, or refused for any '
                  'of them',
@@ -429,11 +435,16 @@ COMMANDS = (
         Argument('--pod', 'only decisions on this pod; in the namespace '
                  'default where none is named', type=_pod,
                  metavar='[NAMESPACE/]NAME'),
+        Argument('--instance', 'only decisions on this instance', type=_uuid,
+                 metavar='UUID'),
+        Argument('--by', 'print numbers of decisions, by these columns',
+                 metavar='NAME[,NAME...]'),
+        _flag('--follow', 'go on, and print new decisions as they are made'),
     ),
     Command('decision show', 'records:decision_show',
             'print the decisions on a request with their reasons',
-            Argument('request_id', 'of the request, or NAMESPACE/NAME of a '
-                     'pod'), _TABLE),
+            Argument('request_id', 'of the request, the uuid of an instance, '
+                     'or NAMESPACE/NAME of a pod'), _TABLE),
     Command(
         'claim list', 'records:claim_list', 'list the newest claims',
         *_list(100),
@@ -441,8 +452,8 @@ COMMANDS = (
         Argument('--state', 'only claims in this state',
                  choices=('claimed', 'confirmed', 'moving')),
         Argument('--project', 'only claims of this project'),
-        Argument('--older-than', 'only claims made longer ago, such as 30m, '
-                 '6h or 2d', type=seconds, metavar='TIME'),
+        Argument('--older-than', 'only claims made before this time: '
+                 f'{_TIME_HELP}', type=_past, metavar='TIME'),
     ),
     Command('claim show', 'records:claim_show',
             'print the claims of an instance', _INSTANCE, _TABLE),
@@ -475,6 +486,11 @@ COMMANDS = (
             Argument('shell', 'the shell to print it for', choices=SHELLS)),
     Command('daemon list', 'configuration:daemons',
             'list daemons: release, configuration, last heartbeat', *_LIST),
+    Command('configuration check', 'configuration:check',
+            'check all that a start and a reload check',
+            Argument('config_file', 'a configuration file; default: as for '
+                     'the daemon', nargs='*', default=argparse.SUPPRESS,
+                     metavar='FILE')),
     Command(
         'configuration show', 'configuration:show',
         'print options that are set, and where; no secrets', *_LIST,
@@ -482,14 +498,17 @@ COMMANDS = (
                  'files'),
         _flag('--all', 'also options that have their default'),
     ),
+    Command('configuration list', 'configuration:past',
+            'list the configurations that daemons had', *_list(20)),
     Command(
         'configuration diff', 'configuration:diff',
-        'print where two daemons differ', *_LIST,
-        Argument('daemon', 'the name of a daemon'),
+        'print where two configurations differ', *_LIST,
+        Argument('daemon', 'the name of a daemon, a fingerprint of '
+                 'configuration list, or a time: the last configuration '
+                 'before it'),
         _flag('--all', 'also options that daemons need not have in common, '
               'such as their names'),
-        Argument('other', 'the name of another daemon; default: the files',
-                 nargs='?'),
+        Argument('other', 'as the first; default: the files', nargs='?'),
     ),
 )  # fmt: skip
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import io
 import os
+import pathlib
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 T = TypeVar('T')
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _INTERRUPTED = 130
 _MEANING = {
     errno.ENOSPC: 'the disk is full',
@@ -69,6 +72,7 @@ def entry_point(failed: int) -> Callable[[Main], Main]:
         @functools.wraps(main)
         def run(argv: Sequence[str] | None = None) -> int:
             _replace_closed()
+            _buffer_output()
             try:
                 try:
                     return main(argv)
@@ -96,6 +100,36 @@ def _replace_closed() -> None:
     for name, mode in (('stdin', 'r'), ('stdout', 'w'), ('stderr', 'w')):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+
+
+def _buffer_output() -> None:
+    """Buffer standard output, also where PYTHONUNBUFFERED is set.
+
+    Without a buffer, what a full disk does not take is dropped silently.
+    """
+    if isinstance(getattr(sys.stdout, 'buffer', None), io.RawIOBase):
+        sys.stdout = open(  # noqa: SIM115
+            sys.stdout.fileno(), 'w', encoding=sys.stdout.encoding,
+            errors=sys.stdout.errors, closefd=False,
+        )  # fmt: skip
+
+
+def write_file(path: pathlib.Path, content: bytes, mode: int = 0o666) -> None:
+    """Write a file beside its place, and rename it: it is never cut.
+
+    :param mode: permissions, before the umask
+    :raises OSError: the file cannot be written; an older one stays
+    """
+    beside = path.with_name(f'.{path.name}.{os.getpid()}')
+    try:
+        with open(os.open(beside, _NEW_FILE, mode), 'wb') as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError as fault:
+        beside.unlink(missing_ok=True)
+        raise type(fault)(fault.errno, fault.strerror, str(path)) from None
 
 
 def drop_output() -> None:

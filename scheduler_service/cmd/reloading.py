@@ -80,4 +80,11 @@ class Reloader:
 
 
 def _places(changed: Sequence[effective.Option]) -> str:
-    return ', '.join(option.place for option in changed) or 'no option'
+    """Return options with the values before and after."""
+    return (
+        ', '.join(
+            f'{option.place}: {option.before} -> {option.shown}'
+            for option in changed
+        )
+        or 'no option'
+    )

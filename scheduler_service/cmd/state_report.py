@@ -16,6 +16,7 @@ from importlib import metadata
 from typing import Any
 
 from scheduler_service.cmd.daemon import Daemon
+from scheduler_service.cmd.program import write_file
 
 LOG = logging.getLogger(__name__)
 _NAME = 'scheduler-service'
@@ -44,8 +45,7 @@ class StateReport:
             )
             try:
                 # Only for the owner: the report has requests and options.
-                path.touch(0o600, exist_ok=False)
-                path.write_text(text)
+                write_file(path, text.encode(), 0o600)
             except OSError as fault:
                 LOG.error('The report cannot be written: %s', fault)
             else:

@@ -19,9 +19,9 @@ from oslo_upgradecheck import common_checks
 from oslo_upgradecheck.upgradecheck import Code, Result, UpgradeCommands
 
 from scheduler_service import errors, policies
-from scheduler_service.cmd import adapters, connections
+from scheduler_service.cmd import adapters, connections, daemon
 from scheduler_service.cmd.program import run_within
-from scheduler_service.conf import effective, option_names
+from scheduler_service.conf import FAULTS, effective, option_names
 from scheduler_service.rpc import transport
 from scheduler_service.store import schema, version
 from scheduler_service.store.records import daemons
@@ -61,15 +61,9 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
             looks.append((compute.control_exchange, compute.topic, url))
         try:
             for exchange, topic, url in looks:
-                run_within(
-                    _BROKER_S,
-                    partial(transport.look, self._conf, exchange, topic, url),
-                    'look',
-                )
-        except errors.ConfigurationError as error:
+                _ask(partial(transport.look, self._conf, exchange, topic, url))
+        except errors.SchedulerError as error:
             return Result(Code.FAILURE, str(error))
-        except (futures.TimeoutError, oslo_messaging.MessagingException):
-            return Result(Code.FAILURE, 'The broker does not answer')
         return Result(Code.SUCCESS)
 
     def check_options(self) -> Any:
@@ -82,6 +76,30 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
             return Result(Code.FAILURE, '; '.join(faults))
         if remarks:
             return Result(Code.WARNING, '; '.join(remarks))
+        return Result(Code.SUCCESS)
+
+    def check_start(self) -> Any:
+        """Check what a daemon checks at its start."""
+        try:
+            daemon.check(self._conf)
+        except (errors.ConfigurationError, *FAULTS) as error:
+            return Result(Code.FAILURE, str(error))
+        return Result(Code.SUCCESS)
+
+    def check_notifications(self) -> Any:
+        """Check that published notifications are consumed."""
+        try:
+            waiting = _ask(lambda: transport.unread_notifications(self._conf))
+        except errors.SchedulerError as error:
+            return Result(Code.SUCCESS, f'Unknown: {error}')
+        if waiting:
+            queues = ', '.join(f'{name}: {n}' for name, n in waiting.items())
+            text = (
+                f'Notifications wait in queues without a consumer ({queues}). '
+                'Set [oslo_messaging_notifications] driver = noop, or limit '
+                'the queues by a policy with max-length'
+            )
+            return Result(Code.WARNING, text)
         return Result(Code.SUCCESS)
 
     def check_policy(self) -> Any:
@@ -102,17 +120,32 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         except errors.SchedulerError:
             text = 'No daemon can be at work on these tables'
             return Result(Code.SUCCESS, text)
+        live = [row for row in rows if row['silent_for'] < daemons.SILENT_S]
         by_release: dict[str, list[str]] = {}
-        for row in rows:
-            if row['silent_for'] < daemons.SILENT_S:
-                by_release.setdefault(row['version'], []).append(row['name'])
+        for row in live:
+            by_release.setdefault(row['version'], []).append(row['name'])
         releases = '; '.join(
             f'{release}: {", ".join(sorted(names))}'
             for release, names in sorted(by_release.items())
         )
+        warnings = []
         if len(by_release) > 1:
-            text = f'Daemons of several releases are at work: {releases}'
-            return Result(Code.WARNING, text)
+            warnings.append(
+                f'Daemons of several releases are at work: {releases}'
+            )
+        if len({row['fingerprint'] for row in live}) > 1:
+            names = ', '.join(row['name'] for row in live)
+            warnings.append(
+                f'They are configured differently: {names}; see '
+                '"scheduler-manage configuration diff"'
+            )
+        if elsewhere := {name for row in live for name in row['elsewhere']}:
+            names = ', '.join(sorted(elsewhere))
+            warnings.append(
+                f'Other daemons on the topic have another database: {names}'
+            )
+        if warnings:
+            return Result(Code.WARNING, '; '.join(warnings))
         return Result(Code.SUCCESS, f'At work: {releases or "none"}')
 
     def check_age(self) -> Any:
@@ -182,6 +215,7 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         ('Tables of the database', check_tables),
         ('Queues of the broker', check_queues),
         ('Names of options', check_options),
+        ('Start with this configuration', check_start),
         ('Policy', check_policy),
         ('Daemons that share the database', check_daemons),
         (
@@ -191,6 +225,7 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         ('Age of requests of the compute service', check_age),
         ('Databases of the compute service', check_compute_databases),
         ('Placement service', check_placement),
+        ('Queues of notifications', check_notifications),
     )
 
     def _odd_options(self) -> Iterable[str]:
@@ -221,6 +256,18 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
             (group, name) for _, group, name in option_names.entries(files)
         )
         return list(dict.fromkeys(options))
+
+
+def _ask(work: Callable[[], T]) -> T:
+    """Run work that needs the broker.
+
+    :raises ConfigurationError: the broker refuses the login
+    :raises ServiceBusy: it does not answer
+    """
+    try:
+        return run_within(_BROKER_S, work, 'broker')
+    except (futures.TimeoutError, oslo_messaging.MessagingException):
+        raise errors.ServiceBusy('The broker does not answer') from None
 
 
 def _renamed() -> dict[tuple[str, str], str]:

@@ -23,7 +23,7 @@ from scheduler_service.columns.dictionary import (
 from scheduler_service.columns.instances import InstanceIndex, PlacedInstance
 from scheduler_service.columns.load import Formula, Index, LoadColumns
 from scheduler_service.columns.topology import Topology
-from scheduler_service.model import ServerGroup
+from scheduler_service.model import Aggregate, ServerGroup
 from scheduler_service.settings import Settings
 
 
@@ -332,9 +332,21 @@ class HostTable:
         return has
 
     def by_aggregates(
-        self, verdict: Callable[[frozenset[int]], Any]
+        self, verdict: Callable[[list[Aggregate]], Any]
     ) -> npt.NDArray[Any]:
         """Return *verdict* of each host's aggregates, [n].
+
+        The predicate runs once per distinct set of aggregates.
+        """
+        every = self.topology.aggregates
+        return self.by_aggregate_ids(
+            lambda ids: verdict([every[number] for number in sorted(ids)])
+        )
+
+    def by_aggregate_ids(
+        self, verdict: Callable[[frozenset[int]], Any]
+    ) -> npt.NDArray[Any]:
+        """Return *verdict* of the ids of each host's aggregates, [n].
 
         The predicate runs once per distinct set of aggregates.
         """

@@ -55,6 +55,7 @@ class Option(NamedTuple):
     :ivar source: a file, the command line, a variable, or ``default``
     :ivar reloads: whether a reload applies a new value
     :ivar is_default: whether the value is the default
+    :ivar before: of a difference, the value that it replaces, as it is shown
     """
 
     group: str
@@ -64,6 +65,7 @@ class Option(NamedTuple):
     secret: bool
     reloads: bool
     is_default: bool
+    before: Any = None
 
     @property
     def place(self) -> str:
@@ -101,7 +103,7 @@ def document(conf: Any) -> dict[str, dict[str, Any]]:
 def fingerprint(conf: Any) -> str:
     """Return 12 hex digits that differ where configurations differ.
 
-    Options with their default do not count, so that a release with more
+    Options with their default are left out, so that a release with more
     options need not differ; neither do options of one daemon or machine: its
     name, addresses, certificate and log. Of a secret only its presence counts.
 
@@ -157,14 +159,14 @@ def differences(before: Any, after: Any) -> list[Option]:
 
     :raises: one of ``conf.FAULTS``, for a value that is not valid
     """
-    old = {
-        (option.group, option.name): option.value for option in options(before)
-    }
-    return [
-        option
-        for option in options(after)
-        if old.get((option.group, option.name)) != option.value
-    ]
+    old = {(option.group, option.name): option for option in options(before)}
+    found = []
+    for option in options(after):
+        earlier = old.get((option.group, option.name))
+        if earlier is None or earlier.value != option.value:
+            shown = earlier.shown if earlier is not None else None
+            found.append(option._replace(before=shown))
+    return found
 
 
 def keep(conf: Any, running: Any) -> list[Option]:

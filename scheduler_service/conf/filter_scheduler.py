@@ -219,6 +219,16 @@ Empty: all properties, with ratio 1.
         default=None,
         help='The architecture of images that do not name any.',
     ),
+    cfg.DictOpt(
+        'plugin_options',
+        mutable=True,
+        default={},
+        help="""
+Options of plug-ins of your own, as NAME:VALUE,NAME:VALUE.
+
+Plug-ins read them as texts in ``settings.plugin_options``.
+""",
+    ),
     cfg.StrOpt(
         'aggregate_image_properties_isolation_namespace',
         mutable=True,

@@ -42,11 +42,11 @@ def warn(conf: Any) -> None:
         return
     for text in sentences[:_MOST]:
         LOG.warning(
-            'The configuration has a name that does not count: %s', text
+            'Unknown name in the configuration, without effect: %s', text
         )
     if len(sentences) > _MOST:
         LOG.warning(
-            'The configuration has %d more names that do not count',
+            'The configuration has %d more unknown names',
             len(sentences) - _MOST,
         )
 

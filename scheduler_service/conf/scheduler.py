@@ -103,8 +103,8 @@ Related options:
         help="""
 The exchange that the daemon binds its queues to.
 
-Callers have to publish to this exchange. ``[DEFAULT] control_exchange`` does
-not count here: its value differs between services.
+Callers have to publish to this exchange. ``[DEFAULT] control_exchange`` is
+not used here: its value differs between services.
 """,
     ),
     cfg.StrOpt(
@@ -263,6 +263,8 @@ Requests that are not finished by then are delivered to another daemon. The
 ]
 
 UPGRADE_GROUP = 'upgrade_levels'
+# What a client reads of this group.
+CLIENT_OPTS = [opt for opt in OPTS if opt.name in ('topic', 'exchange')]
 UPGRADE_OPTS = [
     cfg.StrOpt(
         'scheduler',

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import itertools
 import logging
+import math
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +30,13 @@ _BATCHES = 'batches'
 _SLOW_BATCH_S = 1.0
 # What stays degraded is logged again after this time.
 _REPEAT_S = 30.0
+# A measured value counts for so long, in seconds.
+_MEASURED_S = 30.0
+# What recent() covers, and how often it is measured, in seconds.
+_RECENT_S = 60.0
+_SAMPLE_S = 5.0
+_RECENT_COUNTS = 'requests', 'refusals'
+_P95 = 0.95
 # Upper ends of the buckets of times, in seconds.
 BUCKETS = (
     0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
@@ -62,6 +71,7 @@ class _Degradation:
     :ivar since: clock time at which it was first noticed
     :ivar level: logging level of its lines
     :ivar logged_at: clock time of its last line in the log; None before one
+    :ivar expires: clock time from which the measurement no longer counts
     """
 
     text: str
@@ -69,6 +79,32 @@ class _Degradation:
     since: float
     level: int
     logged_at: float | None = None
+    expires: float = math.inf
+
+
+def _between(first: Any, last: Any) -> dict[str, float] | None:
+    """Return the figures of what was added; None: nothing was.
+
+    :param first: bounds, counts and total as earlier; None: all were 0
+    """
+    bounds, counts, total = last
+    if first is not None:
+        counts = [
+            n - before for n, before in zip(counts, first[1], strict=True)
+        ]
+        total -= first[2]
+    number = sum(counts)
+    if not number:
+        return None
+    place = bisect.bisect_left(
+        list(itertools.accumulate(counts)), _P95 * number
+    )
+    return {
+        'count': number,
+        'mean_ms': round(1000 * total / number, 2),
+        # The upper end of the bucket; the last one has none.
+        'p95_ms': 1000 * bounds[min(place, len(bounds) - 1)],
+    }
 
 
 class Health:
@@ -86,6 +122,9 @@ class Health:
         # Cause -> what it was and the line that log_changes() is to write.
         self._ended: dict[str, tuple[_Degradation, str]] = {}
         self._checks: list[Callable[[], None]] = []
+        # (time, counts, distributions), the oldest about a minute ago.
+        self._samples: deque[tuple[float, Any, Any]] = deque()
+        self._sample()
 
     def count(self, name: str, label: str = '', by: int = 1) -> None:
         """Count something that happened."""
@@ -154,6 +193,7 @@ class Health:
         text: str,
         recovered: str = '',
         level: int = logging.WARNING,
+        lasts_s: float = math.inf,
     ) -> None:
         """Record that something is wrong, until :meth:`recover`.
 
@@ -161,6 +201,7 @@ class Health:
         :param text: what is wrong, for the log and for ``ping``
         :param recovered: sentence for the log once it is over
         :param level: logging level
+        :param lasts_s: after how long it ends unless it is recorded again
         """
         with self._lock:
             degradation = self._causes.get(cause)
@@ -171,6 +212,7 @@ class Health:
                 degradation = _Degradation(text, '', self._clock(), level)
             degradation.text = text
             degradation.recovered = recovered or f'Recovered: {cause},'
+            degradation.expires = self._clock() + lasts_s
             self._causes[cause] = degradation
 
     def recover(self, cause: str, details: str = '') -> None:
@@ -197,8 +239,16 @@ class Health:
     @property
     def degraded(self) -> list[str]:
         """What is wrong now, a few words each."""
+        return [text for text, _ in self.degradations()]
+
+    def degradations(self) -> list[tuple[str, float]]:
+        """Return what is wrong now, and for how many seconds it has been."""
         with self._lock:
-            return [self._causes[cause].text for cause in sorted(self._causes)]
+            now = self._clock()
+            return [
+                (each.text, now - each.since)
+                for _, each in sorted(self._causes.items())
+            ]
 
     def add_check(self, check: Callable[[], None]) -> None:
         """Have *check* called before each look at what changed.
@@ -207,10 +257,54 @@ class Health:
         """
         self._checks.append(check)
 
+    def _sample(self) -> None:
+        """Keep the present numbers, if those before are old enough."""
+        now, samples = self._clock(), self._samples
+        if samples and now < samples[-1][0] + _SAMPLE_S:
+            return
+        samples.append((now, self.counters(), self.distributions()))
+        while samples[0][0] < now - _RECENT_S - _SAMPLE_S:
+            samples.popleft()
+
+    def recent(self) -> dict[str, Any]:
+        """Return what happened in the last minute, or since the start.
+
+        :return: ``seconds`` that are covered; ``requests`` by outcome and
+            ``refusals`` by filter and error, as counts; ``stages`` by name,
+            each ``{count, mean_ms, p95_ms}``
+        """
+        at, counts, distributions = self._samples[0]
+        stages = {}
+        for (kind, stage), last in sorted(self.distributions().items()):
+            figures = _between(distributions.get((kind, stage)), last)
+            if kind == 'stage' and figures is not None:
+                stages[stage] = figures
+        present = self.counters()
+        return {
+            'seconds': round(self._clock() - at, 1),
+            **{
+                name: dict(
+                    Counter(present.get(name)) - Counter(counts.get(name))
+                )
+                for name in _RECENT_COUNTS
+            },
+            'stages': stages,
+        }
+
     def log_changes(self) -> None:
         """Log what is newly degraded, what recovered, and what lasts."""
         for check in self._checks:
             check()
+        self._sample()
+        with self._lock:
+            now = self._clock()
+            expired = [
+                cause
+                for cause, each in self._causes.items()
+                if each.expires <= now
+            ]
+        for cause in expired:
+            self.recover(cause, 'nothing was measured since')
         self._log()
 
     def _log(self) -> None:
@@ -305,7 +399,8 @@ class Health:
             self.degrade(
                 _BATCHES,
                 f'the last batch of requests took {seconds:.1f} s',
-                f'Batches take less than {_SLOW_BATCH_S:g} s again',
+                f'No batch takes more than {_SLOW_BATCH_S:g} s any more',
+                lasts_s=_MEASURED_S,
             )
         else:
             self.recover(_BATCHES)

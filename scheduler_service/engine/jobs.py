@@ -93,6 +93,21 @@ class DeliveredMessage(msgspec.Struct, frozen=True):
         own = sent if sent != request_id else None
         return own, self.sent_id('global_request_id')
 
+    def caller(self, request_id: Any = None) -> str:
+        """Return who sent it, for the log.
+
+        :param request_id: in the request; None: it has none
+        """
+        sent = self.context
+        parts = (
+            ('request', request_id or sent.get('request_id')),
+            ('user', sent.get('user_id')),
+            ('project', sent.get('project_id')),
+        )
+        return ', '.join(
+            f'{name} {str(of or "-")[:255]}' for name, of in parts
+        )
+
     def key(self, entry: int = 0) -> str | None:
         """Return the idempotency key of an entry; None: there is none."""
         return f'{self.id}/{entry}' if self.id else None

@@ -38,7 +38,7 @@ class AggregateFilter(HostFilter, abc.ABC):
         key = self.mask_key(table, request, settings)
         if key is None:
             return None
-        mask: Mask = table.by_aggregates(
+        mask: Mask = table.by_aggregate_ids(
             lambda ids: not self.mismatch(table.split_metadata(ids), key)
         )
         return mask

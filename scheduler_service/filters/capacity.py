@@ -213,7 +213,7 @@ class AggregateRatioMixin(CapacityFilter):
             return least_number(table.values_of(ids, key), -np.inf, float)
 
         ratios: Floats = table.topology.memoize(
-            ('ratio', key), lambda: table.by_aggregates(ratio_of)
+            ('ratio', key), lambda: table.by_aggregate_ids(ratio_of)
         )
         return ratios
 
@@ -273,14 +273,14 @@ class AggregateLimitMixin(CountFilter):
             return least_number(table.values_of(ids, key), default, int)
 
         return table.topology.memoize(
-            ('limit', key, default), lambda: table.by_aggregates(limit_of)
+            ('limit', key, default), lambda: table.by_aggregate_ids(limit_of)
         )
 
 
 class ExactCapacityFilter(ComparisonFilter, abc.ABC):
     """Passes hosts where exactly the requested amount is free.
 
-    Allocation ratios do not count: free is the total less what is used.
+    Allocation ratios are not applied: free is the total less what is used.
 
     :cvar unit: unit of the amounts, as reasons show it
     """

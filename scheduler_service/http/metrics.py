@@ -174,6 +174,10 @@ def _gauges(status: Mapping[str, Any]) -> Iterator[Any]:
          'Age of the snapshot', status['snapshot_age'] or 0.0),
         ('degradations', 'Present causes of degradation',
          len(status['degraded'])),
+        ('daemons_differing', 'Daemons that are configured differently',
+         status['daemons_differing']),
+        ('daemons_elsewhere', 'Daemons on the topic with another database',
+         status['daemons_elsewhere']),
     ):  # fmt: skip
         yield core.GaugeMetricFamily(PREFIX + name, text, value=value)
     for name, text, key in (

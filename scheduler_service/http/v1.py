@@ -14,13 +14,13 @@ from urllib import parse
 
 import msgspec
 
-from scheduler_service import errors
+from scheduler_service import errors, moments
 from scheduler_service import extender_wire as wire
 from scheduler_service.http.access import Guard
 from scheduler_service.http.message import HttpRequest, Reply
 from scheduler_service.http.routes import Route
 from scheduler_service.model import Request, document_text, documents
-from scheduler_service.model.inventory import Document
+from scheduler_service.model.inventory import Document, dashed
 from scheduler_service.policies import Enforcer
 from scheduler_service.request_context import RequestContext
 from scheduler_service.scheduler import Scheduler
@@ -30,6 +30,21 @@ _MAX_LIMIT = 1000
 _TIMEOUT_S = 30.0
 # Duplicate keys that an error names.
 _MOST_NAMED = 20
+_TIME = 'a date or time such as 2026-11-01T12:00, or an age such as 12h'
+# Parameter of decisions -> parser of its value, and what it selects.
+_CRITERIA: dict[str, tuple[Callable[[str], Any], str]] = {
+    'since': (moments.past, f'the earliest: {_TIME}'),
+    'until': (moments.past, f'the latest: {_TIME}'),
+    'outcome': (
+        str,
+        'chosen, ordered, passed, an error, or refused for all errors',
+    ),
+    'filter': (str, 'the filter that left no host'),
+    'project': (str, 'whose request it was'),
+    'host': (str, 'a service host that was chosen'),
+    'instance': (dashed, 'the uuid of an instance of the request'),
+    'pod': (str, 'a pod, as NAMESPACE/NAME'),
+}
 _Serve = Callable[[HttpRequest, bytes], Any]
 
 
@@ -108,8 +123,8 @@ class V1:
     def decisions(self, request: HttpRequest, content: bytes) -> Any:
         """List the newest decisions, without their reasons."""
         self._authorize(request, 'list_decisions')
-        sent = _parameters(request, 'limit', 'outcome')
-        limit, outcome = sent.get('limit', '20'), sent.get('outcome')
+        sent = _parameters(request, 'limit', *_CRITERIA)
+        limit = sent.pop('limit', '20')
         if not (
             limit.isascii() and limit.isdigit() and len(limit) < 6
             and 1 <= int(limit) <= _MAX_LIMIT
@@ -117,9 +132,23 @@ class V1:
             raise errors.InvalidRequest(
                 f'limit: expected an integer of 1 to {_MAX_LIMIT}', at='limit'
             )
-        if outcome is not None:
-            documents.check_text(outcome, 'outcome')
-        return {'decisions': self._scheduler.decisions(int(limit), outcome)}
+        criteria: dict[str, Any] = {}
+        for name, text in sent.items():
+            documents.check_text(text, name)
+            try:
+                if not text:
+                    raise ValueError('expected a value')
+                criteria[name] = _CRITERIA[name][0](text)
+            except ValueError as fault:
+                raise errors.InvalidRequest(
+                    f'{name}: {fault}', at=name
+                ) from None
+        # A row more shows that there are more.
+        rows = self._scheduler.decisions(int(limit) + 1, **criteria)
+        return {
+            'decisions': rows[: int(limit)],
+            'more': len(rows) > int(limit),
+        }
 
     def decision(self, request: HttpRequest, content: bytes) -> Any:
         """Return the decisions on a request."""
@@ -184,13 +213,17 @@ _DECISIONS = {
                 'type': 'object',
                 'required': ['created_at', 'request_id', 'kind', 'outcome'],
                 'properties': {
-                    'created_at': {'type': 'number'},
+                    'created_at': {'type': 'string', 'format': 'date-time'},
                     'request_id': {'type': 'string'},
                     'kind': {'type': 'string'},
                     'outcome': {'type': 'string'},
                 },
             },
-        }
+        },
+        'more': {
+            'type': 'boolean',
+            'description': 'whether limit left out any',
+        },
     },
 }
 (_REQUEST,), _SCHEMAS = msgspec.json.schema_components(
@@ -240,12 +273,14 @@ DESCRIPTION: dict[str, Any] = {
                             'maximum': _MAX_LIMIT, 'default': 20,
                         },
                     },
-                    {
-                        'name': 'outcome', 'in': 'query',
-                        'description': 'chosen, ordered, passed, the name of '
-                        'an error, or refused for all errors',
-                        'schema': {'type': 'string', 'minLength': 1},
-                    },
+                    *(
+                        {
+                            'name': name, 'in': 'query',
+                            'description': text,
+                            'schema': {'type': 'string', 'minLength': 1},
+                        }
+                        for name, (_, text) in _CRITERIA.items()
+                    ),
                 ],
                 'responses': _responses(
                     'newest first', _DECISIONS, 400, 401, 403, 503

@@ -116,7 +116,14 @@ class _Loader(_Base):  # type: ignore[misc]
                 line = key.start_mark.line + 1
                 self.twice.append(f'line {line}: {key.value} is there twice')
             keys.add(name)
-        return super().construct_mapping(node, deep)
+        built = super().construct_mapping(node, deep)
+        for key in built:
+            if not isinstance(key, str):
+                line = node.start_mark.line + 1
+                raise ValueError(
+                    f'line {line}: the key {key} is not a text; quote it'
+                )
+        return built
 
 
 def _parse_yaml(text: bytes) -> tuple[Any, list[str]]:

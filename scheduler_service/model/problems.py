@@ -393,7 +393,7 @@ def _unique(entity: Any, key: str) -> Any:
     if entity is None:
         return None
     if key == 'host':
-        return f'{entity.host} {entity.hypervisor_hostname}'
+        return entity.host, entity.hypervisor_hostname
     return getattr(entity, key)
 
 
@@ -407,6 +407,9 @@ def duplicates(
             continue
         first = index_of.setdefault(value, index)
         if first != index:
+            if isinstance(value, tuple):
+                host, node = value
+                value = host if host == node else f'{host} (node {node})'
             text = f'{value} is a duplicate of {part}[{first}]'
             yield index, Problem(f'{part}[{index}].{key}', text)
 

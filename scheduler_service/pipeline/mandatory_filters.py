@@ -145,7 +145,7 @@ class Aggregates(HostFilter):
                 own & aggregate for aggregate in scope.required_aggregates
             )
 
-        return table.by_aggregates(verdict)
+        return table.by_aggregate_ids(verdict)
 
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings

@@ -313,7 +313,7 @@ def _multiplier(weigher: Weigher, table: HostTable, settings: Settings) -> Any:
         def verdict(ids: frozenset[int]) -> float:
             return least_number(table.values_of(ids, key), default, float)
 
-        return table.by_aggregates(verdict)
+        return table.by_aggregate_ids(verdict)
     if default == 0.0 and not weigher.refuses:
         return None
     return float(default)

@@ -10,7 +10,6 @@ import logging
 from typing import Any
 
 import oslo_messaging
-from oslo_messaging import opts
 
 from scheduler_service import errors
 from scheduler_service.bus import wire
@@ -18,7 +17,6 @@ from scheduler_service.rpc import transport
 from scheduler_service.rpc.context import ContextSerializer
 
 LOG = logging.getLogger(__name__)
-_GROUP = 'oslo_messaging_notifications'
 
 
 class CastReply:
@@ -36,7 +34,7 @@ class CastReply:
         self.reply_to = reply_to
         self._ctxt = ctxt
         self._method = method
-        self._request_id = _request_id(args)
+        self._request_id = document_of(args).get('request_id') or None
         self._notifier = notifier
         self._reply: dict[str, Any] = {}
 
@@ -80,13 +78,13 @@ class CastReply:
             LOG.warning('Notification %s was not published: %s', event, fault)
 
 
-def _request_id(args: Any) -> Any:
-    """Return the request id in a request or zone, if there is any."""
+def document_of(args: Any) -> dict[str, Any]:
+    """Return the request or zone in arguments; empty: there is none."""
     for name in ('request', 'zone'):
         document = args.get(name) if isinstance(args, dict) else None
-        if isinstance(document, dict) and document.get('request_id'):
-            return document['request_id']
-    return None
+        if isinstance(document, dict):
+            return document
+    return {}
 
 
 def new_notifier(conf: Any, url: str | None, publisher: str) -> Any:
@@ -94,9 +92,8 @@ def new_notifier(conf: Any, url: str | None, publisher: str) -> Any:
 
     :param url: of the bus, in place of the option's
     """
-    options = dict(opts.list_opts())[_GROUP]
-    conf.register_opts(options, group=_GROUP)
-    if all(name == 'noop' for name in conf[_GROUP].driver):
+    transport.register_notifications(conf)
+    if not transport.publishes(conf):
         return None
     return oslo_messaging.Notifier(
         transport.for_notifications(conf, url),

@@ -50,12 +50,12 @@ class SchedulerClient:
 
     :param conf: a parsed oslo.config object, :data:`cfg.CONF` or any other;
         the client registers the options that it reads: ``transport_url``, its
-        driver's options, and ``[upgrade_levels] scheduler``, which caps the
-        version
+        driver's options, ``[scheduler] topic`` and ``exchange``, and
+        ``[upgrade_levels] scheduler``, which caps the version
     :param transport: used in place of a transport from *conf*
-    :param topic: of the daemons, their ``[scheduler] topic``
-    :param exchange: of the daemons, their ``[scheduler] exchange``; the
-        caller's ``control_exchange`` does not count
+    :param topic: of the daemons; None: ``[scheduler] topic`` of *conf*
+    :param exchange: of the daemons; None: ``[scheduler] exchange`` of *conf*;
+        the caller's ``control_exchange`` is not used
     :param timeout: of calls, in seconds; None: ``rpc_response_timeout``
     """
 
@@ -63,13 +63,18 @@ class SchedulerClient:
         self,
         conf: Any,
         transport: Any = None,
-        topic: str = TOPIC,
+        topic: str | None = None,
         version_cap: str | None = None,
         timeout: float | None = None,
-        exchange: str = EXCHANGE,
+        exchange: str | None = None,
     ) -> None:
         self.transport = transport or transports.for_client(conf)
         _register_version_cap(conf)
+        for option in options.CLIENT_OPTS:
+            with contextlib.suppress(cfg.DuplicateOptError):
+                conf.register_opt(option, group=options.GROUP)
+        topic = topic or conf.scheduler.topic
+        exchange = exchange or conf.scheduler.exchange
         self._client = oslo_messaging.get_rpc_client(
             self.transport,
             oslo_messaging.Target(
@@ -256,9 +261,18 @@ class SchedulerClient:
         client = self._client.prepare(version=_REPORTS)
         return self._wait(client, context, method, **args)
 
-    def ping(self, context: Any) -> dict[str, Any]:
-        """Return the state of a scheduler on the topic."""
-        return self._call(context, 'ping')
+    def ping(
+        self, context: Any, server: str | None = None, recent: bool = False
+    ) -> dict[str, Any]:
+        """Return the state of a scheduler on the topic.
+
+        :param server: its ``[scheduler] server``; None: any
+        :param recent: include the figures of the last minute
+        """
+        args = {'recent': True} if recent else {}
+        client = self._client.prepare(server=server)
+        result: dict[str, Any] = self._wait(client, context, 'ping', **args)
+        return result
 
     def _call(self, context: Any, method: str, **args: Any) -> dict[str, Any]:
         """Call a method of version 1.0."""

@@ -7,7 +7,6 @@ consumer's thread, or on the redelivery thread, and never block.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -29,15 +28,15 @@ from scheduler_service.model.inventory import Document, Uuid, dashed
 from scheduler_service.model.limits import Name
 from scheduler_service.policies import Enforcer
 from scheduler_service.request_context import RequestContext
-from scheduler_service.rpc import authorization
+from scheduler_service.rpc import authorization, cast_replies
 from scheduler_service.rpc.cast_replies import CastReply
 from scheduler_service.rpc.delivery import ReplyPlan
 from scheduler_service.rpc.incoming import ArgumentParser, delivered
+from scheduler_service.rpc.peers import Peer, Peers
 from scheduler_service.rpc.server import Pending
 from scheduler_service.rpc.undo import undo_each_of, undo_of
 from scheduler_service.scheduler import Scheduler
 
-LOG = logging.getLogger(__name__)
 VERSION = '1.2'
 _MAX_ENTRIES = 1000
 
@@ -97,8 +96,9 @@ class _InstancesArgs(Document):
         self.instances = [dashed(uuid) for uuid in self.instances]
 
 
-class _NoArgs(Document):
-    pass
+class _PingArgs(Document):
+    peer: Peer | None = None
+    recent: bool = False
 
 
 class SchedulerEndpoint:
@@ -106,6 +106,7 @@ class SchedulerEndpoint:
 
     :param notifier: publishes results; None: they are not published
     :param name: of this daemon on the topic
+    :param peers: the other daemons on the topic
     """
 
     METHODS = frozenset(
@@ -127,6 +128,7 @@ class SchedulerEndpoint:
         enforcer: Enforcer,
         parser: ArgumentParser,
         name: str,
+        peers: Peers,
         notifier: Any = None,
     ) -> None:
         self._scheduler = scheduler
@@ -134,6 +136,7 @@ class SchedulerEndpoint:
         self._notifier = notifier
         self._parse = parser.parse
         self._name = name
+        self._peers = peers
 
     def select_destinations(
         self, ctxt: Any, args: Any, incoming: Any
@@ -159,6 +162,7 @@ class SchedulerEndpoint:
 
         return self._submit_with_reply(
             ctxt,
+            incoming,
             'select_destinations',
             args,
             submit,
@@ -190,7 +194,9 @@ class SchedulerEndpoint:
                 pools,
             )
 
-        return self._submit_with_reply(ctxt, 'schedule_zone', args, submit)
+        return self._submit_with_reply(
+            ctxt, incoming, 'schedule_zone', args, submit
+        )
 
     def schedule_many(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
         """Schedule many requests; a result or an error for each, in order."""
@@ -203,6 +209,12 @@ class SchedulerEndpoint:
             )
         entries = [_entry(entry, caller) for entry in parsed.requests]
         message = delivered(ctxt, incoming)
+        for sent, entry in zip(parsed.requests, entries, strict=True):
+            if isinstance(entry, errors.SchedulerError):
+                document = sent.select_destinations or sent.schedule_zone
+                self._scheduler.reject(
+                    'schedule_many', entry, document or {}, message
+                )
         future = self._scheduler.schedule_many(
             entries, caller, incoming.deadline, message
         )
@@ -264,13 +276,22 @@ class SchedulerEndpoint:
         )
 
     def ping(self, ctxt: Any, args: Any, incoming: Any) -> dict[str, Any]:
-        """Return the name, the version and the state of this daemon."""
-        self._parse(args, _NoArgs)
+        """Return the name, the version and the state of this daemon.
+
+        A cast of another daemon is only recorded.
+        """
+        parsed = self._parse(args, _PingArgs)
+        if parsed.peer is not None:
+            self._peers.hear(parsed.peer)
+            return {}
         self._caller(ctxt, 'ping')
+        introspection = self._scheduler.introspection
         return {
             'server': self._name,
             'version': VERSION,
-            **self._scheduler.status(),
+            'peers': self._peers.names(),
+            **introspection.status(),
+            'recent': introspection.recent() if parsed.recent else None,
         }
 
     def _caller(self, ctxt: Any, rule: str) -> RequestContext:
@@ -279,6 +300,7 @@ class SchedulerEndpoint:
     def _submit_with_reply(
         self,
         ctxt: Any,
+        incoming: Any,
         method: str,
         args: Any,
         submit: Callable[[], Future[Any]],
@@ -295,7 +317,12 @@ class SchedulerEndpoint:
         try:
             future = submit()
         except errors.SchedulerError as error:
-            LOG.warning('Rejected %s: %s: %s', method, error.name, error)
+            self._scheduler.reject(
+                method,
+                error,
+                cast_replies.document_of(args),
+                delivered(ctxt, incoming),
+            )
             future = _failed(error)
         return Pending(future, ReplyPlan(cast=cast, undo=undo))
 

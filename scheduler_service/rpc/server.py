@@ -24,7 +24,7 @@ from scheduler_service.rpc.delivery import (
     RedeliveryWorker,
     ReplyPlan,
 )
-from scheduler_service.rpc.incoming import has_copies
+from scheduler_service.rpc.incoming import delivered, has_copies
 from scheduler_service.store.ports.recall import Outcomes
 
 LOG = logging.getLogger(__name__)
@@ -181,7 +181,13 @@ class Server:
         try:
             result = self._dispatcher.dispatch(request)
         except errors.SchedulerError as error:
-            LOG.warning('Rejected a request: %s: %s', error.name, error)
+            LOG.warning(
+                'Rejected %s: %s: %s (%s)',
+                str(request.method)[:100],
+                error.name,
+                error,
+                delivered(request.ctxt, request).caller(),
+            )
             return self._refuse(request, error)
         except Exception as fault:
             LOG.exception('A request could not be dispatched')

@@ -31,6 +31,9 @@ _INPROC = 'inproc'
 # oslo.messaging registers these on cfg.CONF alone, and reads them from the
 # object that it gets. Not every release has both.
 _GLOBAL_GROUPS = 'oslo_messaging_tracing', 'oslo_messaging_metrics'
+_NOTIFICATIONS = 'oslo_messaging_notifications'
+# The levels of our notifications.
+_LEVELS = 'info', 'error'
 # After how many seconds the broker deletes the reply queue of a command that
 # has ended.
 _COMMAND_QUEUE_TTL_S = 60
@@ -126,6 +129,43 @@ def look(conf: Any, exchange: str, topic: str, url: str | None = None) -> None:
     parsed = address(conf, url)
     if parsed.transport == RABBIT:
         connection.look(_options(conf, parsed), exchange, topic)
+
+
+def check(conf: Any) -> None:
+    """Check the options of the bus, without a connection.
+
+    :raises ConfigurationError: one of them cannot be used
+    """
+    parsed = address(conf)
+    if parsed.transport == RABBIT:
+        _options(conf, parsed)
+
+
+def unread_notifications(conf: Any) -> dict[str, int]:
+    """Return how many notifications wait in queues without a consumer.
+
+    :return: by queue; empty where none are published
+    :raises ConfigurationError: the broker refuses the login
+    :raises MessageDeliveryFailure: the broker does not accept a connection
+    """
+    register_notifications(conf)
+    group = conf[_NOTIFICATIONS]
+    parsed = address(conf, group.transport_url)
+    if not publishes(conf) or parsed.transport != RABBIT:
+        return {}
+    names = [f'{topic}.{level}' for topic in group.topics for level in _LEVELS]
+    return connection.unconsumed(_options(conf, parsed), names)
+
+
+def register_notifications(conf: Any) -> None:
+    """Register oslo.messaging's options of notifications."""
+    options = dict(opts.list_opts())[_NOTIFICATIONS]
+    conf.register_opts(options, group=_NOTIFICATIONS)
+
+
+def publishes(conf: Any) -> bool:
+    """Whether notifications are published."""
+    return not all(name == 'noop' for name in conf[_NOTIFICATIONS].driver)
 
 
 def new_consumer(

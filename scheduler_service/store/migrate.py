@@ -6,6 +6,7 @@ Commands and tests call it on their main thread; daemons do not.
 from __future__ import annotations
 
 import pathlib
+import secrets
 import time
 from collections.abc import Callable
 from functools import partial
@@ -48,6 +49,7 @@ def sync(store: Store, target: str = 'head') -> str:
     for revision in _revisions(before, target):
         _attempt(store, partial(_upgrade, revision=revision))
     _attempt(store, _correct_counters)
+    _attempt(store, _name_store)
     if target == 'head':
         _attempt(store, _name_compatible_versions)
     return str(current(store))
@@ -100,10 +102,29 @@ def differences(store: Store) -> list[str]:
     """
     with store.reading() as conn:
         context = migration.MigrationContext.configure(
-            conn, opts={'compare_type': False}
+            conn, opts={'compare_type': False, 'include_name': _is_ours}
         )
-        compared = autogenerate.compare_metadata(context, schema.metadata)
-    return [str(difference) for difference in compared]
+        found = autogenerate.compare_metadata(context, schema.metadata)
+    return sorted(_sentence(one) for one in found)
+
+
+def _is_ours(name: str | None, kind: str, parents: Any) -> bool:
+    """Whether a name is compared: other tables may be in the database."""
+    return kind != 'table' or name in schema.metadata.tables
+
+
+def _sentence(difference: Any) -> str:
+    """Return a difference as Alembic describes it in words."""
+    if isinstance(difference, list):
+        kind, _, table, column, *_ = difference[0]
+        what = kind.removeprefix('modify_').replace('_', ' ')
+        return f'the column {column} of {table} has another {what}'
+    kind, *_, item = difference
+    verb, _, noun = kind.partition('_')
+    table = getattr(item, 'table', None)
+    where = '' if table is None else f' of {table.name}'
+    state = 'is missing' if verb == 'add' else 'is not of this release'
+    return f'the {noun} {item.name}{where} {state}'
 
 
 def compatible_versions() -> list[str]:
@@ -138,6 +159,15 @@ def _correct_counters(conn: Connection) -> None:
             conn.execute(table.insert(), {'name': name, 'value': used})
         elif value < used:
             conn.execute(sa.update(table).where(mine).values(value=used))
+
+
+def _name_store(conn: Connection) -> None:
+    """Give the store its id, which daemons on a topic compare."""
+    table = schema.counters
+    mine = table.c.name == version.STORE
+    if conn.execute(sa.select(table.c.value).where(mine)).first() is None:
+        number = secrets.randbits(62)
+        conn.execute(table.insert(), {'name': version.STORE, 'value': number})
 
 
 def _name_compatible_versions(conn: Connection) -> None:

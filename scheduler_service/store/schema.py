@@ -428,9 +428,28 @@ daemons = sa.Table(
     sa.Column('name', _NAME, nullable=False),
     sa.Column('version', sa.String(64), nullable=False),
     sa.Column('fingerprint', sa.String(16), nullable=False),
-    # group -> option -> value and source; without secrets.
-    sa.Column('document', _DOCUMENT, nullable=False),
     sa.Column('started_at', sa.Double(), nullable=False),
     sa.Column('seen_at', sa.Double(), nullable=False),
+    # Daemons on the same topic with another store: names as JSON.
+    sa.Column('elsewhere', _DOCUMENT, nullable=False),
+    **_TABLE,
+)
+
+# The configurations that daemons started with or changed to, oldest first.
+configurations = sa.Table(
+    'configurations',
+    metadata,
+    sa.Column(
+        'id',
+        _BIG.with_variant(sa.Integer(), 'sqlite'),
+        primary_key=True,
+        autoincrement=True,
+    ),
+    sa.Column('daemon', _NAME, nullable=False),
+    sa.Column('version', sa.String(64), nullable=False),
+    sa.Column('fingerprint', sa.String(16), nullable=False),
+    # group -> option -> value and source; without secrets.
+    sa.Column('document', _DOCUMENT, nullable=False),
+    _created_at(),
     **_TABLE,
 )

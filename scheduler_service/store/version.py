@@ -33,6 +33,8 @@ COUNTERS = {
     'revision': schema.changes.c.revision,
     'host_id': schema.hosts.c.id,
 }
+# The counter that holds the random id of the store.
+STORE = 'store'
 _SYNC = 'run "scheduler-manage db sync"'
 
 
@@ -56,6 +58,14 @@ def current(conn: Connection) -> str | None:
         f'{listed}: restore the database from a backup, or drop all tables '
         f'and {_SYNC}'
     )
+
+
+def store_id(conn: Connection) -> int | None:
+    """Return the id of the store; None: it has none yet."""
+    table = schema.counters
+    query = sa.select(table.c.value).where(table.c.name == STORE)
+    number: int | None = conn.execute(query).scalar()
+    return number
 
 
 def check(conn: Connection) -> str:

@@ -127,7 +127,7 @@ RUN_ELSEWHERE = {
     'test_page_commands.py',
 }
 # Lines that ask a daemon are run where the page on installing has started one.
-ASKING = ('ping', 'select')
+ASKING = ('ping', 'select', 'top')
 # What no test can run, and why.
 NOT_RUN = {
     'systemctl daemon-reload': 'there is no systemd that runs as process 1',

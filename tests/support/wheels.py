@@ -19,16 +19,21 @@ from packaging import requirements
 from tests.support import interop
 from tests.support.paths import ROOT
 
-# Git is not asked for the version where the files are a copy.
+# Of commits that need Git to know their version.
 _VERSION = {'PBR_VERSION': '0.0.1'}
 
 
-def build(source: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
-    """Build the wheel of a source tree; return its path."""
+def build(
+    source: pathlib.Path, folder: pathlib.Path, **env: str
+) -> pathlib.Path:
+    """Build the wheel of a source tree; return its path.
+
+    :param env: further variables
+    """
     done = subprocess.run(
         [sys.executable, '-m', 'pip', 'wheel', '--quiet', '--no-deps',
          '--disable-pip-version-check', '-w', folder, source],
-        env={**os.environ, **_VERSION}, capture_output=True, text=True,
+        env={**os.environ, **env}, capture_output=True, text=True,
         timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
@@ -49,7 +54,7 @@ def install_commit(revision: str, folder: pathlib.Path) -> pathlib.Path:
         archive.extractall(source, filter='data')
     with interop.kept(f'wheel-{name}') as kept:
         wheels = list(kept.glob('*.whl'))
-        wheel = wheels[0] if wheels else build(source, kept)
+        wheel = wheels[0] if wheels else build(source, kept, **_VERSION)
     return install(wheel, source, folder / 'venv')
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import pathlib
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -73,14 +74,18 @@ def _percent_full(use: headroom.ZoneUsage) -> float | None:
 
 def _check_zone(
     args: Any, conf: Any, snapshot: Snapshot, rows: Sequence[Any]
-) -> None:
-    """Print the names of zones if ``--zone`` matches none."""
-    if args.zone and not rows:
-        names = zone_names(
-            snapshot.hosts.topology.aggregates.values(),
-            conf.default_availability_zone,
-        )
-        output.nothing_matches('--zone', args.zone, names)
+) -> bool:
+    """Print the names of zones if ``--zone`` matches none.
+
+    :return: whether they were printed
+    """
+    if not args.zone or rows:
+        return False
+    names = zone_names(
+        snapshot.hosts.topology.aggregates.values(),
+        conf.default_availability_zone,
+    )
+    return output.nothing_matches('--zone', args.zone, names)
 
 
 def _fits(args: Any, conf: Any) -> None:
@@ -103,9 +108,22 @@ def _fits(args: Any, conf: Any) -> None:
             args.by == 'host',
         )
     ]
-    _check_zone(args, conf, snapshot, rows)
+    fits = any(row['instances'] != 0 for row in rows)
+    if not (_check_zone(args, conf, snapshot, rows) or fits):
+        print(output.cell(_why_none(conf, snapshot, request)), file=sys.stderr)
     columns = [args.by, 'hosts', 'instances', 'ends_first']
     output.listing(rows, columns, args)
+
+
+def _why_none(conf: Any, snapshot: Snapshot, request: Request) -> str:
+    """Return why no instance of a request fits anywhere."""
+    (move,) = headroom.drain(
+        plan(conf).hosts,
+        snapshot.hosts,
+        [request],
+        conf.default_availability_zone,
+    )
+    return f'No instance fits: {move.reason or "no host has room"}'
 
 
 def _request(text: str) -> Request:
@@ -126,13 +144,23 @@ def _request(text: str) -> Request:
         for key, value in map(pair, text.split(',')):
             if key in _NUMBERS:
                 flavor[key] = int(value) if value.isdecimal() else value
-            else:
+            elif ':' in key:
                 specs[key] = value
+            else:
+                raise argparse.ArgumentTypeError(_no_size(key))
         return documents.request({'flavor': {**flavor, 'extra_specs': specs}})
     except argparse.ArgumentTypeError as fault:
         raise WrongUsage(f'argument --flavor: {fault}') from None
     except errors.InvalidRequest as fault:
         raise WrongUsage(f'argument --flavor: {fault.args[0]}') from None
+
+
+def _no_size(key: str) -> str:
+    """Return why a key of a flavor is refused."""
+    return (
+        f'{key}: neither a size ({", ".join(_NUMBERS)}) nor an extra spec '
+        'with a colon'
+    )
 
 
 def drain(args: Any, conf: Any) -> int:

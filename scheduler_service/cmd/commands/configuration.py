@@ -8,12 +8,14 @@ from typing import Any
 
 from scheduler_service import (
     errors,
+    moments,
     policies,
     rpc,  # noqa: F401 - before oslo.messaging
 )
-from scheduler_service.cmd import output
+from scheduler_service.cmd import daemon, output
 from scheduler_service.cmd.connections import read
-from scheduler_service.conf import effective
+from scheduler_service.conf import effective, option_names
+from scheduler_service.store import clock
 from scheduler_service.store.records import daemons as daemon_rows
 
 import oslo_messaging  # isort: skip
@@ -34,7 +36,6 @@ def daemons(args: Any, conf: Any) -> None:
     """Print the daemons that share the store."""
     stored = read(conf, daemon_rows.listing)
     counts = Counter(row['fingerprint'] for row in stored)
-    most = max(counts.values(), default=0)
     rows = [
         {
             'name': row['name'],
@@ -43,15 +44,17 @@ def daemons(args: Any, conf: Any) -> None:
             ),
             'version': row['version'],
             'configuration': row['fingerprint'],
-            'differs': counts[row['fingerprint']] < most,
-            'started': output.timestamp(row['started_at']),
-            'last_sign': output.timestamp(row['seen_at']),
+            # From the configuration of most daemons; without any, from others.
+            'differs': 2 * counts[row['fingerprint']] <= len(stored),
+            'other_database': row['elsewhere'],
+            'started': moments.text(row['started_at']),
+            'last_sign': moments.text(row['seen_at']),
         }
         for row in stored
     ]
     columns = [
-        'name', 'state', 'version', 'configuration', 'differs', 'started',
-        'last_sign',
+        'name', 'state', 'version', 'configuration', 'differs',
+        'other_database', 'started', 'last_sign',
     ]  # fmt: skip
     output.listing(rows, columns, args)
 
@@ -84,20 +87,55 @@ def diff(args: Any, conf: Any) -> int:
     return 1 if rows else 0
 
 
+def check(args: Any, conf: Any) -> int:
+    """Check all that a start and a reload check, without either.
+
+    :return: 1 if a file has unknown names, which a daemon only warns about
+    :raises ConfigurationError: a daemon would not start
+    """
+    unknown = option_names.unknown(conf)
+    for text in unknown:
+        output.say(output.cell(f'unknown name: {text}'))
+    daemon.check(conf)
+    files = ', '.join(option_names.paths(conf)) or 'the defaults'
+    output.say(output.cell(f'A daemon can start with {files}'))
+    return 1 if unknown else 0
+
+
+def past(args: Any, conf: Any) -> None:
+    """List the configurations that daemons had, newest first."""
+    rows = [
+        {**row, 'created_at': moments.text(row['created_at'])}
+        for row in read(conf, daemon_rows.configurations)
+    ]
+    columns = ['created_at', 'daemon', 'fingerprint', 'version']
+    output.listing(rows, columns, args)
+
+
 def _of(name: str | None, conf: Any) -> Document:
     """Return the configuration of a daemon; None: of the files.
 
-    :raises NotFound: no daemon of the name is registered
+    :param name: of a daemon, or a fingerprint, or a time
+    :raises NotFound: there is none
     """
     if name is None:
         return _of_files(conf)
-    document: Document | None = read(
-        conf, lambda conn: daemon_rows.configuration(conn, name)
-    )
+
+    def query(conn: Any) -> Document | None:
+        found: Document | None = daemon_rows.configuration(conn, name)
+        if found is not None:
+            return found
+        try:
+            before = moments.stamp(moments.past(name), clock.read(conn))
+        except ValueError:
+            return None
+        return daemon_rows.configuration(conn, None, before)
+
+    document = read(conf, query)
     if document is None:
         raise errors.NotFound(
-            f'No daemon {name} is registered; "scheduler-manage daemon list" '
-            'prints all that are'
+            f'No daemon {name} is registered, and no configuration of this '
+            'fingerprint or time; see "scheduler-manage configuration list"'
         )
     return document
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import sqlalchemy as sa
 from alembic import util
 from oslo_db import exception as db_exception
 
-from scheduler_service import errors
+from scheduler_service import errors, moments
 from scheduler_service.cmd.connections import open_store
 from scheduler_service.store import clock, migrate, schema, version
 from scheduler_service.store.connection import Store
@@ -53,10 +52,7 @@ def purge(args: Any, conf: Any) -> None:
     with open_store(conf) as store:
         with store.reading() as conn:
             now = clock.read(conn)
-        if isinstance(args.before, timedelta):
-            before = now - args.before.total_seconds()
-        else:
-            before = args.before.timestamp()
+        before = moments.stamp(args.before, now)
         while True:
             count = store.write(
                 lambda writer: decisions.purge(writer, before, args.batch)

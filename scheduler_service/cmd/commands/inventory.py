@@ -15,7 +15,7 @@ from scheduler_service import errors
 from scheduler_service import extender_wire as wire
 from scheduler_service.cmd import output
 from scheduler_service.cmd.connections import open_store, read
-from scheduler_service.cmd.program import WrongUsage
+from scheduler_service.cmd.program import WrongUsage, write_file
 from scheduler_service.kube import node_reader
 from scheduler_service.model import (
     Inventory,
@@ -221,8 +221,13 @@ def _check_hosts(args: Any, inventory: Inventory, conn: Connection) -> None:
 
 
 def export(args: Any, conf: Any) -> None:
-    """Print everything in the store as a document."""
-    output.document(read(conf, loading.export), args.format)
+    """Print everything in the store as a document, or write it to a file."""
+    document = read(conf, loading.export)
+    if args.output is None:
+        output.document(document, args.format)
+        return
+    text = output.encoded(document, args.format)
+    write_file(pathlib.Path(args.output), text)
 
 
 def show(args: Any, conf: Any) -> None:

@@ -6,16 +6,19 @@ allocations, and messages that no daemon could process.
 
 from __future__ import annotations
 
+import sys
+import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from scheduler_service import errors
+from scheduler_service import errors, moments
 from scheduler_service.cmd import output
 from scheduler_service.cmd.commands.resources import default_ratios
 from scheduler_service.cmd.connections import call, open_store, read, write
-from scheduler_service.cmd.output import timestamp
+from scheduler_service.cmd.program import WrongUsage
 from scheduler_service.model.inventory import dashed
 from scheduler_service.store.claims import claim_queries, lifecycle, outcomes
 from scheduler_service.store.reading import loading
@@ -25,24 +28,50 @@ from scheduler_service.store.records import (
     quarantine,
 )
 
+_DECISION = [
+    'created_at', 'request_id', 'kind', 'outcome', 'project_id', 'filter',
+    'hosts',
+]  # fmt: skip
+# By which decisions are counted.
+_COUNTED = 'kind', 'outcome', 'filter', 'project_id', 'host'
+# How often new decisions are looked for, in seconds.
+_FOLLOW_S = 1.0
+
 
 def _query_limit(args: Any) -> int | None:
     """Return how many rows are read; None: all.
 
-    Any order but that by time needs all rows.
+    A row more than is printed shows that there are more. Any order but that by
+    time needs all rows.
     """
-    return None if args.sort else args.limit or None
+    return None if args.sort or not args.limit else args.limit + 1
 
 
 def decision_list(args: Any, conf: Any) -> None:
-    """List the newest decisions."""
+    """List the newest decisions, or count them, or follow new ones."""
     criteria = decisions.DecisionFilter(
-        args.since, args.outcome, args.filter, args.project, args.host,
+        args.since,
+        args.until,
+        args.outcome,
+        args.filter,
+        args.project,
+        args.host,
         args.pod,
-    )  # fmt: skip
+        args.instance and dashed(args.instance),
+    )
+    if args.by:
+        _count_decisions(args, conf, criteria)
+        return
+    if args.follow:
+        _follow_decisions(args, conf, criteria)
+        return
+    total: int | str | None = None
 
     def query(conn: Any) -> list[decisions.DecisionSummary]:
+        nonlocal total
         rows = decisions.search(conn, criteria, _query_limit(args))
+        if not args.sort and len(rows) > args.limit > 0:
+            total = decisions.count(conn, criteria) or 'more'
         if args.filter and not rows:
             # Decisions also have names of plug-ins.
             names = decisions.filters(conn)
@@ -52,22 +81,57 @@ def decision_list(args: Any, conf: Any) -> None:
             output.nothing_matches('--host', args.host, names)
         return rows
 
+    rows = [row.plain() for row in read(conf, query)]
+    output.listing(rows, _DECISION, args, total=total)
+
+
+def _count_decisions(
+    args: Any, conf: Any, criteria: decisions.DecisionFilter
+) -> None:
+    """Print how many decisions there are of each kind, most first."""
+    columns = args.by.split(',')
+    unknown = [name for name in columns if name not in _COUNTED]
+    if unknown:
+        raise WrongUsage(
+            f'argument --by: {unknown[0]}: not one of {", ".join(_COUNTED)}'
+        )
+    counts: Counter[tuple[str, ...]] = Counter()
+    for row in read(conf, lambda conn: decisions.search(conn, criteria)):
+        values = {**row._asdict(), 'host': ', '.join(row.hosts)}
+        counts[tuple(values[name] or '' for name in columns)] += 1
     rows = [
-        {**row._asdict(), 'created_at': timestamp(row.created_at)}
-        for row in read(conf, query)
+        {**dict(zip(columns, values, strict=True)), 'decisions': number}
+        for values, number in counts.most_common()
     ]
-    columns = [
-        'created_at', 'request_id', 'kind', 'outcome', 'project_id', 'filter',
-        'hosts',
-    ]  # fmt: skip
-    output.listing(rows, columns, args)
+    output.listing(rows, [*columns, 'decisions'], args)
+
+
+def _follow_decisions(
+    args: Any, conf: Any, criteria: decisions.DecisionFilter
+) -> None:
+    """Print the newest decisions, then new ones, until an interrupt."""
+    if args.format not in ('table', 'value') or args.sort:
+        raise WrongUsage('argument --follow: prints lines in order of time')
+    shown = output.check(args, _DECISION)[0] or _DECISION
+    last = 0
+    with open_store(conf) as store:
+        while True:
+            with store.reading() as conn:
+                rows = decisions.search(
+                    conn, criteria, None if last else args.limit, last
+                )
+            for row in reversed(rows):
+                last = row.id
+                values = row.plain()
+                output.write(['  '.join(output.cell(values[name]) or '-'
+                                        for name in shown)])  # fmt: skip
+            sys.stdout.flush()
+            time.sleep(_FOLLOW_S)
 
 
 def decision_show(args: Any, conf: Any) -> None:
     """Print the decisions on a request with their reasons."""
     rows = read(conf, lambda conn: decisions.show(conn, args.request_id))
-    for row in rows:
-        row['created_at'] = timestamp(row['created_at'])
     if args.format != 'table':
         output.document(rows, args.format)
         return
@@ -101,13 +165,14 @@ def claim_list(args: Any, conf: Any) -> None:
         return rows
 
     rows = read(conf, query)
+    total = 'more' if not args.sort and len(rows) > args.limit else None
     for row in rows:
-        row['created_at'] = timestamp(row['created_at'])
+        row['created_at'] = moments.text(row['created_at'])
     columns = [
         'uuid', 'state', 'host', 'node', 'project_id', 'request_id',
         'created_at', 'age_s',
     ]  # fmt: skip
-    output.listing(rows, columns, args)
+    output.listing(rows, columns, args, total=total)
 
 
 def claim_show(args: Any, conf: Any) -> None:
@@ -116,7 +181,7 @@ def claim_show(args: Any, conf: Any) -> None:
         conf, lambda conn: claim_queries.show(conn, dashed(args.instance))
     )
     if claim['created_at'] is not None:
-        claim['created_at'] = timestamp(claim['created_at'])
+        claim['created_at'] = moments.text(claim['created_at'])
     output.document(claim, args.format)
 
 
@@ -176,6 +241,15 @@ def audit(args: Any, conf: Any) -> int:
         f'inventories, {report.allocations} allocations, '
         f'{report.claims} claims'
     )
+    for finding in report.unmatched:
+        print(
+            output.cell(
+                f'{finding.kind}: {finding.host} {finding.consumer}: '
+                f'{finding.text}'
+            )
+        )
+    if report.unmatched:
+        print(f'{len(report.unmatched)} instances and claims do not match')
     return status
 
 
@@ -183,7 +257,7 @@ def message_list(args: Any, conf: Any) -> None:
     """List quarantined messages."""
     rows = read(conf, quarantine.listing)
     for row in rows:
-        row['changed_at'] = timestamp(row['changed_at'])
+        row['changed_at'] = moments.text(row['changed_at'])
     columns = ['changed_at', 'message_id', 'method', 'deliveries']
     output.listing(rows, columns, args)
 
@@ -191,7 +265,7 @@ def message_list(args: Any, conf: Any) -> None:
 def message_show(args: Any, conf: Any) -> None:
     """Print a quarantined message in full."""
     message = read(conf, lambda conn: quarantine.show(conn, args.message_id))
-    message['changed_at'] = timestamp(message['changed_at'])
+    message['changed_at'] = moments.text(message['changed_at'])
     output.document(message, args.format)
 
 

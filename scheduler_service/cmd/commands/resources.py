@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import msgspec
 
 from scheduler_service import conf as options
-from scheduler_service import errors
+from scheduler_service import errors, moments
 from scheduler_service.cmd import output
 from scheduler_service.cmd.connections import read, write
 from scheduler_service.cmd.program import WrongUsage
@@ -146,7 +147,7 @@ def show_host(args: Any, conf: Any) -> None:
 def _refused(refusals: refused_reports.StoredRefusals) -> dict[str, Any]:
     return {
         'count': refusals.refused,
-        'last_at': output.timestamp(refusals.refused_at),
+        'last_at': moments.text(refusals.refused_at),
         'last_reason': refusals.reason,
     }
 
@@ -284,6 +285,12 @@ def delete_group(args: Any, conf: Any) -> None:
 def zones(args: Any, conf: Any) -> None:
     """List zones with their pools."""
     rows = [zone._asdict() for zone in read(conf, zone_rows.listing)]
+    if not rows:
+        print(
+            'No DNS zone has a pool; "scheduler-manage capacity" lists '
+            'availability zones',
+            file=sys.stderr,
+        )
     columns = ['name', 'id', 'pool_id', 'project_id']
     output.listing(rows, columns, args, ['request_id'])
 

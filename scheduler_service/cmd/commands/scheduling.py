@@ -23,6 +23,8 @@ from scheduler_service.scheduler import Scheduler
 
 _CONTEXT = {'user_id': 'scheduler-manage', 'roles': ['admin']}
 _TIMEOUT_S = 60.0
+# How long a daemon may take to say how it is, in seconds.
+_PING_S = 5.0
 
 
 def select(args: Any, conf: Any) -> None:
@@ -140,8 +142,13 @@ def release(args: Any, conf: Any) -> None:
 
 
 def ping(args: Any, conf: Any) -> None:
-    """Print the state of a daemon."""
-    result = call(args, conf, lambda client: client.ping(_CONTEXT))
+    """Print the state of a daemon, and its last minute."""
+    args.timeout = args.timeout or _PING_S
+    result = call(
+        args,
+        conf,
+        lambda client: client.ping(_CONTEXT, args.daemon, recent=True),
+    )
     shown = result if args.format == 'table' else [result]
     output.document(shown, args.format)
 

@@ -12,7 +12,8 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from scheduler_service import errors
+from scheduler_service import errors, moments
+from scheduler_service.moments import Moment
 from scheduler_service.store import clock, schema
 
 
@@ -40,15 +41,15 @@ def listing(
     state: str | None = None,
     limit: int | None = None,
     project: str | None = None,
-    older_than: float | None = None,
+    older_than: Moment | None = None,
 ) -> list[dict[str, Any]]:
     """Return claims with their age, newest first; moves are separate claims.
 
     :param host: only claims on this service host
     :param state: only claims in this state: claimed, confirmed or moving
     :param project: only claims of instances of this project
-    :param older_than: only claims that were made longer ago, in seconds by
-        the database's clock
+    :param older_than: only claims that were made before this time, by the
+        database's clock
     :param limit: how many at most; None: all
     """
     inst, moves = schema.instances, schema.moves
@@ -83,7 +84,9 @@ def listing(
     if project is not None:
         query = query.where(claims.c.project_id == project)
     if older_than is not None:
-        query = query.where(claims.c.created_at < now - older_than)
+        query = query.where(
+            claims.c.created_at < moments.stamp(older_than, now)
+        )
     ordered = query.order_by(claims.c.created_at.desc(), claims.c.uuid)
     return [
         {**row._mapping, 'age_s': round(max(now - row.created_at, 0.0))}

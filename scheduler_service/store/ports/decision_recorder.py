@@ -134,19 +134,46 @@ class DecisionRecorder:
         if not self.keep:
             return
         request = job.request if isinstance(job, HostJob) else job.zone
-        request_id, message = str(request.request_id), job.message
-        sent_id = message.sent_id()
-        self._waiting.append(
-            Decision(
+        request_id = str(request.request_id)
+        why: dict[str, Any] = {'project_id': request.project_id, **reasons}
+        if isinstance(job, HostJob) and 'placements' not in why:
+            why['instance_uuids'] = job.request.instance_uuids
+        self.put(
+            Decision.of(
                 request_id,
                 kind,
                 outcome,
-                decisions.encode(
-                    {'project_id': request.project_id, **reasons}
-                ).decode(),
-                sent_id if sent_id != request_id else None,
-                message.sent_id('global_request_id'),
+                why,
+                *job.message.origin(request_id),
             )
+        )
+
+    def reject(
+        self,
+        kind: str,
+        error: errors.SchedulerError,
+        document: Mapping[str, Any],
+        message: DeliveredMessage,
+    ) -> None:
+        """Have it stored soon that a request is not valid or not allowed.
+
+        :param kind: the method
+        :param document: the request, with values of any type
+        """
+        sent = message.context
+        own = _printable(document.get('request_id')) or message.sent_id()
+        if own is None:
+            return
+        uuids = document.get('instance_uuids')
+        uuids = uuids if isinstance(uuids, list) else ()
+        reasons = {
+            'project_id': _printable(sent.get('project_id')),
+            'user_id': _printable(sent.get('user_id')),
+            'instance_uuids': [uuid for uuid in uuids if _printable(uuid)],
+            'error': error.to_dict(),
+        }
+        self.put(
+            Decision.of(own, kind, error.name, reasons, *message.origin(own))
         )
 
     def follow(self, job: Job) -> None:

@@ -5,19 +5,21 @@ Stateless: any thread may call it with a connection of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from scheduler_service.store import rows, schema
+from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.claims import claim_sql, lifecycle
 from scheduler_service.store.connection import Writer, in_chunks
 
 _SHOWN = 1000
 _CHUNK = 500
+# Claims of which no host says anything for longer, in seconds.
+_UNREPORTED_S = 3600.0
 
 
 class Finding(msgspec.Struct, kw_only=True):
@@ -48,12 +50,19 @@ class _Promise(msgspec.Struct):
 
 
 class Audit(msgspec.Struct):
-    """How many rows were checked, and at most 1,000 findings of each kind."""
+    """How many rows were checked, and at most 1,000 findings of each kind.
+
+    :ivar findings: what is wrong
+    :ivar unmatched: what may be right: ``running`` (an instance that its host
+        reports and that has no claim) and ``unreported`` (a claim of more than
+        an hour that no host has reported)
+    """
 
     inventories: int
     allocations: int
     claims: int
     findings: list[Finding]
+    unmatched: list[Finding]
 
 
 def audit(conn: Connection, fallback: Mapping[str, float]) -> Audit:
@@ -96,7 +105,25 @@ def audit(conn: Connection, fallback: Mapping[str, float]) -> Audit:
             ),
             *_lost_moves(conn),
         ],
+        unmatched=[*_unmatched(conn)],
     )
+
+
+def _unmatched(conn: Connection) -> Iterator[Finding]:
+    """Yield instances without a claim, and claims without an instance."""
+    inst = schema.instances
+    old = clock.read(conn) - _UNREPORTED_S
+    for kind, text, where in (
+        ('running', 'is reported by its host, and has no claim',
+         inst.c.state == 'reported'),
+        ('unreported', 'was claimed more than an hour ago, and never reported',
+         (inst.c.state == 'claimed') & (inst.c.created_at < old)),
+    ):  # fmt: skip
+        query = sa.select(inst.c.host, inst.c.uuid).where(where)
+        for row in conn.execute(query.order_by(inst.c.uuid).limit(_SHOWN)):
+            yield Finding(
+                kind=kind, host=row.host, consumer=row.uuid, text=text
+            )
 
 
 def fix(writer: Writer) -> int:

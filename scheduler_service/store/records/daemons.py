@@ -16,6 +16,8 @@ from sqlalchemy.engine import Connection
 from scheduler_service.store import clock, schema
 from scheduler_service.store.connection import Writer
 
+# Configurations that are kept, those that daemons used last.
+_CONFIGURATIONS_KEPT = 500
 # A daemon that gave no sign of life for so long is called silent, in seconds;
 # it gives one every few seconds.
 SILENT_S = 30.0
@@ -29,6 +31,7 @@ class Registration(NamedTuple):
     :ivar version: its release
     :ivar fingerprint: the same for daemons that are configured alike
     :ivar document: group -> option -> ``{value, source}``
+    :ivar elsewhere: names of daemons on its topic that have another store
     """
 
     id: str
@@ -36,16 +39,17 @@ class Registration(NamedTuple):
     version: str
     fingerprint: str
     document: Mapping[str, Mapping[str, Any]]
+    elsewhere: list[str] = []
 
 
 def register(writer: Writer, one: Registration) -> None:
-    """Record a daemon, or what changed of it."""
+    """Record a daemon, or what changed of it, and its configuration."""
     values = {
         'name': one.name,
         'version': one.version,
         'fingerprint': one.fingerprint,
-        'document': msgspec.json.encode(one.document).decode(),
         'seen_at': clock.NOW,
+        'elsewhere': msgspec.json.encode(one.elsewhere).decode(),
     }
     table, conn = schema.daemons, writer.conn
     known = sa.update(table).where(table.c.id == one.id).values(values)
@@ -53,6 +57,62 @@ def register(writer: Writer, one: Registration) -> None:
         conn.execute(
             table.insert().values(id=one.id, started_at=clock.NOW, **values)
         )
+    if configuration(conn, one.name) != one.document:
+        _keep_configuration(conn, one)
+
+
+def _keep_configuration(conn: Connection, one: Registration) -> None:
+    table = schema.configurations
+    conn.execute(
+        table.insert().values(
+            daemon=one.name,
+            version=one.version,
+            fingerprint=one.fingerprint,
+            document=msgspec.json.encode(one.document).decode(),
+        )
+    )
+    newest = sa.select(table.c.id).order_by(table.c.id.desc())
+    old = conn.execute(newest.offset(_CONFIGURATIONS_KEPT).limit(1)).scalar()
+    if old is not None:
+        conn.execute(sa.delete(table).where(table.c.id <= old))
+
+
+def configurations(conn: Connection) -> list[dict[str, Any]]:
+    """Return the configurations that daemons had, newest first.
+
+    :return: created_at, daemon, version, fingerprint
+    """
+    columns = schema.configurations.c
+    query = sa.select(
+        columns.created_at,
+        columns.daemon,
+        columns.version,
+        columns.fingerprint,
+    ).order_by(columns.id.desc())
+    return [dict(row._mapping) for row in conn.execute(query)]
+
+
+def configuration(
+    conn: Connection, name: str | None, before: float | None = None
+) -> dict[str, dict[str, Any]] | None:
+    """Return the newest configuration of some; None: there is none.
+
+    :param name: of a daemon, or a fingerprint; None: of any daemon
+    :param before: that was recorded until this time
+    """
+    table = schema.configurations
+    query = sa.select(table.c.document).order_by(table.c.id.desc()).limit(1)
+    if name is not None:
+        query = query.where(
+            sa.or_(table.c.daemon == name, table.c.fingerprint == name)
+        )
+    if before is not None:
+        query = query.where(table.c.created_at <= before)
+    text = conn.execute(query).scalar()
+    found: dict[str, dict[str, Any]] | None = text and msgspec.json.decode(
+        text
+    )
+    return found
 
 
 def touch(writer: Writer, daemon_id: str) -> bool:
@@ -93,29 +153,13 @@ def listing(conn: Connection) -> list[dict[str, Any]]:
         table.c.fingerprint,
         table.c.started_at,
         table.c.seen_at,
+        table.c.elsewhere,
     ).order_by(table.c.name, table.c.started_at)
     return [
-        {**row._mapping, 'silent_for': max(0.0, now - row.seen_at)}
+        {
+            **row._mapping,
+            'elsewhere': msgspec.json.decode(row.elsewhere),
+            'silent_for': max(0.0, now - row.seen_at),
+        }
         for row in conn.execute(query)
     ]
-
-
-def configuration(
-    conn: Connection, name: str
-) -> dict[str, dict[str, Any]] | None:
-    """Return the configuration of a daemon; None: it is not known.
-
-    Of several with the name it is the one with the last sign of life.
-    """
-    table = schema.daemons
-    query = (
-        sa.select(table.c.document)
-        .where(table.c.name == name)
-        .order_by(table.c.seen_at.desc())
-        .limit(1)
-    )
-    text = conn.execute(query).scalar()
-    found: dict[str, dict[str, Any]] | None = text and msgspec.json.decode(
-        text
-    )
-    return found

@@ -8,6 +8,7 @@ documents, newest first, until there are enough.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +16,9 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from scheduler_service import errors
+from scheduler_service import errors, moments
+from scheduler_service.model.inventory import dashed
+from scheduler_service.moments import Moment
 from scheduler_service.pipeline.selection import explanation
 from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.connection import Writer
@@ -26,7 +29,10 @@ _GOOD = ('chosen', 'ordered', 'passed')
 # Kinds of decisions on pods start like this, and end with a verb.
 POD_KIND = 'pod_'
 _PART = 500
-encode = msgspec.json.Encoder().encode
+# Texts that JSON writes as they are.
+_PLAIN_TEXT = re.compile(r'[\w.:-]+', re.ASCII)
+_UUID = re.compile(r'[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}')
+_encode = msgspec.json.Encoder().encode
 _COLUMNS = {
     'request_id': 'text',
     'kind': 'text',
@@ -76,7 +82,7 @@ class Decision(NamedTuple):
             str(request_id),
             kind,
             outcome,
-            encode(reasons).decode(),
+            _encode(reasons).decode(),
             caller_request_id,
             global_request_id,
         )
@@ -133,28 +139,6 @@ def purge(writer: Writer, before: float, most: int) -> int:
     return len(old)
 
 
-def listing(
-    conn: Connection, limit: int, outcome: str | None = None
-) -> list[dict[str, Any]]:
-    """Return the newest decisions, newest first, without the reasons.
-
-    :param outcome: as in :class:`DecisionFilter`
-    """
-    table = schema.decisions
-    query = (
-        sa.select(
-            table.c.created_at,
-            table.c.request_id,
-            table.c.kind,
-            table.c.outcome,
-        )
-        .order_by(table.c.id.desc())
-        .limit(limit)
-    )
-    query = _with_outcome(query, outcome)
-    return [dict(row._mapping) for row in conn.execute(query)]
-
-
 def _with_outcome(query: Any, outcome: str | None) -> Any:
     """Limit a query to an outcome; None: to any."""
     column = schema.decisions.c.outcome
@@ -168,24 +152,26 @@ def _with_outcome(query: Any, outcome: str | None) -> Any:
 def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
     """Return the decisions of a request id with their reasons, oldest first.
 
-    :param request_id: ours, the caller's, or the global one
+    :param request_id: ours, the caller's, or the global one; or the uuid of an
+        instance
     :raises DecisionNotFound: no decision of this request is kept
     """
     table = schema.decisions
-    query = (
-        sa.select(table)
-        .where(
-            sa.or_(
-                table.c.request_id == request_id,
-                table.c.caller_request_id == request_id,
-                table.c.global_request_id == request_id,
-            )
-        )
-        .order_by(table.c.id)
+    ids = sa.or_(
+        table.c.request_id == request_id,
+        table.c.caller_request_id == request_id,
+        table.c.global_request_id == request_id,
     )
+    query = sa.select(table).order_by(table.c.id)
+    rows = conn.execute(query.where(ids)).all()
+    if not rows and _UUID.fullmatch(request_id):
+        instance = dashed(request_id)
+        rows = conn.execute(
+            query.where(table.c.document.contains(f'"{instance}"'))
+        ).all()
     found = [
         {
-            'created_at': row.created_at,
+            'created_at': moments.text(row.created_at),
             'request_id': row.request_id,
             'kind': row.kind,
             'outcome': row.outcome,
@@ -193,7 +179,7 @@ def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
             'global_request_id': row.global_request_id,
             **_reasons(row.document),
         }
-        for row in conn.execute(query)
+        for row in rows
     ]
     if not found:
         raise errors.DecisionNotFound(request_id=request_id)
@@ -210,22 +196,33 @@ def _reasons(document: str) -> dict[str, Any]:
 
 
 class DecisionFilter(NamedTuple):
-    """Which decisions to list; what is None does not count.
+    """Which decisions to list; None: any.
 
-    :ivar since: seconds until now, by the database's clock
+    :ivar since: the earliest time, or the age of the oldest by the
+        database's clock
+    :ivar until: the latest time, or the age of the newest
     :ivar outcome: ``chosen``, the name of an error, or ``refused``
     :ivar filter: the filter that left no host
     :ivar project: whose request it was
     :ivar host: a service host that was chosen
     :ivar pod: ``NAMESPACE/NAME`` of a pod
+    :ivar instance: the uuid of an instance of the request
     """
 
-    since: float | None = None
+    since: Moment | None = None
+    until: Moment | None = None
     outcome: str | None = None
     filter: str | None = None
     project: str | None = None
     host: str | None = None
     pod: str | None = None
+    instance: str | None = None
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts that the documents of decisions contain."""
+        sought = self.filter, self.project, self.host, self.instance
+        return [text for text in sought if text is not None]
 
 
 class DecisionSummary(NamedTuple):
@@ -233,6 +230,7 @@ class DecisionSummary(NamedTuple):
 
     :ivar filter: which left no host; empty: it was none
     :ivar hosts: service hosts that were chosen
+    :ivar instances: uuids, as far as they are stored
     """
 
     created_at: float
@@ -242,17 +240,39 @@ class DecisionSummary(NamedTuple):
     project_id: str | None
     filter: str
     hosts: list[str]
+    instances: list[str]
+    id: int
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as it is printed, and sent over HTTP."""
+        values = self._asdict()
+        del values['id']
+        return {**values, 'created_at': moments.text(self.created_at)}
 
 
 def search(
-    conn: Connection, wanted: DecisionFilter, limit: int | None = None
+    conn: Connection,
+    wanted: DecisionFilter,
+    limit: int | None = None,
+    after: int = 0,
 ) -> list[DecisionSummary]:
     """Return the newest decisions that are wanted, newest first.
 
     :param limit: at most so many; None: all
+    :param after: only those with a larger id
     """
-    matching = (row for row in _rows(conn, wanted) if _matches(row, wanted))
+    matching = (
+        row for row in _rows(conn, wanted, after) if _matches(row, wanted)
+    )
     return list(itertools.islice(matching, limit))
+
+
+def count(conn: Connection, wanted: DecisionFilter) -> int | None:
+    """Return how many decisions are wanted; None: counting takes too long."""
+    if wanted.texts:
+        return None
+    query = sa.select(sa.func.count()).select_from(schema.decisions)
+    return int(conn.execute(_limited(conn, query, wanted)).scalar_one())
 
 
 def filters(conn: Connection) -> set[str]:
@@ -261,22 +281,60 @@ def filters(conn: Connection) -> set[str]:
     return {one.filter for one in itertools.islice(refused, _PART)} - {''}
 
 
-def _rows(
-    conn: Connection, wanted: DecisionFilter
-) -> Iterator[DecisionSummary]:
-    """Yield decisions, newest first, in parts: there may be very many."""
+def _limited(
+    conn: Connection, query: Any, wanted: DecisionFilter, after: int = 0
+) -> Any:
+    """Limit a query by what columns say, and roughly by the documents."""
     table = schema.decisions
-    query = sa.select(table).order_by(table.c.id.desc()).limit(_PART)
+    now = clock.read(conn)
     if wanted.since is not None:
-        query = query.where(
-            table.c.created_at >= clock.read(conn) - wanted.since
-        )
+        first = _first_since(conn, moments.stamp(wanted.since, now))
+        after = max(after, first - 1)
+    if wanted.until is not None:
+        last = _first_since(conn, moments.stamp(wanted.until, now))
+        query = query.where(table.c.id < last)
     if wanted.pod is not None:
         query = query.where(
             table.c.caller_request_id == wanted.pod,
             table.c.kind.startswith(POD_KIND, autoescape=True),
         )
-    query = _with_outcome(query, wanted.outcome)
+    for text in wanted.texts:
+        if _PLAIN_TEXT.fullmatch(text):
+            query = query.where(table.c.document.contains(f'"{text}"'))
+    return _with_outcome(query.where(table.c.id > after), wanted.outcome)
+
+
+def _first_since(conn: Connection, stamp: float) -> int:
+    """Return the least id of decisions made at or after a time.
+
+    They are not indexed by time, but made in the order of their ids.
+    """
+    table = schema.decisions
+    ends = sa.select(sa.func.min(table.c.id), sa.func.max(table.c.id))
+    low, high = conn.execute(ends).one()
+    if low is None:
+        return 0
+    high += 1
+    made_at = sa.select(table.c.id, table.c.created_at).order_by(table.c.id)
+    while low < high:
+        middle = (low + high) // 2
+        row = conn.execute(
+            made_at.where(table.c.id >= middle).limit(1)
+        ).first()
+        if row is None or row.created_at >= stamp:
+            high = middle
+        else:
+            low = row.id + 1
+    return int(low)
+
+
+def _rows(
+    conn: Connection, wanted: DecisionFilter, after: int = 0
+) -> Iterator[DecisionSummary]:
+    """Yield decisions, newest first, in parts: there may be very many."""
+    table = schema.decisions
+    query = sa.select(table).order_by(table.c.id.desc()).limit(_PART)
+    query = _limited(conn, query, wanted, after)
     before = None
     while True:
         part = query if before is None else query.where(table.c.id < before)
@@ -291,6 +349,7 @@ def _rows(
 def _summary(row: Any) -> DecisionSummary:
     document = msgspec.json.decode(row.document)
     facts = (document.get('error') or {}).get('facts') or {}
+    places = document.get('placements') or ()
     return DecisionSummary(
         row.created_at,
         row.request_id,
@@ -298,7 +357,10 @@ def _summary(row: Any) -> DecisionSummary:
         row.outcome,
         document.get('project_id'),
         _decisive(facts),
-        [one['selected']['host'] for one in document.get('placements') or ()],
+        [place['selected']['host'] for place in places],
+        [place['instance_uuid'] for place in places]
+        or document.get('instance_uuids', []),
+        row.id,
     )
 
 
@@ -315,4 +377,5 @@ def _matches(one: DecisionSummary, wanted: DecisionFilter) -> bool:
         wanted.filter in (None, one.filter)
         and wanted.project in (None, one.project_id)
         and (wanted.host is None or wanted.host in one.hosts)
+        and (wanted.instance is None or wanted.instance in one.instances)
     )

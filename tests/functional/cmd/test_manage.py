@@ -117,3 +117,35 @@ def test_nodes_of_a_cluster_are_imported_as_hosts(run, tmp_path):
 
 def exported(run):
     return yaml.safe_load(run('inventory', 'export')[1])
+
+
+def test_a_configuration_is_checked_without_a_start(run, tmp_path):
+    status, out, _ = run('configuration', 'check')
+    assert (status, out.split()[:4]) == (0, ['A', 'daemon', 'can', 'start'])
+    path = tmp_path / 'b.conf'
+    rules = tmp_path / 'rules.yaml'
+    rules.write_text('"ping": "role:x and"')
+    for text, word in (
+        ('[filter_scheduler]\nenabled_filters = CoreFiltre\n', 'CoreFilter?'),
+        ('[scheduler]\nbatch_size = lots\n', 'batch_size'),
+        ('[extender]\npolicy_file = /none\n', '/none'),
+        ('[http]\nbind_port = 1\ncert_file = /none\n', '/none'),
+        ('[DEFAULT]\ntransport_url = bogus://\n', 'transport_url'),
+        (f'[oslo_policy]\npolicy_file = {rules}\n', 'ping'),
+        ('[DEFAULT]\ndefault_log_levels = a=LOUD\n', 'LOUD'),
+    ):
+        path.write_text(f'[database]\nconnection = sqlite://\n{text}')
+        status, out, err = run('configuration', 'check', str(path))
+        assert (status, out) == (1, ''), text
+        assert err.startswith(('ConfigurationError: ', 'FilterNotFound: '))
+        assert word in err
+    path.write_text('[database]\nconnection = sqlite://\n[scheduler]\nx = 1\n')
+    status, out, _ = run('configuration', 'check', str(path))
+    assert status == 1
+    assert '[scheduler] x: there is no such option' in out
+
+
+def test_an_export_is_written_to_a_file(run, tmp_path):
+    path = tmp_path / 'all.yaml'
+    assert run('inventory', 'export', '--output', str(path))[:2] == (0, '')
+    assert path.read_text() == run('inventory', 'export')[1]

@@ -67,3 +67,14 @@ def test_the_status_is_1_when_the_file_is_wrong(check, policy, named, caplog):
     status, _, errors = check(policy)
     assert status == 1
     assert named in errors + caplog.text
+
+
+def test_all_errors_are_named_and_unknown_rules_as_well(check, caplog):
+    status, out, err = check(
+        '"ping": "role:x and"\n"release": "role:"\n"pong": "@"\n'
+        '"confirm": "(role:a"\n'
+    )
+    assert (status, out) == (1, '')
+    for name in ('ping', 'confirm'):
+        assert f"{name}: '" in err
+    assert 'pong: there is no such rule' in err + caplog.text

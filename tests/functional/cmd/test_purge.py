@@ -57,7 +57,7 @@ def store(make_store, request) -> Store:
 
 def left(store):
     with store.reading() as conn:
-        return len(decisions.listing(conn, limit=100))
+        return decisions.count(conn, decisions.DecisionFilter())
 
 
 def test_what_is_older_is_deleted_batch_by_batch(store, purge):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -256,3 +259,101 @@ def test_an_empty_host_has_an_empty_plan(run):
         '',
         '',
     )
+
+
+def test_a_flavor_with_an_unknown_key_is_refused(run):
+    status, out, err = run('capacity', '--flavor', 'vcpus=2,ram=4096')
+    assert (status, out) == (2, '')
+    assert 'ram: neither a size (vcpus, memory_mb, ' in err
+    assert run('capacity', '--flavor', 'vcpus=1,trait:HW=required')[0] == 0
+
+
+def test_a_flavor_that_fits_nowhere_has_a_reason(run):
+    status, _, err = run('capacity', '--flavor', 'vcpus=999')
+    assert status == 0
+    assert err.startswith('No instance fits: ')
+    assert 'CoreFilter' in err
+
+
+def test_lists_say_what_they_leave_out(run, select):
+    for _ in range(4):
+        select(QUARTER, project_id='p')
+    for words, text in (
+        (('host', 'list', '--limit', '3'), '3 of 4 rows'),
+        (('decision', 'list', '--limit', '3'), '3 of 4 rows'),
+        (('decision', 'list', '--limit', '2', '--sort', 'hosts'), '2 of 4 '),
+        (('decision', 'list', '--limit', '1', '--project', 'p'), '1 of more '),
+        (('claim', 'list', '--limit', '1'), '1 of more rows'),
+    ):
+        status, _, err = run(*words)
+        assert status == 0
+        assert err.startswith(text), words
+        assert err.endswith('; --limit 0 prints all\n')
+    for words in (('host', 'list'), ('decision', 'list', '--limit', '4')):
+        assert run(*words)[2] == ''
+
+
+def test_decisions_of_a_time_and_on_an_instance(listed, select, run):
+    select(QUARTER, project_id='p')
+    uuid = '44444444-0000-4000-8000-000000000001'
+    select({'vcpus': 999}, project_id='q', instance_uuids=[uuid])
+    (last, first) = listed('decision', 'list')
+    (refused,) = listed('decision', 'list', '--instance', uuid.upper())
+    assert (refused['outcome'], refused['instances']) == (
+        'NoValidHost',
+        [uuid],
+    )
+    chosen = first['instances'][0]
+    assert listed('decision', 'list', '--instance', chosen) == [first]
+    (shown,) = listed('decision', 'show', chosen)
+    assert shown['request_id'] == first['request_id']
+    assert listed('decision', 'show', uuid)[0]['outcome'] == 'NoValidHost'
+    assert listed('decision', 'list', '--until', '1h') == []
+    assert listed('decision', 'list', '--until', '2030-01-01') == [last, first]
+    since = last['created_at'].replace(' ', 'T')
+    assert listed('decision', 'list', '--since', since)[0] == last
+    status, _, err = run('decision', 'show', 'req-of-a-dry-run')
+    assert status == 1
+    assert 'dry runs are not stored' in err
+
+
+def test_decisions_are_counted_by_columns(listed, select, run):
+    for project, flavor in (
+        ('p', TOO_LARGE),
+        ('p', TOO_LARGE),
+        ('q', QUARTER),
+    ):
+        select(flavor, project_id=project)
+    assert listed('decision', 'list', '--by', 'filter,project_id') == [
+        {'filter': 'RamFilter', 'project_id': 'p', 'decisions': 2},
+        {'filter': '', 'project_id': 'q', 'decisions': 1},
+    ]
+    assert listed('decision', 'list', '--by', 'host', '--outcome', 'chosen')
+    status, _, err = run('decision', 'list', '--by', 'day')
+    assert status == 2
+    assert 'day: not one of kind, outcome, filter, project_id, host' in err
+
+
+def test_new_decisions_are_followed(select, tmp_path):
+    select(QUARTER, project_id='p')
+    follow = subprocess.Popen(
+        [sys.executable, '-m', 'scheduler_service.cmd.manage',
+         '--config-file', str(tmp_path / 'a.conf'), 'decision', 'list',
+         '--follow', '--columns', 'project_id,outcome'],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert follow.stdout.readline() == 'p  chosen\n'
+        select(TOO_LARGE, project_id='q')
+        assert follow.stdout.readline() == 'q  NoValidHost\n'
+    finally:
+        follow.send_signal(signal.SIGINT)
+        assert follow.wait(30) == 130
+        follow.stdout.close()
+
+
+def test_a_list_of_no_zones_says_which_zones_it_lists(run):
+    status, _, err = run('zone', 'list')
+    assert status == 0
+    assert err.startswith('No DNS zone has a pool; ')
+    assert 'availability zones' in err

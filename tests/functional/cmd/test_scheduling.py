@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
+from datetime import UTC, datetime
+from importlib import metadata
 
+import pytest
+
+from scheduler_service import errors
 from scheduler_service.cmd import manage
 from tests.support.commands import printed_json
 from tests.support.documents import SMALL
@@ -95,3 +101,66 @@ def test_select_fails_when_no_daemon_answers(
     )
     assert manage.main(ask) == 1
     assert 'No daemon answered' in capsys.readouterr().err
+
+
+@pytest.fixture
+def asking(make_service, tmp_path, capsys):
+    """Give a function that runs a command which asks a daemon."""
+    service = make_service(scheduler__server='one')
+    config = tmp_path / 'asking.conf'
+    config.write_text(f'[DEFAULT]\ntransport_url = {service.url}\n')
+
+    def ask(*words, status=0):
+        given = ['--config-file', str(config), *words]
+        assert manage.main(given) == status
+        return capsys.readouterr()
+
+    return service, ask
+
+
+def test_ping_has_the_last_minute_and_what_is_degraded_since_when(asking):
+    service, ask = asking
+    service.select_hosts(flavor=SMALL)
+    health = service.daemon.scheduler.health
+    (before,) = json.loads(ask('ping', '-f', 'json').out)
+    assert before['degraded_since'] is None
+    assert before['release'] == metadata.version('scheduler-service')
+    assert before['recent']['requests'] == {'chosen': 1}
+    assert before['recent']['stages']['claim']['count'] == 1
+    health.degrade('test', 'something is wrong')
+    (after,) = json.loads(ask('ping', 'one', '-f', 'json').out)
+    assert after['degraded'] == ['something is wrong']
+    since = datetime.fromisoformat(after['degraded_since'])
+    assert 0 <= (datetime.now(UTC) - since).total_seconds() < 60
+    err = ask('--timeout', '2', 'ping', 'nobody', status=1).err
+    assert err.startswith(('ServiceBusy', 'TooLate'))
+
+
+def test_top_prints_a_line_for_each_time_where_it_is_piped(asking):
+    service, ask = asking
+    service.select_hosts(flavor=SMALL)
+    with pytest.raises(errors.NoValidHost):
+        service.select_hosts(flavor={'vcpus': 999})
+    lines = ask('top', '--count', '2').out.splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        assert 'rate ' in line
+        assert 'queue 0' in line
+        assert line.endswith('one: well')
+    service.daemon.scheduler.health.degrade('test', 'something is wrong')
+    assert ask('top', '--count', '1').out.endswith('one: something is wrong\n')
+
+
+def test_top_prints_tables_on_a_terminal(asking, monkeypatch):
+    service, ask = asking
+    with pytest.raises(errors.NoValidHost):
+        service.select_hosts(flavor={'vcpus': 999})
+    monkeypatch.setattr(sys.stdout, 'isatty', lambda: True, raising=False)
+    text = ask('top', '--count', '1').out
+    for part in (
+        'Stages of the last minute',
+        'CoreFilter NoValidHost',
+        'Fullest zones',
+        'MEMORY_MB',
+    ):
+        assert part in text

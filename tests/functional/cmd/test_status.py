@@ -7,6 +7,7 @@ import subprocess
 import sys
 import uuid
 
+import amqp
 import kombu
 import pytest
 import sqlalchemy as sa
@@ -20,8 +21,8 @@ from tests.support.databases import new_database
 from tests.support.fake_placement import FakePlacement
 from tests.support.waiting import wait_until
 
-DATABASE, QUEUES, OPTIONS, POLICY, DAEMONS = range(5)
-AGE, CELLS, PLACEMENT = 6, 7, 8
+DATABASE, QUEUES, OPTIONS, START, POLICY, DAEMONS = range(6)
+AGE, CELLS, PLACEMENT, NOTIFICATIONS = 7, 8, 9, 10
 QUORUM = '[oslo_messaging_rabbit]\nrabbit_quorum_queue = true\n'
 
 
@@ -161,7 +162,7 @@ def test_a_policy_file_in_json_is_a_failure(check, tmp_path):
     code, found = check(
         f'[oslo_policy]\npolicy_file = {tmp_path}/policy.json\n'
     )
-    assert (code, found[5][0]) == (2, 2)
+    assert (code, found[6][0]) == (2, 2)
 
 
 @pytest.mark.broker
@@ -330,3 +331,34 @@ def test_requests_that_never_expire_are_found_where_they_can_be_seen(check):
             ),
             30,
         )
+
+
+def test_a_configuration_that_cannot_start_is_a_failure(check):
+    code, found = check('[filter_scheduler]\nenabled_filters = CoreFiltre\n')
+    assert (code, found[START][0]) == (2, 2)
+    assert 'CoreFiltre (did you mean CoreFilter?)' in found[START][1]
+
+
+@pytest.mark.broker
+def test_notifications_that_nothing_consumes_are_a_warning(check, vhost):
+    notify = '[oslo_messaging_notifications]\ndriver = messagingv2\n'
+    with kombu.Connection(vhost[1]) as conn, conn.channel() as channel:
+        channel.queue_declare(
+            'notifications.info', durable=True, auto_delete=False
+        )
+        assert check(notify, vhost[0])[1][NOTIFICATIONS] == (0, None)
+        for _ in range(3):
+            channel.basic_publish(
+                amqp.Message('x'), routing_key='notifications.info'
+            )
+        wait_until(
+            lambda: (
+                'notifications.info: 3'
+                in (check(notify, vhost[0])[1][NOTIFICATIONS][1] or '')
+            ),
+            30,
+        )
+        code, found = check(notify, vhost[0])
+        assert (code, found[NOTIFICATIONS][0]) == (1, 1)
+        # Where none are published, the queue may be of another service.
+        assert check('', vhost[0])[1][NOTIFICATIONS] == (0, None)

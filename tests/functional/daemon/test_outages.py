@@ -27,7 +27,7 @@ rabbit_quorum_queue = true
 rabbit_transient_quorum_queue = true
 """
 # What is said of a machine that is slow, and of an outage that is long.
-NOISE = 'the last batch', 'Batches take less', 'Still degraded'
+NOISE = 'the last batch', 'No batch takes more', 'Still degraded'
 
 
 def loud(daemon):

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
+import urllib.request
+from datetime import datetime, timedelta
 
 import pytest
 
-from scheduler_service.cmd import manage
+from scheduler_service.cmd import manage, status
+from scheduler_service.store import migrate
+from scheduler_service.store.connection import Store
+from tests.support import servers
 from tests.support.waiting import wait_until
 
 
@@ -44,7 +49,7 @@ def listed(run):
 
 @pytest.mark.slow
 def test_daemons_are_listed_and_differences_are_warned_about(
-    launch, ready_sqlite, run, listed, tmp_path
+    launch, ready_sqlite, run, listed, tmp_path, capsys
 ):
     one = launch(ready_sqlite, 'inproc://', server('one'))
     one.wait_for('Ready:')
@@ -64,12 +69,24 @@ def test_daemons_are_listed_and_differences_are_warned_about(
     changed = '[filter_scheduler]\nhost_subset_size = 3\n'
     path.write_text(before + changed)
     two.popen.send_signal(signal.SIGHUP)
-    two.wait_for('Configuration reloaded')
+    two.wait_for(
+        'Configuration reloaded; changed: [filter_scheduler] '
+        'host_subset_size: 1 -> 3'
+    )
     one.wait_for(
         'Daemon two, which shares the store, is configured differently: see '
         '"scheduler-manage configuration diff one two"'
     )
     two.wait_for('Daemon one, which shares the store')
+    # Neither of two has the configuration of most.
+    assert [row['differs'] for row in listed('one', 'two')] == [True, True]
+    words = ['upgrade', 'check', '--json']
+    assert (
+        status.main(['--config-file', str(tmp_path / '0.conf'), *words]) == 1
+    )
+    assert (
+        'They are configured differently: one, two' in capsys.readouterr().out
+    )
     (row,) = json.loads(
         run('configuration', 'diff', 'one', 'two', '-f', 'json', status=1)
     )
@@ -80,6 +97,15 @@ def test_daemons_are_listed_and_differences_are_warned_about(
     assert run('configuration', 'diff', 'one', '-f', 'value') == ''
     found = run('configuration', 'diff', 'two', '-f', 'csv', status=1)
     assert '[filter_scheduler] host_subset_size,3,1' in found
+    # What a daemon had is kept, by fingerprint and time.
+    newest, *_ = past = json.loads(run('configuration', 'list', '-f', 'json'))
+    assert [row['daemon'] for row in past].count('two') == 2
+    assert newest['daemon'] == 'two'
+    words = ['configuration', 'diff', '-f', 'csv', first['configuration']]
+    changed = run(*words, newest['fingerprint'], status=1)
+    assert '[filter_scheduler] host_subset_size,1,3' in changed
+    at = datetime.fromisoformat(newest['created_at']) + timedelta(seconds=1)
+    assert '1,3' in run(*words, at.isoformat(), status=1)
     path.write_text(before)
     two.popen.send_signal(signal.SIGHUP)
     one.wait_for('All daemons that share the store are configured alike')
@@ -142,3 +168,49 @@ def test_all_values_that_are_not_valid_are_named(
     given = ['--config-file', str(tmp_path / '0.conf')]
     assert manage.main([*given, 'configuration', 'show']) == 1
     assert '[extender] threads' in capsys.readouterr().err
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_daemons_on_a_topic_with_other_databases_hear_of_each_other(
+    launch, make_url, rabbitmq, run, topic, tmp_path, capsys
+):
+    bus = servers.new_vhost(*rabbitmq)
+    names = ['one', 'two', 'three']
+    # Not a copy of the tests' template: a copy has the same id.
+    stores = [make_url('sqlite'), make_url('sqlite', empty=True)]
+    migrate.sync(Store.connect(stores[1]))
+    metrics = servers.free_port()
+    daemons = [
+        launch(
+            stores[name == 'three'],
+            bus,
+            f'[scheduler]\nserver = {name}\ntopic = {topic}\n'
+            + (f'[http]\nbind_port = {metrics}\n' if name == 'one' else ''),
+        )
+        for name in names
+    ]
+    one, two, three = daemons
+    part = (
+        'Degraded: other daemons on the topic have another database, and '
+        'decide a part of the requests: '
+    )
+    for daemon in (one, two):
+        assert daemon.wait_for(part).endswith(': three\n')
+    assert three.wait_for(part + 'one, two')
+
+    def elsewhere():
+        rows = json.loads(run('daemon', 'list', '-f', 'json'))
+        names = {row['name']: row['other_database'] for row in rows}
+        return names == {'one': ['three'], 'two': ['three']}
+
+    wait_until(elsewhere, 30)
+    words = ['--config-file', str(tmp_path / '0.conf'), 'upgrade', 'check']
+    assert status.main([*words, '--json']) == 1
+    text = 'Other daemons on the topic have another database: three'
+    assert text in capsys.readouterr().out
+    address = f'http://127.0.0.1:{metrics}/metrics'
+    body = urllib.request.urlopen(address).read().decode()
+    assert 'scheduler_service_daemons_elsewhere 1.0' in body
+    three.end()
+    one.wait_for('All daemons on the topic share the database again', 60)

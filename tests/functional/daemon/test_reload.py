@@ -178,11 +178,11 @@ def test_options_that_need_a_restart_are_named_and_stay(
     running.start(FIRST)
     more = '[http]\nbind_port = 1\n[oslo_messaging_rabbit]\nssl = true\n'
     line = running.reload(f'{SECOND}{more}[DEFAULT]\ndebug = true\n')
-    assert '[DEFAULT] debug, [filter_scheduler] enabled_filters' in line
+    assert '[DEFAULT] debug: False -> True, [filter_scheduler] ' in line
     assert 'bind_port' not in line
     running.process.wait_for(
-        'These options need a restart: [http] bind_port, '
-        '[oslo_messaging_rabbit] ssl'
+        'These options need a restart: [http] bind_port: None -> 1, '
+        '[oslo_messaging_rabbit] ssl: False -> True'
     )
     answer = connect(rabbitmq[1], topic).select_destinations(
         CONTEXT, {'flavor': TINY}

@@ -5,11 +5,19 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import time
+import uuid
 
 import pytest
+import sqlalchemy as sa
 import yaml
 
-from scheduler_service.cmd import manage, status
+from scheduler_service import conf as options
+from scheduler_service.cmd import adapters, manage, status
+from scheduler_service.cmd.connections import registration
+from scheduler_service.store import schema
+from scheduler_service.store.connection import Store
+from scheduler_service.store.records import daemons
 from tests.support import page_commands
 from tests.support.databases import migrated_database, new_database
 from tests.support.page_commands import RUN_BY, asks_a_daemon, page
@@ -17,7 +25,7 @@ from tests.support.paths import ROOT
 
 PROGRAMS = {'scheduler-manage': manage.main, 'scheduler-status': status.main}
 # Commands that end with 1 where they found what they look for.
-FOUND = ('inventory diff',)
+FOUND = ('inventory diff', 'configuration diff')
 HERE = 'tests/functional/docs/test_commands_page.py'
 PAGES = [name for name, where in RUN_BY.items() if where == HERE]
 # Of a request to the compute service's interface.
@@ -50,6 +58,8 @@ def test_every_line_works(name, folder, capsys):
             continue
         if REQUEST_ID in line:
             decide(folder)
+        if 'configuration diff' in line:
+            change_configuration(folder)
         program, *words = shlex.split(line, comments=True)
         given = [] if '--config-file' in words else CONFIG
         exit_status = PROGRAMS[program]([*given, *words])
@@ -59,6 +69,30 @@ def test_every_line_works(name, folder, capsys):
         assert printed.out, line
         ran += 1
     assert ran
+
+
+def change_configuration(folder):
+    """Record that a daemon changed its configuration this day."""
+    conf = adapters.new_config()
+    options.parse(conf, CONFIG)
+    store = Store.connect(conf.database.connection)
+    entry = registration(conf, 'one', uuid.uuid4().hex)
+    changed = {
+        **entry.document,
+        'scheduler': {'batch_size': {'value': 7, 'source': 'x'}},
+    }
+    for number, (document, age_s) in enumerate(
+        ((entry.document, 172_800), (changed, 300))
+    ):
+        row = entry._replace(document=document, fingerprint=str(number))
+        store.write(lambda writer, row=row: daemons.register(writer, row))
+        with store.engine.begin() as conn:
+            conn.execute(
+                sa.update(schema.configurations)
+                .where(schema.configurations.c.fingerprint == str(number))
+                .values(created_at=time.time() - age_s)
+            )
+    store.dispose()
 
 
 def decide(folder):

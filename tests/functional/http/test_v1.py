@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
+from datetime import datetime
+from urllib import parse
 
 import pytest
 
 from scheduler_service import errors
 from tests.support.documents import CONTEXT, SMALL
+from tests.support.waiting import wait_until
 
 
 def test_decisions_are_listed_when_they_were_recorded(serve_http):
@@ -22,7 +26,7 @@ def test_decisions_are_listed_when_they_were_recorded(serve_http):
     http.service.client.select_destinations(
         CONTEXT, {'flavor': SMALL, 'request_id': 'req-1'}
     )
-    http.service.daemon.scheduler.recorder.flush()
+    wait_until(lambda: http.send('GET', '/v1/decisions')[1]['decisions'])
     status, told = http.send('GET', '/v1/decisions?limit=5')
     assert [one['request_id'] for one in told['decisions']] == ['req-1']
     status, told = http.send('GET', '/v1/decisions/req-1')
@@ -128,3 +132,41 @@ def test_decisions_are_listed_by_outcome(serve_http):
     assert listed('?outcome=NoValidHost&limit=1') == ['req-bad']
     assert listed('?limit=2&outcome=chosen') == ['req-good']
     assert listed('?outcome=HostNotFound') == []
+
+
+def test_decisions_are_selected_as_on_the_command_line(serve_http):
+    http = serve_http()
+    uuid = '44444444-0000-4000-8000-000000000001'
+    for number, flavor in enumerate((SMALL, {'vcpus': 999}, SMALL)):
+        request = {
+            'flavor': flavor,
+            'request_id': f'req-{number}',
+            'instance_uuids': [f'{uuid[:-1]}{number}'],
+        }
+        with contextlib.suppress(errors.NoValidHost):
+            http.service.client.select_destinations(CONTEXT, request)
+    wait_until(
+        lambda: len(http.send('GET', '/v1/decisions')[1]['decisions']) == 3
+    )
+
+    def found(query):
+        status, told = http.send('GET', f'/v1/decisions?{query}')
+        assert status == 200
+        ids = [one['request_id'] for one in told['decisions']]
+        return ids, told['more']
+
+    assert found('limit=2') == (['req-2', 'req-1'], True)
+    assert found('limit=3') == (['req-2', 'req-1', 'req-0'], False)
+    assert found('since=1h&filter=CoreFilter') == (['req-1'], False)
+    assert found(f'instance={uuid.upper()}') == (['req-1'], False)
+    assert found('until=1h') == ([], False)
+    assert found('host=compute-4&project=' + CONTEXT['project_id'])[0]
+    _, told = http.send('GET', '/v1/decisions?limit=1')
+    since = told['decisions'][0]['created_at']
+    assert datetime.fromisoformat(since).tzinfo is not None
+    # Decisions of one transaction have the same time.
+    assert found('since=' + parse.quote(since))[0][0] == 'req-2'
+    status, told = http.send('GET', '/v1/decisions?since=yesterday')
+    assert (status, told['error']['facts']) == (400, {'at': 'since'})
+    status, told = http.send('GET', f'/v1/decisions/{uuid}')
+    assert told['decisions'][0]['request_id'] == 'req-1'

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import tomllib
 
 import prometheus_client.parser
 import pytest
@@ -57,7 +58,9 @@ def alerts():
 def panel_expressions():
     """Return the expressions of the dashboard, with values for variables."""
     return [
-        target['expr'].replace('$__rate_interval', '5m').replace('$job', '.+')
+        re.sub(r'\$(job|zone)', '.+', target['expr']).replace(
+            '$__rate_interval', '5m'
+        )
         for panel in DASHBOARD['panels']
         for target in panel['targets']
     ]
@@ -174,3 +177,35 @@ def test_use_follows_claims(scraped):
     assert total('resource_capacity') > total('resource_free') > 0
     up = [scraped[f'{OURS}{name}_up', ()] for name in ('database', 'broker')]
     assert up == [1, 1]
+
+
+def test_every_alert_leads_to_its_entry_on_a_page_of_the_wheel():
+    settings = tomllib.loads((ROOT / 'pyproject.toml').read_text())
+    installed = settings['tool']['setuptools']['data-files']
+    for rule in alerts():
+        _, _, place = rule['annotations']['runbook_url'].partition('/usr/')
+        folder, _, name = place.rpartition('/')
+        (pattern,) = installed[folder]
+        (page,) = (path for path in ROOT.glob(pattern) if path.name == name)
+        assert rule['alert'] in page.read_text()
+
+
+def test_panels_have_one_unit_and_bounded_series():
+    zones = [each['name'] for each in DASHBOARD['templating']['list']]
+    assert 'zone' in zones
+    for panel in DASHBOARD['panels']:
+        units = {panel['fieldConfig']['defaults']['unit']}
+        assert len(units) == 1
+        for target in panel['targets']:
+            expression = target['expr']
+            assert '/ 1e9' not in expression
+            if re.search(r'by \((zone|outcome|filter|stage)', expression):
+                assert re.match(r'(topk|bottomk)\(', expression), panel[
+                    'title'
+                ]
+    bounds = {
+        panel['title']
+        for panel in DASHBOARD['panels']
+        if 'thresholds' in panel['fieldConfig']['defaults']
+    }
+    assert len(bounds) >= 5

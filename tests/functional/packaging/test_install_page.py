@@ -57,6 +57,9 @@ class Machine:
         (root / 'etc/systemd/system').mkdir(parents=True)
         own = root / 'own'
         own.mkdir()
+        # Where the page has it built.
+        (root / 'dist').mkdir()
+        (root / 'dist' / wheel.name).symlink_to(wheel)
         # The Python that runs the tests.
         (own / 'python3').write_text(
             f'#!/bin/sh\nexec {sys.executable} "$@"\n'
@@ -68,8 +71,7 @@ class Machine:
             'LC_ALL': 'C.UTF-8',
             # The configuration is looked for in its folder etc, as in /etc.
             'SNAP_COMMON': str(root),
-            # The package is the wheel, and its libraries are here already.
-            'PIP_FIND_LINKS': str(wheel.parent),
+            # The libraries are here already.
             'PIP_NO_INDEX': '1',
             'PIP_NO_DEPS': '1',
             'PIP_DISABLE_PIP_VERSION_CHECK': '1',

@@ -46,3 +46,21 @@ def test_the_example_prints_a_host_for_each_instance(
     hosts = [line.split()[1] for line in done.stdout.splitlines()]
     assert len(hosts) == 2
     assert {*hosts} <= {'compute-1', 'compute-2'}
+
+
+def test_the_client_takes_the_topic_from_its_file(
+    make_service, rabbitmq, tmp_path
+):
+    bus = servers.new_vhost(*rabbitmq)
+    make_service(url=bus, scheduler__topic='other', scheduler__exchange='own')
+    config = tmp_path / 'api.conf'
+    config.write_text(
+        f'[DEFAULT]\ntransport_url = {bus}\n'
+        '[scheduler]\ntopic = other\nexchange = own\n'
+    )
+    done = subprocess.run(
+        [sys.executable, '-c', snippet().replace(API_CONF, str(config))],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 2

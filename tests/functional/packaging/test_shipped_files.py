@@ -38,6 +38,7 @@ BEFORE_THE_DAEMON = [
     ('db check', 0),
     ('db version', 0),
     ('policy check', 0),
+    ('configuration check FOLDER/service.conf', 0),
     ('completion bash', 0),
     ('inventory check ETC/inventory.yaml', 0),
     ('inventory diff ETC/inventory.yaml', 1),
@@ -71,6 +72,7 @@ BEFORE_THE_DAEMON = [
 # what an earlier one left in this process could help them.
 CALLS = [
     'ping',
+    'top --count 1',
     'select --request ETC/request.yaml --explain',
     'select --request ETC/request.yaml --host compute-1',
     'select --request FOLDER/one.json',
@@ -88,6 +90,7 @@ AFTER_THE_CALLS = [
     ('zone list', 0),
     ('daemon list', 0),
     ('configuration show', 0),
+    ('configuration list', 0),
     ('configuration diff none', 1),
     ('audit', 0),
     ('message list', 0),

@@ -143,3 +143,36 @@ def test_a_context_without_a_project_is_named_where_one_is_needed(service):
         service.client.select_destinations(context, {'flavor': SMALL})
     operator = {'user_id': 'o', 'roles': ['admin']}
     assert service.client.select_destinations(operator, {'flavor': SMALL})
+
+
+def test_requests_that_are_not_valid_or_not_allowed_are_traced(
+    service, caplog
+):
+    invalid = {'flavor': {'vcpus': -1}, 'request_id': 'req-invalid'}
+    forbidden = {'flavor': SMALL, 'force_hosts': ['compute-1']}
+    with pytest.raises(errors.InvalidRequest):
+        service.client.select_destinations(CONTEXT, invalid)
+    stranger = {**CONTEXT, 'roles': [], 'request_id': 'req-forbidden'}
+    with pytest.raises(errors.Forbidden):
+        service.client.select_destinations(stranger, forbidden)
+    service.client.schedule_many(
+        CONTEXT, [{'select_destinations': {**invalid, 'request_id': 'r-3'}}]
+    )
+    scheduler = service.daemon.scheduler
+    scheduler.recorder.flush()
+    for request_id, name in (
+        ('req-invalid', 'InvalidRequest'),
+        ('req-forbidden', 'Forbidden'),
+        ('r-3', 'InvalidRequest'),
+    ):
+        (decision,) = scheduler.decision(request_id)
+        assert decision['outcome'] == decision['error']['name'] == name
+        assert decision['project_id'] == CONTEXT['project_id']
+        (line,) = [
+            text for text in caplog.messages
+            if 'Rejected' in text and f'request {request_id},' in text
+        ]  # fmt: skip
+        assert f'user {CONTEXT["user_id"]}, ' in line
+        assert line.endswith(f'project {CONTEXT["project_id"]})')
+    counts = service.client.ping(ADMIN)['counters']['requests']
+    assert (counts['InvalidRequest'], counts['Forbidden']) == (2, 1)

@@ -135,3 +135,29 @@ def test_claim_not_found_is_raised_when_there_is_none(store):
         pytest.raises(errors.ClaimNotFound),
     ):
         claim_queries.show(conn, str(uuid.uuid4()))
+
+
+def test_instances_and_claims_that_do_not_match_are_listed(store):
+    import_inventory(store, FULL_INVENTORY)
+    snapshot = load_snapshot(store)
+    claim = new_claim(snapshot, 512)
+    write_claims(store, claim)
+
+    def unmatched():
+        with store.reading() as conn:
+            found = audit.audit(conn, {}).unmatched
+        return [(each.kind, each.consumer) for each in found]
+
+    (running,) = {uuid for kind, uuid in unmatched() if kind == 'running'}
+    assert unmatched() == [('running', running)]
+    store.write(
+        lambda writer: writer.conn.execute(
+            sa.update(schema.instances)
+            .where(schema.instances.c.uuid == claim.consumer)
+            .values(created_at=schema.instances.c.created_at - 3700)
+        )
+    )
+    assert unmatched() == [
+        ('running', running), ('unreported', claim.consumer)
+    ]  # fmt: skip
+    assert audit_findings(store) == []

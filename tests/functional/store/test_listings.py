@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from scheduler_service.model import STANDARD_CLASSES, documents
@@ -39,17 +41,20 @@ def store(request, make_store):
     return store
 
 
+HOUR = timedelta(hours=1)
+
+
 def test_lists_are_read_from_each_database(store):
     with store.reading() as conn:
         claims = claim_queries.listing(conn, project='p')
-        old = claim_queries.listing(conn, older_than=3600.0)
+        old = claim_queries.listing(conn, older_than=HOUR)
         hosts = list(
             host_listing.rows(
                 conn, host_listing.HostCriteria(), RATIOS, 'nova'
             )
         )
         decisions = stored_decisions.search(
-            conn, stored_decisions.DecisionFilter(since=3600.0, project='p')
+            conn, stored_decisions.DecisionFilter(since=HOUR, project='p')
         )
         here = residents.requests(conn, 'compute-4')
     assert sorted(claim['state'] for claim in claims) == ['claimed', 'moving']

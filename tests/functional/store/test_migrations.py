@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import sqlalchemy as sa
 
 from scheduler_service.store import migrate
 from scheduler_service.store.connection import Store
@@ -26,3 +27,14 @@ def test_empty_database_gets_the_tables_of_the_models_when_synced(
 def test_tables_match_the_models_when_synced_again(store):
     assert migrate.sync(store) == migrate.head()
     assert migrate.differences(store) == []
+
+
+def test_differences_are_sentences_and_leave_foreign_tables_out(store):
+    with store.engine.begin() as conn:
+        conn.execute(sa.text('CREATE TABLE foreign_one (a INTEGER)'))
+        conn.execute(sa.text('ALTER TABLE zones ADD COLUMN extra INTEGER'))
+        conn.execute(sa.text('DROP TABLE configurations'))
+    assert migrate.differences(store) == [
+        'the column extra of zones is not of this release',
+        'the table configurations is missing',
+    ]

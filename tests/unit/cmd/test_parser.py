@@ -105,3 +105,17 @@ def test_commands_do_not_choose_another_backend_for_threads():
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     assert done.stderr == ''
+
+
+@pytest.mark.parametrize(
+    ('words', 'end'),
+    [
+        ('--timeout 3 ping --all', 'unrecognized arguments: --all'),
+        ('decision list --untill 3', '--untill 3; is --until meant?'),
+        ('db sync --debag', '--debag; is --debug meant?'),
+    ],
+)
+def test_only_options_of_the_command_are_suggested(words, end, capsys):
+    with pytest.raises(SystemExit):
+        parser.build().parse_args(words.split())
+    assert capsys.readouterr().err.endswith(f'{end}\n')

@@ -119,3 +119,39 @@ def test_what_nobody_expected_says_so():
     assert line.startswith('KeyError: ')
     assert '--debug' in line
     assert '\n' not in line
+
+
+@pytest.mark.parametrize('unbuffered', ['', '1'])
+def test_output_that_is_cut_fails_also_without_a_buffer(
+    tmp_path, monkeypatch, unbuffered
+):
+    monkeypatch.setenv('PYTHONUNBUFFERED', unbuffered)
+    # The file has room for 1 KiB, and the script for bash has more.
+    done = subprocess.run(
+        ['bash', '-c', 'ulimit -f 1; exec "$0" -m scheduler_service.cmd.manage'
+         f' completion bash > {tmp_path}/cut', sys.executable],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith('OSError: ')
+    assert 'File too large' in done.stderr
+
+
+def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path):
+    path = tmp_path / 'a.yaml'
+    program.write_file(path, b'first')
+    program.write_file(path, b'second')
+    assert path.read_bytes() == b'second'
+    script = (
+        'import pathlib, sys; from scheduler_service.cmd import program; '
+        'program.write_file(pathlib.Path(sys.argv[1]), bytes(4096))'
+    )
+    done = subprocess.run(
+        ['bash', '-c', 'ulimit -f 1; exec "$0" -c "$1" "$2"', sys.executable,
+         script, str(path)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert str(path) in done.stderr.splitlines()[-1]
+    assert path.read_bytes() == b'second'
+    assert [each.name for each in tmp_path.iterdir()] == ['a.yaml']

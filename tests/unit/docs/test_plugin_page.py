@@ -10,6 +10,7 @@ import types
 
 import pytest
 
+from scheduler_service import conf as options
 from scheduler_service import plugins
 from scheduler_service.columns import Overlay
 from scheduler_service.filters.base import AdaptedHostFilter
@@ -17,7 +18,12 @@ from scheduler_service.filters.pools import PoolFilter
 from scheduler_service.model import Pool, documents
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.settings import Settings
-from scheduler_service.testing import check_keys, raw_weights, table
+from scheduler_service.testing import (
+    check_keys,
+    filter_results,
+    raw_weights,
+    table,
+)
 from scheduler_service.weighers import Weigher
 from tests.support.paths import ROOT
 
@@ -43,7 +49,10 @@ HOSTS = {
             'd': {'traits': ['CUSTOM_GOLD'], 'vcpus_used': 2},
             'e': {},
         }.items()
-    ]
+    ],
+    'aggregates': [
+        {'id': 1, 'hosts': ['b'], 'metadata': {'maintenance': 'yes'}},
+    ],
 }
 GOLDEN = {
     'flavor': {'name': 'gold', 'vcpus': 1, 'memory_mb': 1000, 'root_gb': 1}
@@ -93,7 +102,7 @@ def pipeline_of(page):
         if name not in weighers
         and not issubclass(getattr(page, name), PoolFilter)
     ]
-    assert len(filters) == 4
+    assert len(filters) == 6
     assert len(weighers) == 2
     return HostPipeline(
         plugins.host_filters(paths(filters), filters),
@@ -117,7 +126,9 @@ def test_filters_of_all_four_forms(page):
     request = {**GOLDEN, 'scheduler_hints': {'avoid': ['d']}}
     assert passing(page, request) == {
         'GoldenHostsFilter': ['a', 'b', 'c', 'd'],
+        'MaintenanceFilter': ['a', 'c', 'd', 'e'],
         'SpareMemoryFilter': ['a', 'b', 'd', 'e'],
+        'SpareCoresFilter': ['a', 'b', 'c', 'd', 'e'],
         'AvoidedHostsFilter': ['a', 'b', 'c', 'e'],
         'QuietHostsFilter': ['a', 'c', 'd', 'e'],
     }
@@ -126,7 +137,9 @@ def test_filters_of_all_four_forms(page):
 def test_filters_without_an_opinion_pass_every_host(page):
     assert passing(page, {'flavor': {'name': 'm1'}}) == {
         'GoldenHostsFilter': ['a', 'b', 'c', 'd', 'e'],
+        'MaintenanceFilter': ['a', 'c', 'd', 'e'],
         'SpareMemoryFilter': ['a', 'b', 'c', 'd', 'e'],
+        'SpareCoresFilter': ['a', 'b', 'c', 'd', 'e'],
         'AvoidedHostsFilter': ['a', 'b', 'c', 'd', 'e'],
         'QuietHostsFilter': ['a', 'c', 'd', 'e'],
     }
@@ -143,6 +156,8 @@ def test_reasons_are_sentences(page):
     assert reasons == {
         'GoldenHostsFilter': 'the flavor gold is golden, and the host lacks '
         'the trait CUSTOM_GOLD',
+        'MaintenanceFilter': 'an aggregate of the host is in maintenance',
+        'SpareCoresFilter': '0 vCPUs have to stay unused',
         'SpareMemoryFilter': '1000 MB requested, and a tenth of 10000 MB has '
         'to stay free (8500 MB used)',
         'AvoidedHostsFilter': 'the hint avoid lists the host',
@@ -161,6 +176,17 @@ def test_a_request_is_placed_with_the_filters_and_weighers(page):
     ]
     names = [name for name, _, _ in result.reasons['funnel']]
     assert names[-1] == 'QuietHostsFilter'
+
+
+def test_a_plug_in_reads_an_option_of_its_own(page, tmp_path):
+    path = tmp_path / 'a.conf'
+    path.write_text('[filter_scheduler]\nplugin_options = spare_vcpus:7\n')
+    conf = options.new_config()
+    options.parse(conf, ['--config-file', str(path)])
+    results = filter_results(
+        page.SpareCoresFilter(), HOSTS, GOLDEN, options.settings(conf)
+    )
+    assert [host for host, passes in results.items() if not passes] == ['d']
 
 
 def test_weights(page):
@@ -201,4 +227,4 @@ def test_the_tests_of_the_page_pass(page):
 def test_the_page_shows_no_other_code():
     text = PAGE.read_text()
     assert '::\n\n    ' not in re.sub(r'\.\. code-block:: \w+\n', '', text)
-    assert len(BLOCKS) == text.count('code-block:: python') == 8
+    assert len(BLOCKS) == text.count('code-block:: python') == 10

@@ -33,6 +33,8 @@ DEGRADED = {
     'unreachable: ...',
     'aggregates': '... left out: ...',
     'placement': 'placement ...',
+    'stores': 'other daemons on the topic have another database, and decide a '
+    'part of the requests: ...',
 }
 
 

@@ -245,3 +245,20 @@ class TestThresholds:
         assert health.degraded == ['the last batch of requests took 1.2 s']
         health.check_batch(0.1)
         assert health.degraded == []
+
+    def test_a_slow_batch_counts_for_30_s_when_none_follows(
+        self, health, clock, caplog
+    ):
+        health.check_batch(1.6)
+        health.log_changes()
+        clock.now += 29
+        health.log_changes()
+        assert health.degraded == ['the last batch of requests took 1.6 s']
+        clock.now += 1
+        caplog.clear()
+        health.log_changes()
+        assert health.degraded == []
+        assert caplog.messages == [
+            'No batch takes more than 1 s any more after 30 s; nothing was '
+            'measured since'
+        ]

@@ -277,8 +277,8 @@ def test_decisions_are_recorded_with_their_reasons(
     recorder.flush()
     with store.reading() as conn:
         listed = {
-            one['request_id']: one['outcome']
-            for one in decisions.listing(conn, 10)
+            one.request_id: one.outcome
+            for one in decisions.search(conn, decisions.DecisionFilter())
         }
         (decision,) = decisions.show(conn, 'req-1')
     assert listed == {'req-1': 'chosen', 'req-2': 'NoValidPoolFound'}

@@ -24,6 +24,8 @@ class Engine:
             'revision': 7,
             'snapshot_age': None,
             'degraded': ['broker unreachable'],
+            'daemons_differing': 2,
+            'daemons_elsewhere': 3,
             'counters': self.health.counters(),
         }
 
@@ -54,6 +56,8 @@ def report():
         ('scheduler_service_snapshot_revision', 7),
         ('scheduler_service_snapshot_age_seconds', 0),
         ('scheduler_service_degradations', 1),
+        ('scheduler_service_daemons_differing', 2),
+        ('scheduler_service_daemons_elsewhere', 3),
     ],
 )
 def test_gauges_have_the_state_of_the_engine(report, name, value):

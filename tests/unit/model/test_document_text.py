@@ -66,3 +66,14 @@ def test_text_that_is_nested_too_deeply_is_refused(start):
 def test_a_value_that_its_tag_or_form_does_not_go_with_is_refused(value):
     with pytest.raises(errors.InvalidInventory, match='cannot be read'):
         documents.read(b'hosts: [{host: a, vcpus: ' + value + b'}]', 'a.yaml')
+
+
+@pytest.mark.parametrize('key', ['1', 'true', 'null', '2026-01-01'])
+def test_keys_that_are_no_texts_are_named_with_their_line(key):
+    text = f'flavor: 1\nhints:\n  {key}: x\n'.encode()
+    with pytest.raises(
+        errors.InvalidRequest, match=r'line 3: the key .*quote'
+    ):
+        document_text.read(text, 'r.yaml', errors.InvalidRequest)
+    quoted = text.replace(key.encode(), f"'{key}'".encode())
+    assert document_text.read(quoted, '', errors.InvalidRequest)[1] == []

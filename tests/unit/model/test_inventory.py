@@ -32,7 +32,7 @@ UUID = '794ccc2c-d751-44fe-b57f-8894c9f5c842'
         ),
         (
             {'hosts': [{'host': 'a'}, {'host': 'a'}]},
-            'hosts[1].host: a a is a duplicate of hosts[0]',
+            'hosts[1].host: a is a duplicate of hosts[0]',
         ),
         (
             {'pools': [{'id': UUID, 'name': 'a'}, {'id': UUID, 'name': 'b'}]},

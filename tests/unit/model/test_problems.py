@@ -41,7 +41,7 @@ def test_entries_that_are_valid_are_compared():
     hosts = [{'host': 'a'}, {'host': 'b', 'vcpus': 'x'}, {'host': 'a'}]
     assert problems.of_inventory({'hosts': hosts}) == [
         'hosts[1].vcpus: expected an integer >= 0, got "x"',
-        'hosts[2].host: a a is a duplicate of hosts[0]',
+        'hosts[2].host: a is a duplicate of hosts[0]',
     ]
 
 
@@ -103,3 +103,16 @@ def test_hosts_that_aggregates_name_have_to_be_somewhere():
         'aggregates[0].hosts[2]: there is no host z',
     ]
     assert problems.missing_hosts(inventory, ['z', 'compute-l']) == []
+
+
+def test_a_duplicate_host_is_named_with_a_node_of_another_name():
+    hosts = [
+        {'host': 'a'},
+        {'host': 'a'},
+        {'host': 'b', 'hypervisor_hostname': 'n'},
+    ]
+    found = problems.of_inventory({'hosts': [*hosts, hosts[2]]})
+    assert found == [
+        'hosts[1].host: a is a duplicate of hosts[0]',
+        'hosts[3].host: b (node n) is a duplicate of hosts[2]',
+    ]

@@ -52,7 +52,11 @@ OURS = {
     'daemons.name': 'cut to its length',
     'daemons.version': 'cut to its length',
     'daemons.fingerprint': 'digits of ours',
-    'daemons.document': 'options of a file',
+    'daemons.elsewhere': 'names that are cut to their length',
+    'configurations.daemon': 'cut to its length',
+    'configurations.version': 'cut to its length',
+    'configurations.fingerprint': 'digits of ours',
+    'configurations.document': 'options of a file',
     # The size of a message is limited: max_message_kib and MEDIUMTEXT.
     'changes.touched': 'ids of what changed',
     'hosts.document': 'nested values of one message',

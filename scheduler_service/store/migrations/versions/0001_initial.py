@@ -66,6 +66,20 @@ def upgrade() -> None:
         sa.Column('version', sa.String(32), primary_key=True),
     )
     _create(
+        'configurations',
+        sa.Column(
+            'id',
+            _BIG.with_variant(sa.Integer(), 'sqlite'),
+            primary_key=True,
+            autoincrement=True,
+        ),
+        sa.Column('daemon', sa.String(255), nullable=False),
+        sa.Column('version', sa.String(64), nullable=False),
+        sa.Column('fingerprint', sa.String(16), nullable=False),
+        sa.Column('document', _DOCUMENT, nullable=False),
+        sa.Column('created_at', sa.Double(), nullable=False),
+    )
+    _create(
         'counters',
         sa.Column('name', sa.String(32), primary_key=True),
         sa.Column('value', _BIG, nullable=False),
@@ -76,9 +90,9 @@ def upgrade() -> None:
         sa.Column('name', sa.String(255), nullable=False),
         sa.Column('version', sa.String(64), nullable=False),
         sa.Column('fingerprint', sa.String(16), nullable=False),
-        sa.Column('document', _DOCUMENT, nullable=False),
         sa.Column('started_at', sa.Double(), nullable=False),
         sa.Column('seen_at', sa.Double(), nullable=False),
+        sa.Column('elsewhere', _DOCUMENT, nullable=False),
     )
     _create(
         'decisions',

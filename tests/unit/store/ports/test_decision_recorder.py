@@ -27,7 +27,8 @@ def recorded(store: Store) -> list[str]:
     """Return the request ids of all decisions, newest first."""
     with store.reading() as conn:
         return [
-            one['request_id'] for one in decisions.listing(conn, limit=9999)
+            one.request_id
+            for one in decisions.search(conn, decisions.DecisionFilter())
         ]
 
 
