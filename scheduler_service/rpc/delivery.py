@@ -85,10 +85,13 @@ class Delivery:
         self._executor = executor
         self._on_done = on_done
         self._undo = None if fault else plan.undo
-        # What has its own outcome: the request, or the entries of it.
-        self._items = _items(self._result) or [future]
+        # What has its own outcome: the entries of a request, or all of it.
+        items = _items(self._result)
+        self._items = items or [future]
         # Whether nothing was changed.
-        self._refused = all(item.exception() for item in self._items)
+        self._refused = fault is not None or (
+            bool(items) and all(item.exception() for item in items)
+        )
         self._acknowledged = False
         self._reply = b''
         self._cast = b''
@@ -112,14 +115,14 @@ class Delivery:
         found = []
         for item in self._items:
             of = getattr(item, 'unrecorded', None)
+            if of is None:
+                continue
             fault = item.exception()
-            if of is not None and (fault is None or may_change):
-                error = (
-                    None if fault is None else errors.as_scheduler_error(fault)
-                )
-                found.append(
-                    Outcome(of, None if error else item.result(), error)
-                )
+            if fault is None:
+                found.append(Outcome(of, item.result(), None))
+            elif may_change:
+                error = errors.as_scheduler_error(fault)
+                found.append(Outcome(of, None, error))
         return found
 
     def _prepare_elsewhere(self, unrecorded: Sequence[Outcome]) -> None:

@@ -210,7 +210,7 @@ class Server:
         future, plan = pending
         if isinstance(future, ReplyFuture):
             future.returnable = request.shared
-        if plan.failure is None:
+        if plan.failure is None and self._dispatcher.failure is not None:
             plan = plan._replace(failure=self._dispatcher.failure)
         # Do not close over the future: that would be a reference cycle, and
         # replies would wait for the garbage collector.
