@@ -26,7 +26,7 @@ FOUND = Recording(
         ('engine', PLAN),
         ('bus', PLAN),
     ],
-    {('rpc.server', 'Pending'): 1, ('pipeline.filtering', 'Funnel'): 2},
+    {('rpc.server', 'Pending'): 1, ('pipeline.filtering', 'Passed'): 2},
 )
 
 
