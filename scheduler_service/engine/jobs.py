@@ -87,12 +87,6 @@ class DeliveredMessage(msgspec.Struct, frozen=True):
         fits = len(sent) <= NAME_LENGTH and sent.isprintable()
         return sent if fits else None
 
-    def origin(self, request_id: str | None) -> tuple[str | None, str | None]:
-        """Return the caller's ids that are kept beside an id of a request."""
-        sent = self.sent_id()
-        own = sent if sent != request_id else None
-        return own, self.sent_id('global_request_id')
-
     def key(self, entry: int = 0) -> str | None:
         """Return the idempotency key of an entry; None: there is none."""
         return f'{self.id}/{entry}' if self.id else None
