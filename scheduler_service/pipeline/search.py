@@ -243,9 +243,9 @@ class HostSearch:
         return ranking
 
 
-def holds(steps: Sequence[Step]) -> bool:
-    """Whether steps reject hosts by their load alone, until hosts change."""
-    return not any(
+def _hold(steps: Sequence[Step], terms: Sequence[Term]) -> bool:
+    """Whether a plan says the same of a host until the host changes."""
+    return all(raw is not None for *_, raw in terms) and not any(
         each_time
         or (form == ROWS and verdict is not None and not host_filter.once)
         for host_filter, form, verdict, each_time in steps
@@ -319,9 +319,7 @@ class TopHosts:
         :return: None: others might weigh as much at any time
         """
         totals, terms = ranking.totals, search.terms
-        if ranking.count < 2 or not terms or len(ranking.ranges) < len(terms):
-            return None
-        if not holds(search.steps):
+        if ranking.count < 2 or not terms or not _hold(search.steps, terms):
             return None
         cut, cut_row = -math.inf, len(search.table)
         if ranking.count > _MOST_TOP:

@@ -14,6 +14,6 @@ def test_request_is_refused_at_once_when_the_queue_is_full(make_service):
     inbox.size = 1
     with inbox._changed:
         # Nobody takes while the lock is held; the first fills the inbox.
-        inbox._append(Job())
+        inbox._add([Job()])
         with pytest.raises(errors.ServiceBusy):
             service.daemon.scheduler.release([])

@@ -137,5 +137,3 @@ def test_job_is_contested_when_another_daemon_may_have_its_message(
 def test_an_id_of_a_caller_is_kept_where_it_can_be(sent, kept):
     message = DeliveredMessage(context={'request_id': sent})
     assert message.sent_id() == kept
-    assert message.origin('req-ours') == (kept, None)
-    assert message.origin(kept) == (None, None)

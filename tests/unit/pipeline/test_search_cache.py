@@ -26,6 +26,7 @@ from scheduler_service.pipeline.selection import explanation
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
 from scheduler_service.weighers import BUILT_IN
+from scheduler_service.weighers.base import Weigher
 
 FILTERS = (
     'RetryFilter',
@@ -376,6 +377,25 @@ def test_top_hosts_are_certain_while_ranges_change_and_hosts_fill(
         )
         for turn, step in enumerate(steps, 1):
             assert topped.take(turn, step) == plain.take(turn, step)
+
+
+class NumberWeigher(Weigher):
+    """A plug-in that is asked for each request."""
+
+    def weigh(self, table: Any, rows: Any, request: Any, settings: Any) -> Any:
+        return (np.arange(len(table)) % 7 * 1.0)[rows]
+
+
+@pytest.mark.parametrize('weighers', [[NumberWeigher()], []])
+def test_all_hosts_are_weighed_where_weights_are_not_kept(weighers):
+    made = pipeline(Settings(), None)
+    chain = HostPipeline(made.filters, weighers, Settings())
+    topped, plain = (
+        World(chain, 3000, 1, False, keeps_top=keeps_top)
+        for keeps_top in (True, False)
+    )
+    for turn in range(1, 31):
+        assert topped.take(turn, '0') == plain.take(turn, '0')
 
 
 def test_few_hosts_are_weighed_for_a_request_that_comes_again():
