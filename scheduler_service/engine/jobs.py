@@ -452,6 +452,8 @@ class HostJob(Job, eq=False, kw_only=True):
         of this kind
     :ivar held: placements of its instances that had a claim before
     :ivar placements: all of the request, in the order of its instances
+    :ivar intents: instance -> JSON of the allocations that completing its
+        claim is about to ask for
     :ivar is_repeated: whether its claims may be those of an earlier delivery
     :ivar reasons: for what was selected, by column
     """
@@ -473,6 +475,7 @@ class HostJob(Job, eq=False, kw_only=True):
     present: Set[str] = frozenset()
     held: Mapping[str, Placement] = {}
     placements: Sequence[Placement] = ()
+    intents: Mapping[str, str] = {}
     is_repeated: bool = False
     reasons: dict[str, Any] | None = None
 
@@ -499,7 +502,7 @@ class HostJob(Job, eq=False, kw_only=True):
         """Have it selected again: what it was given came to nothing."""
         Job.begin_anew(self)
         self.selection = self.table = self.reasons = None
-        self.held, self.placements = {}, ()
+        self.held, self.placements, self.intents = {}, (), {}
 
     def forget_selection(self, pipeline: HostPipeline) -> None:
         """Begin anew with a pipeline: another one's choices do not count."""

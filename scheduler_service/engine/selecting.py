@@ -104,6 +104,8 @@ class Selector:
         job.table, job.held = table, held
         job.present = present.keys() - held.keys()
         job.select(selection)
+        if job.claim and self.completer is not None:
+            self.completer.plan(job)
 
     def _check_claimable(self, request: Request) -> None:
         """Check that claims for a request can be completed.

@@ -70,7 +70,7 @@ class TreeClaims:
             earlier = allocation._replace(
                 tree=_tree(before.document, allocation)
             )
-            journal.intend_patiently([earlier], fresh=False)
+            journal.intend_patiently([earlier])
             intended = True
             result = self._claim([earlier], journal)[allocation.consumer]
             if result is not AllocationResult.NO_CAPACITY:
@@ -87,7 +87,7 @@ class TreeClaims:
                 break
             allocation = allocation._replace(tree=tree)
             if not intended:
-                journal.intend_patiently([allocation], fresh=before is None)
+                journal.intend_patiently([allocation])
                 intended = True
             elif allocation.consumer in journal.unsure:
                 # The record stays until the result of its call is clear.
@@ -138,6 +138,12 @@ def with_tree(selected: Selection, tree: Tree | None) -> Selection:
     allocation = msgspec.UNSET if tree is None else tree.document
     # A copy: selections are shared by the instances of a request.
     return msgspec.structs.replace(selected, allocation=allocation)
+
+
+def tree_of(selected: Selection) -> Tree | None:
+    """Return the tree of a selection; None: all is of its own provider."""
+    allocation = selected.allocation
+    return Tree.of(allocation) if isinstance(allocation, Mapping) else None
 
 
 def _tree(document: Mapping[str, Any], allocation: AllocationRequest) -> Tree:

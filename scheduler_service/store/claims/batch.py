@@ -20,7 +20,11 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service.engine.ports import ClaimLost
 from scheduler_service.store import rows, schema
-from scheduler_service.store.claims import claim_sql, outcomes
+from scheduler_service.store.claims import (
+    claim_sql,
+    outcomes,
+    placement_records,
+)
 from scheduler_service.store.claims.claim_sql import Claim
 from scheduler_service.store.connection import Store, Writer, new_lineage
 
@@ -158,8 +162,9 @@ def claim_all(
     :param policies: server group policies that a claim must not break
     :raises ClaimLost: a claim does not fit any more, breaks a policy, names a
         group that appeared or changed its project since the hosts were read,
-        or its consumer holds a claim already; the transaction has to be rolled
-        back
+        its consumer holds a claim already, or what an earlier claim of it left
+        in the placement service is not undone yet; the transaction has to be
+        rolled back
     """
     conn = writer.conn
     dialect = rows.dialect_of(conn)
@@ -187,6 +192,7 @@ def claim_all(
             [outcomes.RecordedOutcome(key, outcomes.CLAIMED) for key in keys],
         )
         _insert_rows(conn, claims)
+        _record_intents(conn, claims)
     except db_exception.DBDuplicateEntry:
         raise ClaimLost from None
     writer.touched.load += sorted({claim.host_id for claim in claims})
@@ -228,6 +234,24 @@ def _insert_rows(conn: Connection, claims: Sequence[Claim]) -> None:
         _insert_moves(conn, moving)
     if held:
         rows.insert_packed(conn, 'allocations', claim_sql.ALLOCATION, held)
+
+
+def _record_intents(conn: Connection, claims: Sequence[Claim]) -> None:
+    """Record the allocations that are about to be made for claims.
+
+    :raises ClaimLost: an earlier claim of an instance is being undone
+    :raises DBDuplicateEntry: there is a record of an earlier claim
+    """
+    intents = claim_sql.intent_rows(claims)
+    if not intents:
+        return
+    dialect = rows.dialect_of(conn)
+    recorded = conn.execute(
+        sa.text(placement_records.intending(dialect)),
+        rows.pack(dialect, placement_records.INTENT, intents),
+    )
+    if recorded.rowcount < len(intents):
+        raise ClaimLost
 
 
 def _remove_reported(writer: Writer, uuids: Sequence[str]) -> None:

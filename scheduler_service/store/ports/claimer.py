@@ -178,6 +178,7 @@ def _claim(job: HostJob, assignment: Assignment) -> claims.Claim:
         move=is_present and job.move,
         key=job.key,
         redelivered=job.contested,
+        intent=job.intents.get(assignment.uuid),
         releases_seen=job.releases_seen,
     )
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from oslo_db import exception as db_exception
 
+from scheduler_service.engine.ports import ClaimLost
 from scheduler_service.model import HostReport, Instance
 from scheduler_service.store import clock, schema
 from scheduler_service.store.claims import lifecycle, placement_records
@@ -21,12 +21,15 @@ from tests.support.stores import (
     HOSTS,
     claim_on,
     import_two_hosts,
+    load_snapshot,
     stored_host,
     used_amounts,
+    used_memory,
     write_claims,
 )
 
 AMOUNTS = {'VCPU': 1, 'MEMORY_MB': 1024}
+RECORD = '{"MEMORY_MB":1024,"VCPU":1}'
 
 
 @pytest.fixture(params=DATABASES)
@@ -134,7 +137,7 @@ def test_a_record_is_forgotten_when_its_calls_have_ended(store, monkeypatch):
     store.write(lambda w: lifecycle.release(w, [claim.consumer]))
 
     def intend() -> Any:
-        store.write(lambda w: placement_records.intend_new(w.conn, [intent]))
+        store.write(lambda w: placement_records.intend(w.conn, [intent]))
         return left(store, claim)[0]
 
     # Answered, and undone.
@@ -192,33 +195,34 @@ def test_nobody_claims_while_a_claim_is_undone(store):
     (record,) = orphans(store)
     taken = take(store, record)
     hosts = [stored_host(store, name).uuid for name in HOSTS[:2]]
+    again = claim_on(
+        load_snapshot(store), 1, consumer=claim.consumer, intent=RECORD
+    )
 
-    def intend(host: str, fresh: bool) -> None:
-        intent = [(claim.consumer, host, AMOUNTS)]
-        work = placement_records.intend
-        if fresh:
-            work = placement_records.intend_new
-        store.write(lambda w: work(w.conn, intent))
+    def refuses() -> bool:
+        """Whether neither is claimed nor recorded, and nothing written."""
+        for host in hosts:
+            intent = [(claim.consumer, host, AMOUNTS)]
+            with pytest.raises(placement_records.BeingUndone):
+                store.write(lambda w, i=intent: placement_records.intend(
+                    w.conn, i
+                ))  # fmt: skip
+        with pytest.raises(ClaimLost):
+            write_claims(store, again)
+        return used_memory(store) == [0, 0]
 
-    for host, fresh in (
-        (hosts[0], False),
-        (hosts[1], False),
-        (hosts[1], True),
-    ):
-        with pytest.raises(placement_records.BeingUndone):
-            intend(host, fresh)
+    assert refuses()
     # A call without an answer may undo what is claimed after it.
     give_back(store, taken, None, sure=False)
-    with pytest.raises(placement_records.BeingUndone):
-        intend(hosts[1], True)
+    assert refuses()
     look(store, record, True)
-    with pytest.raises(placement_records.BeingUndone):
-        intend(hosts[1], True)
+    assert refuses()
     with store.engine.begin() as conn:
         conn.execute(
             sa.update(schema.placement_claims).values(undone_until=1.0)
         )
-    intend(hosts[1], True)
+    write_claims(store, again)
+    assert used_memory(store) == [0, 1024]
 
 
 def test_other_amounts_wait_until_the_earlier_are_undone(store):
@@ -359,24 +363,24 @@ def test_the_age_of_what_was_made_counts(store):
         assert placement_records.unconfirmed(conn, 900, 10) == []
 
 
-def test_new_records_are_written_at_once_or_not_at_all(store):
-    claim = claim_on(import_two_hosts(store), 0)
-    host = stored_host(store, claim.host).uuid
-    write_claims(store, claim)
-    first = (claim.consumer, host, AMOUNTS)
-
-    def intend(*claims: Any) -> None:
-        store.write(lambda w: placement_records.intend_new(w.conn, claims))
-
-    intend(first)
-    with pytest.raises(db_exception.DBDuplicateEntry):
-        intend((str(uuid.uuid4()), host, AMOUNTS), first)
-    # Of a host that is gone there is nothing to undo.
-    intend((str(uuid.uuid4()), str(uuid.uuid4()), AMOUNTS))
+def test_intents_are_recorded_with_the_claims_or_not_at_all(store):
+    snapshot = import_two_hosts(store)
+    several = [claim_on(snapshot, row, intent=RECORD) for row in (0, 1)]
+    write_claims(store, *several)
+    write_claims(store, claim_on(snapshot, 0, intent=RECORD))
+    write_claims(store, claim_on(snapshot, 0))
+    with store.reading() as conn:
+        assert placement_records.has_unmarked(conn)
     assert orphans(store) == []
-    store.write(lambda w: lifecycle.release(w, [claim.consumer]))
+    first = several[0]
+    store.write(lambda w: lifecycle.release(w, [first.consumer]))
     (record,) = orphans(store)
-    assert record.resources == '{"MEMORY_MB":1024,"VCPU":1}'
+    assert (record.instance_uuid, record.resources) == (first.consumer, RECORD)
+    # The record of the earlier claim is there yet: nothing is claimed.
+    used = used_memory(store)
+    with pytest.raises(ClaimLost):
+        write_claims(store, claim_on(snapshot, 1, intent=RECORD), first)
+    assert used_memory(store) == used
 
 
 def test_use_that_includes_a_claim_is_not_counted_twice(store):
