@@ -476,6 +476,8 @@ class HostJob(Job, eq=False, kw_only=True):
         of this kind
     :ivar held: placements of its instances that had a claim before
     :ivar placements: all of the request, in the order of its instances
+    :ivar intents: instance -> JSON of the allocations that completing its
+        claim is about to ask for
     :ivar is_repeated: whether its claims may be those of an earlier delivery
     """
 
@@ -498,13 +500,14 @@ class HostJob(Job, eq=False, kw_only=True):
     present: Set[str] = frozenset()
     held: Mapping[str, Placement] = {}
     placements: Sequence[Placement] = ()
+    intents: Mapping[str, str] = {}
     is_repeated: bool = False
 
     def begin_anew(self) -> None:
         """Have it selected again: what it was given came to nothing."""
         Job.begin_anew(self)
         self.selection = self.table = None
-        self.held, self.placements = {}, ()
+        self.held, self.placements, self.intents = {}, (), {}
 
     def bounds(self) -> Bonuses | None:
         """Return the hosts that it may be on, with additions to weights."""

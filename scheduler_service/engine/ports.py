@@ -285,6 +285,13 @@ class Completer(Protocol):
     ``excluded_hosts``, and the job is scheduled again.
     """
 
+    def plan(self, job: HostJob) -> None:
+        """Set the ``intents`` of a job that is selected and not claimed yet.
+
+        The store records them with the claim.
+        """
+        ...
+
     def check(self, request: Request) -> None:
         """Check that claims for a request can be completed.
 

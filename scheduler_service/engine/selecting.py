@@ -130,6 +130,8 @@ class Selector:
             by_uuid.update(held)
             placements = [by_uuid[uuid] for uuid in job.request.instance_uuids]
         job.placements = placements
+        if job.claim and self.completer is not None:
+            self.completer.plan(job)
 
     def _select_hosts(
         self, overlay: Overlay, request: Request, job: HostJob

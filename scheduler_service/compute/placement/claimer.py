@@ -41,6 +41,7 @@ from scheduler_service.engine.jobs import HostJob, State
 from scheduler_service.engine.ports import JobLender
 from scheduler_service.model import Placement, Request, Selection
 from scheduler_service.store.connection import Store
+from scheduler_service.store.rows import document
 
 
 class ClaimTask(msgspec.Struct, eq=False):
@@ -48,12 +49,14 @@ class ClaimTask(msgspec.Struct, eq=False):
 
     :ivar allocations: in the order of the job's placements
     :ivar hosts: uuid of a provider -> service host
+    :ivar is_recorded: whether the claims' transaction recorded the allocations
     :ivar since: monotonic time at which the task was queued
     """
 
     job: HostJob
     allocations: list[AllocationRequest]
     hosts: dict[str, str]
+    is_recorded: bool
     since: float = msgspec.field(default_factory=time.monotonic)
 
     @property
@@ -151,53 +154,41 @@ class PlacementClaimer:
     check = staticmethod(check_claimable)
     needs_candidates = staticmethod(candidates.is_needed)
 
+    def plan(self, job: HostJob) -> None:
+        """Work out the allocations of a job that is selected.
+
+        Those that are recorded with the claim are the first of their
+        instances, as a rule; all others are recorded by the threads, which
+        wait until an earlier claim is undone.
+        """
+        request = job.request
+        if not candidates.is_needed(request):
+            for placement in job.placements:
+                self._add_shares(placement, request.own_resources)
+        if not (job.move or job.held or job.contested or job.attempts):
+            job.intents = {
+                allocation.consumer: document(allocation.record)
+                for allocation in _allocations_of(job)
+            }
+
     def complete(self, jobs: Sequence[HostJob]) -> None:
         """Hand jobs over to the threads."""
-        tasks = [self._task(job) for job in jobs]
+        tasks = [_task(job) for job in jobs]
         self._engine.lend(jobs)
         self._queue.put(tasks)
 
-    def _task(self, job: HostJob) -> ClaimTask:
-        request = job.request
-        user = request.user_id
-        if user is None and job.caller is not None:
-            user = job.caller.credentials.get('user_id')
-        allocations = []
-        hosts = {}
-        for placement in job.placements:
-            tree = _tree_of(placement.selected)
-            if not candidates.is_needed(request):
-                tree = self._add_shares(placement, request.own_resources)
-            for uuid in tree.allocations if tree else ():
-                hosts[uuid] = placement.selected.host
-            hosts[placement.selected.uuid] = placement.selected.host
-            allocations.append(
-                AllocationRequest(
-                    placement.instance_uuid,
-                    placement.selected.uuid,
-                    request.own_resources,
-                    request.project_id,
-                    user,
-                    job.move,
-                    tree,
-                )
-            )
-        return ClaimTask(job, allocations, hosts)
-
     def _add_shares(
         self, placement: Placement, resources: Mapping[str, int]
-    ) -> Tree | None:
-        """Add allocations from sharing providers to a placement.
-
-        :return: the selected host's; None: all is of its own provider
-        """
-        tree = self._shared.tree(placement.selected.uuid, resources)
-        placement.selected = with_tree(placement.selected, tree)
+    ) -> None:
+        """Add allocations from sharing providers to a placement."""
+        placement.selected = with_tree(
+            placement.selected,
+            self._shared.tree(placement.selected.uuid, resources),
+        )
         placement.alternates = [
             with_tree(alternate, self._shared.tree(alternate.uuid, resources))
             for alternate in placement.alternates
         ]
-        return tree
 
     def stop(self) -> None:
         """End each thread after the call that it is making."""
@@ -230,18 +221,22 @@ class PlacementClaimer:
         recorded: list[ClaimTask] = []
         joined = list(call.tasks)
         while joined:
-            recorded += self._intend(self._in_time(joined), journal)
+            recorded += self._intend(self._in_time(joined, journal), journal)
             joined = self._queue.begin(call)
         if recorded:
             self._make_recorded(
                 recorded, journal, lambda: self._queue.end(call)
             )
 
-    def _in_time(self, tasks: Sequence[ClaimTask]) -> list[ClaimTask]:
+    def _in_time(
+        self, tasks: Sequence[ClaimTask], journal: PlacementJournal
+    ) -> list[ClaimTask]:
         """Return the tasks whose caller still waits; fail the rest."""
         kept = []
         for task in tasks:
             if task.job.is_late():
+                if task.is_recorded:
+                    journal.not_made(task.allocations)
                 self._fail(task, errors.TooLate())
             else:
                 kept.append(task)
@@ -250,36 +245,16 @@ class PlacementClaimer:
     def _intend(
         self, tasks: Sequence[ClaimTask], journal: PlacementJournal
     ) -> list[ClaimTask]:
-        """Record intended allocations; return the tasks that have a record.
-
-        Each task is recorded by itself where that fails for all.
-        """
-        if not tasks:
-            return []
-        if len(tasks) > 1:
+        """Record intended allocations; return the tasks that have a record."""
+        recorded = []
+        for task in tasks:
             try:
-                for task in tasks:
-                    if task.job.is_repeated:
-                        _use_recorded(task, journal)
-                journal.intend(
-                    [
-                        allocation
-                        for task in tasks
-                        for allocation in task.allocations
-                    ],
-                    all(task.fresh for task in tasks),
-                )
-            except Exception:
-                alone = [self._intend([task], journal) for task in tasks]
-                return [task for kept in alone for task in kept]
-            return list(tasks)
-        (task,) = tasks
-        try:
-            self._intend_alone(task, journal)
-        except Exception as fault:
-            self._fail(task, fault)
-            return []
-        return [task]
+                if not task.is_recorded:
+                    self._intend_alone(task, journal)
+                recorded.append(task)
+            except Exception as fault:
+                self._fail(task, fault)
+        return recorded
 
     def _intend_alone(
         self, task: ClaimTask, journal: PlacementJournal
@@ -289,7 +264,7 @@ class PlacementClaimer:
             try:
                 if task.job.is_repeated:
                     _use_recorded(task, journal)
-                journal.intend_patiently(task.allocations, task.fresh)
+                journal.intend_patiently(task.allocations)
                 return
             except errors.StoreUnavailable:
                 if task.job.is_late() or self._stopping.wait(_AWAY_S):
@@ -543,14 +518,50 @@ def _tree_of(selected: Selection) -> Tree | None:
     return Tree.of(selected.allocation)
 
 
+def _task(job: HostJob) -> ClaimTask:
+    allocations = _allocations_of(job)
+    hosts = {
+        uuid: placement.selected.host
+        for placement, allocation in zip(
+            job.placements, allocations, strict=True
+        )
+        for uuid in (
+            allocation.provider,
+            *allocation.allocation_tree.allocations,
+        )
+    }
+    is_recorded = bool(job.intents) and not job.is_repeated
+    return ClaimTask(job, allocations, hosts, is_recorded)
+
+
+def _allocations_of(job: HostJob) -> list[AllocationRequest]:
+    """Return what the instances of a job are to have, on their own hosts."""
+    request = job.request
+    user = request.user_id
+    if user is None and job.caller is not None:
+        user = job.caller.credentials.get('user_id')
+    return [
+        AllocationRequest(
+            placement.instance_uuid,
+            placement.selected.uuid,
+            request.own_resources,
+            request.project_id,
+            user,
+            job.move,
+            _tree_of(placement.selected),
+        )
+        for placement in job.placements
+    ]
+
+
 def _use_recorded(task: ClaimTask, journal: PlacementJournal) -> None:
     """Claim what an earlier delivery recorded, and may have made."""
     for number, allocation in enumerate(task.allocations):
         record = journal.recorded(allocation)
         if record is None:
             continue
-        document = record.document
-        tree = Tree.of(document) if 'allocations' in document else None
+        recorded = record.document
+        tree = Tree.of(recorded) if 'allocations' in recorded else None
         task.allocations[number] = allocation._replace(tree=tree)
         placement = task.job.placements[number]
         placement.selected = with_tree(placement.selected, tree)

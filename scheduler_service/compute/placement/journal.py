@@ -1,8 +1,8 @@
 """Records of allocations in the store: intended, then made or not made.
 
-A :class:`PlacementJournal` belongs to one thread. The intent is committed
-before the call; the end of the call goes with the next transaction, or a
-moment later with one of its own.
+A :class:`PlacementJournal` belongs to one thread. The intent of a first claim
+is committed with the claim, any other before the call; the end of the call
+goes with the next transaction, or a moment later with one of its own.
 """
 
 from __future__ import annotations
@@ -60,12 +60,9 @@ class PlacementJournal:
         """Whether the end of a call is not recorded yet."""
         return bool(self._ended)
 
-    def intend(
-        self, allocations: Sequence[AllocationRequest], fresh: bool
-    ) -> None:
-        """Record that allocations are to be made.
+    def intend(self, allocations: Sequence[AllocationRequest]) -> None:
+        """Record that allocations are to be made, or may be there already.
 
-        :param fresh: whether there is no earlier record of them, as a rule
         :raises BeingUndone: an earlier claim is not undone yet
         :raises StoreUnavailable: the database does not answer
         """
@@ -77,25 +74,21 @@ class PlacementJournal:
 
         def write(writer: Writer) -> None:
             _mark(writer, ended)
-            if fresh:
-                placement_records.intend_new(writer.conn, claims)
-            else:
-                placement_records.intend(writer.conn, claims)
+            placement_records.intend(writer.conn, claims)
 
         for tries in range(1, _TRIES + 1):
             try:
                 self._writer.write(write)
             except db_exception.DBDuplicateEntry:
+                # Another daemon recorded the same at this moment.
                 if tries == _TRIES:
                     raise
-                # An earlier claim of an instance was not undone yet.
-                fresh = False
             else:
                 self._ended = []
                 return
 
     def intend_patiently(
-        self, allocations: Sequence[AllocationRequest], fresh: bool
+        self, allocations: Sequence[AllocationRequest]
     ) -> None:
         """Call :meth:`intend` again while an earlier claim is being undone.
 
@@ -105,7 +98,7 @@ class PlacementJournal:
         until = time.monotonic() + _PATIENCE_S
         while True:
             try:
-                self.intend(allocations, fresh)
+                self.intend(allocations)
                 return
             except BeingUndone as fault:
                 if time.monotonic() > until:

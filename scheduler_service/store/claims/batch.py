@@ -22,7 +22,11 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service.engine.ports import ClaimLost
 from scheduler_service.store import rows, schema
-from scheduler_service.store.claims import claim_sql, outcomes
+from scheduler_service.store.claims import (
+    claim_sql,
+    outcomes,
+    placement_records,
+)
 from scheduler_service.store.claims.claim_sql import Claim
 from scheduler_service.store.connection import Store, Writer, new_lineage
 
@@ -136,8 +140,9 @@ def claim_all(
     :param policies: server group policies that a claim must not break
     :raises ClaimLost: a claim does not fit any more, breaks a policy, names a
         group that appeared or changed its project since the hosts were read,
-        or its consumer holds a claim already; the transaction has to be rolled
-        back
+        its consumer holds a claim already, or what an earlier claim of it left
+        in the placement service is not undone yet; the transaction has to be
+        rolled back
     """
     conn = writer.conn
     dialect = rows.dialect_of(conn)
@@ -163,8 +168,27 @@ def claim_all(
         if redelivered:
             _record_claimed(conn, redelivered)
         _insert(writer, claims)
+        _record_intents(conn, claims)
     except db_exception.DBDuplicateEntry:
         raise ClaimLost from None
+
+
+def _record_intents(conn: Connection, claims: Sequence[Claim]) -> None:
+    """Record the allocations that are about to be made for claims.
+
+    :raises ClaimLost: an earlier claim of an instance is being undone
+    :raises DBDuplicateEntry: there is a record of an earlier claim
+    """
+    intents = claim_sql.intent_rows(claims)
+    if not intents:
+        return
+    dialect = rows.dialect_of(conn)
+    recorded = conn.execute(
+        sa.text(placement_records.intending(dialect)),
+        rows.pack(dialect, placement_records.INTENT, intents),
+    )
+    if recorded.rowcount < len(intents):
+        raise ClaimLost
 
 
 def _insert(writer: Writer, claims: Sequence[Claim]) -> None:

@@ -88,6 +88,8 @@ class Claim(msgspec.Struct, frozen=True):
     :ivar key: idempotency key of the request; None: it has none
     :ivar redelivered: whether another daemon may process the request, too: the
         outcome is then recorded under its key, which only one daemon can do
+    :ivar intent: JSON of the allocations that another service is about to be
+        asked for, which are recorded with the claim; None: there are none
     :ivar releases_seen: with *redelivered*: time of the last release of the
         request's instances that concerns its project and does not cancel it,
         by the database's clock
@@ -109,6 +111,7 @@ class Claim(msgspec.Struct, frozen=True):
     move: bool = False
     key: str | None = None
     redelivered: bool = False
+    intent: str | None = None
     releases_seen: float = 0.0
 
 
@@ -150,6 +153,15 @@ def instance_row(claim: Claim) -> tuple[Any, ...]:
         claim.placement,
         claim.key,
     )
+
+
+def intent_rows(claims: Sequence[Claim]) -> list[tuple[Any, ...]]:
+    """Return rows in the order of ``placement_records.INTENT``."""
+    return [
+        (claim.consumer, claim.host_id, claim.intent)
+        for claim in claims
+        if claim.intent is not None
+    ]
 
 
 def pg_limited(source: str) -> str:

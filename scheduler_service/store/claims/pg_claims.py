@@ -5,9 +5,10 @@ Stateless: any thread may build the statements.
 Claims do what ``batch.claim_all`` does and what ends a writing transaction:
 take capacity, check and join server groups, insert instances and allocations,
 take the next revision, append the change record. That is one statement, after
-a first that locks server groups, in one transaction. Under READ COMMITTED the
-second sees everything that was committed before it started, so also the
-members that another daemon added while the first waited for the lock.
+those that record intended allocations and lock server groups, in one
+transaction. Under READ COMMITTED it sees everything that was committed before
+it started, so also the members that another daemon added while the statement
+before it waited for the lock.
 
 Releases do what ``lifecycle.cancel`` does, end the transaction likewise, and
 record the outcomes of the requests. Three statements travel together, each on
@@ -36,6 +37,7 @@ from scheduler_service.store.claims import (
     claim_sql,
     outcomes,
     pg_statements,
+    placement_records,
 )
 from scheduler_service.store.claims.claim_sql import Claim
 from scheduler_service.store.claims.pg_statements import (
@@ -82,6 +84,11 @@ _LOCK_GROUPS = """
     SELECT 1 FROM server_groups WHERE uuid = ANY(CAST(:groups AS text[]))
     ORDER BY uuid FOR UPDATE
 """
+_INTEND = f"""
+    WITH made AS ({placement_records.intending('postgresql')} RETURNING 1)
+    SELECT 1 / (CASE WHEN count(*) = CAST(:intended AS bigint)
+        THEN 1 ELSE 0 END) FROM made
+"""  # noqa: S608
 
 # Common table expressions over ``places``, with the columns group_uuid, uuid
 # and host: ``joining`` are the instances that are to be members, ``strict``
@@ -188,6 +195,7 @@ def statements(
         'touched': touched.to_json(),
         'lineage': lineage,
     }
+    first = _intend(claims)
     groups = sorted({claim.group for claim in claims if claim.group})
     if groups:
         values.update(_values_of_many(claims, fallback, _GROUPED_PLACE))
@@ -196,6 +204,7 @@ def statements(
         values['owners'] = postgresql.TextColumn(map(owners.get, groups))
         values['policies'] = postgresql.TextColumn(policies)
         return [
+            *first,
             BoundStatement.of(_LOCK_GROUPS, values),
             BoundStatement.of(_claim_many(grouped=True), values),
         ]
@@ -206,9 +215,21 @@ def statements(
         values['expected'] = len(amounts)
         for at, row in enumerate(amounts):
             values.update(zip(_names_in_row(at), row, strict=True))
-        return [BoundStatement.of(_claim_single(len(amounts)), values)]
+        return [*first, BoundStatement.of(_claim_single(len(amounts)), values)]
     values.update(_values_of_many(claims, fallback, _PLACE))
-    return [BoundStatement.of(_claim_many(grouped=False), values)]
+    return [*first, BoundStatement.of(_claim_many(grouped=False), values)]
+
+
+def _intend(claims: Sequence[Claim]) -> list[BoundStatement]:
+    """Return the statement that records intended allocations, if any.
+
+    Where an earlier claim of an instance is being undone it divides by zero.
+    """
+    intents = claim_sql.intent_rows(claims)
+    if not intents:
+        return []
+    values = rows.pack('postgresql', placement_records.INTENT, intents)
+    return [BoundStatement.of(_INTEND, {**values, 'intended': len(intents)})]
 
 
 def send(

@@ -1,9 +1,10 @@
 """Records of the allocations that claims have in the placement service.
 
 Stateless: runs on the thread that owns the writing transaction. A record is
-written before the allocations are made, so that no allocation is forgotten
-when a daemon dies, and deleted once the host has the instance: from then on
-the allocations are the compute service's.
+written before the allocations are made, as a rule in the transaction of the
+claim, so that no allocation is forgotten when a daemon dies. It is deleted
+once the host has the instance: from then on the allocations are the compute
+service's.
 
 The record of a released claim is checked until its calls have ended and no
 allocation is left: a call without an answer may take effect later. A call has
@@ -32,7 +33,7 @@ from scheduler_service.store.connection import in_chunks
 CALL_ENDS_S = 300.0
 # The longest time between two checks of a record, in seconds.
 _LONGEST_PAUSE_S = 60.0
-_INTENT = {'instance_uuid': 'text', 'host_uuid': 'text', 'resources': 'text'}
+INTENT = {'instance_uuid': 'text', 'host_id': 'int', 'resources': 'text'}
 _TABLE, _HOSTS = schema.placement_claims, schema.hosts
 
 
@@ -89,33 +90,21 @@ class Taken(NamedTuple):
 Intent = tuple[str, str, Mapping[str, Any]]
 
 
-def intend_new(conn: Connection, claims: Sequence[Intent]) -> None:
-    """Record that allocations are about to be made, in one statement.
-
-    :raises DBDuplicateEntry: an instance has a record: see :func:`intend`
-    :raises BeingUndone: an earlier claim of an instance is being undone
-    """
-    dialect = rows.dialect_of(conn)
-    for part in in_chunks(claims):
-        values = [(uuid, host, rows.document(amounts))
-                  for uuid, host, amounts in part]  # fmt: skip
-        made = conn.execute(
-            _inserting(dialect), rows.pack(dialect, _INTENT, values)
-        )
-        if made.rowcount < len(part):
-            # Or a host is gone: then there is nothing to undo.
-            _check_undone(_lock(conn, [uuid for uuid, _, _ in part]))
-
-
 @functools.cache
-def _inserting(dialect: str) -> sa.TextClause:
+def intending(dialect: str) -> str:
+    """Return SQL that records allocations which are about to be made.
+
+    Its parameters are those of :func:`rows.pack` with :data:`INTENT`. It
+    inserts no row for an instance of which an earlier claim is being undone,
+    and fails where there is a record of the same claim: then :func:`intend`
+    has to decide.
+    """
     now = clock.sql(dialect)
-    return sa.text(
+    return (
         'INSERT INTO placement_claims '  # noqa: S608
         '(instance_uuid, host_id, resources, asked_at) '
-        f'SELECT a.instance_uuid, hosts.id, a.resources, {now} '
-        f'FROM {rows.source(dialect, _INTENT)} '
-        'JOIN hosts ON hosts.uuid = a.host_uuid '
+        f'SELECT a.instance_uuid, a.host_id, a.resources, {now} '
+        f'FROM {rows.source(dialect, INTENT)} '
         'WHERE NOT EXISTS (SELECT 1 FROM placement_claims AS undone '
         'WHERE undone.instance_uuid = a.instance_uuid '
         f'AND undone.undone_until > {now})'

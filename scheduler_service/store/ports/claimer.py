@@ -196,6 +196,7 @@ def _add_claims(
                 move=is_present and job.move,
                 key=key,
                 redelivered=contested,
+                intent=job.intents.get(made.uuid),
                 releases_seen=job.releases_seen,
             )
         )

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from oslo_db import exception as db_exception
 
+from scheduler_service.engine.ports import ClaimLost
 from scheduler_service.model import HostReport, Instance
 from scheduler_service.store import clock, schema
 from scheduler_service.store.claims import lifecycle, placement_records
@@ -19,10 +19,12 @@ from tests.support.stores import (
     claim_on,
     stored_host,
     used_amounts,
+    used_memory,
     write_claims,
 )
 
 AMOUNTS = {'VCPU': 1, 'MEMORY_MB': 1024}
+RECORD = '{"MEMORY_MB":1024,"VCPU":1}'
 
 
 def take_lease(store: Any, holder: str, seconds: float = 60.0) -> bool:
@@ -130,7 +132,7 @@ def test_a_record_is_forgotten_when_its_calls_have_ended(
     release(store, claim)
 
     def intend() -> Any:
-        do(store, 'intend_new', [intent])
+        do(store, 'intend', [intent])
         return left(store, claim)[0]
 
     # Answered, and undone.
@@ -180,36 +182,36 @@ def test_looks_become_rarer(store, claim):
     assert pauses == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60], abs=0.9)
 
 
-def test_nobody_claims_while_a_claim_is_undone(store, claim):
+def test_nobody_claims_while_a_claim_is_undone(store, snapshot, claim):
     answer(store, claim)
     release(store, claim)
     (record,) = orphans(store)
     taken = take(store, record)
     hosts = [stored_host(store, name).uuid for name in HOSTS[:2]]
 
-    def intend(host: str, fresh: bool) -> None:
-        verb = 'intend_new' if fresh else 'intend'
-        do(store, verb, [(claim.consumer, host, AMOUNTS)])
+    again = claim_on(snapshot, 1, consumer=claim.consumer, intent=RECORD)
 
-    for host, fresh in (
-        (hosts[0], False),
-        (hosts[1], False),
-        (hosts[1], True),
-    ):
-        with pytest.raises(placement_records.BeingUndone):
-            intend(host, fresh)
+    def refuses() -> bool:
+        """Whether it is neither claimed nor recorded anew."""
+        for host in hosts:
+            with pytest.raises(placement_records.BeingUndone):
+                do(store, 'intend', [(claim.consumer, host, AMOUNTS)])
+        with pytest.raises(ClaimLost):
+            write_claims(store, again)
+        return used_memory(store) == [0, 0]
+
+    assert refuses()
     # A call without an answer may undo what is claimed after it.
     give_back(store, taken, None, sure=False)
-    with pytest.raises(placement_records.BeingUndone):
-        intend(hosts[1], True)
+    assert refuses()
     look(store, record, True)
-    with pytest.raises(placement_records.BeingUndone):
-        intend(hosts[1], True)
+    assert refuses()
     with store.engine.begin() as conn:
         conn.execute(
             sa.update(schema.placement_claims).values(undone_until=1.0)
         )
-    intend(hosts[1], True)
+    write_claims(store, again)
+    assert used_memory(store) == [0, 1024]
 
 
 def test_other_amounts_wait_until_the_earlier_are_undone(store, claim):
@@ -315,23 +317,21 @@ def test_the_age_of_what_was_made_counts(store, claim):
     assert do(store, 'unconfirmed', 900, 10) == []
 
 
-def test_new_records_are_written_at_once_or_not_at_all(store, snapshot):
-    claim = claim_on(snapshot, 0)
-    write_claims(store, claim)
-    first = _, host, _ = intent_of(store, claim)
-
-    def intend(*claims: Any) -> None:
-        do(store, 'intend_new', claims)
-
-    intend(first)
-    with pytest.raises(db_exception.DBDuplicateEntry):
-        intend((str(uuid.uuid4()), host, AMOUNTS), first)
-    # Of a host that is gone there is nothing to undo.
-    intend((str(uuid.uuid4()), str(uuid.uuid4()), AMOUNTS))
+def test_intents_are_recorded_with_the_claims_or_not_at_all(store, snapshot):
+    first, other = (claim_on(snapshot, row, intent=RECORD) for row in (0, 1))
+    write_claims(store, first, other)
+    write_claims(store, claim_on(snapshot, 0, intent=RECORD))
+    write_claims(store, claim_on(snapshot, 0))
+    assert do(store, 'has_unmarked')
     assert orphans(store) == []
-    release(store, claim)
+    release(store, first)
     (record,) = orphans(store)
-    assert record.resources == '{"MEMORY_MB":1024,"VCPU":1}'
+    assert (record.instance_uuid, record.resources) == (first.consumer, RECORD)
+    # The record of the earlier claim is there yet: nothing is claimed.
+    used = used_memory(store)
+    with pytest.raises(ClaimLost):
+        write_claims(store, claim_on(snapshot, 1, intent=RECORD), first)
+    assert used_memory(store) == used
 
 
 def test_use_that_includes_a_claim_is_not_counted_twice(store, claim):

@@ -97,7 +97,7 @@ def test_what_was_released_goes_first_where_many_are_read(metal, fake):
     intent = (claim.consumer, host, {METAL: 1})
 
     def leave(writer: Any) -> None:
-        placement_records.intend_new(writer.conn, [intent])
+        placement_records.intend(writer.conn, [intent])
         placement_records.answered(writer.conn, [intent], made=True)
         lifecycle.release(writer, [claim.consumer])
 
