@@ -220,13 +220,22 @@ _RESULTS = {HostJob: HostsAnswer, ZoneJob: PoolAnswer}
 
 def _is_recorded(writer: Writer, outcome: Outcome) -> bool:
     """Whether an outcome is recorded, or a record of its claim gets it."""
+    key = outcome.of.key
     if outcome.error is None:
-        made = outcome_of(outcome.of.key, outcome.result, None)
-        return outcomes.complete(writer.conn, made)
-    # A refusal that was looked up is given again.
+        made = outcome_of(key, outcome.result, None)
+        if outcomes.complete(writer.conn, made):
+            return True
+        result = _decode(made.document or '')
+        # A result that was looked up is given again.
+        return any(
+            recorded.kind == outcomes.RESULT
+            and _decode(recorded.document or '') == result
+            for recorded in outcomes.find(writer.conn, key)
+        )
+    # So is a refusal.
     return any(
         recorded.kind in (outcomes.REFUSED, outcomes.EXPIRED)
-        for recorded in outcomes.find(writer.conn, outcome.of.key)
+        for recorded in outcomes.find(writer.conn, key)
     )
 
 
