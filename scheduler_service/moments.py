@@ -59,5 +59,5 @@ def stamp(moment: Moment, now: float) -> float:
 
 
 def text(stamp: float) -> str:
-    """Return seconds since the epoch as date and time, UTC."""
-    return datetime.fromtimestamp(stamp, UTC).isoformat(' ', 'milliseconds')
+    """Return seconds since the epoch as date and time, UTC, as in RFC 3339."""
+    return datetime.fromtimestamp(stamp, UTC).isoformat('T', 'milliseconds')

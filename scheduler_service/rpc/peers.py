@@ -23,7 +23,12 @@ from scheduler_service.model.limits import Name
 _SILENT_S = 35.0
 _MOST = 1000
 _CAUSE = 'stores'
-_CONTEXT = {'user_id': 'scheduler-service', 'roles': ['service']}
+_CONTEXT = {
+    'user_id': 'scheduler-service',
+    'roles': ['service'],
+    # The flag at the end has daemons that trace requests leave it out.
+    'traceparent': f'00-{1:032x}-{1:016x}-00',
+}
 
 
 class Peer(Document):

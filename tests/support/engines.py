@@ -14,7 +14,7 @@ import msgspec
 
 from scheduler_service import errors
 from scheduler_service.bus.wire import Consumer, Publication, Request
-from scheduler_service.engine.jobs import DeliveredMessage
+from scheduler_service.engine.jobs import DeliveredMessage, never
 from scheduler_service.factory import build
 from scheduler_service.model import SelectEntry, ZoneEntry, documents
 from scheduler_service.request_context import RequestContext
@@ -38,13 +38,18 @@ class NotAnswered(Exception):
     """A daemon that has lost its connection does not refuse a request."""
 
 
+def always() -> bool:
+    """Return True: the connection of a message is lost."""
+    return True
+
+
 class _Bus(Consumer):
     """The bus of one delivery.
 
     :ivar returned: whether the message was given back
     """
 
-    def __init__(self, lost: bool) -> None:
+    def __init__(self, lost: Callable[[], bool]) -> None:
         super().__init__('openstack')
         self._lost = lost
         self.returned = False
@@ -71,7 +76,7 @@ class _Bus(Consumer):
 
     def is_lost(self, request: Request) -> bool:
         """Whether another daemon has the message, too."""
-        return self._lost
+        return self._lost()
 
 
 def start_engine(store: Store, **options: Any) -> Scheduler:
@@ -107,11 +112,14 @@ class Message:
         self.id = self.id or f'message-{next(_NUMBERS)}'
         self.sent_at = self.sent_at or time.time()
 
-    def deliver(self, engine: Scheduler, lost: bool = False) -> Any:
+    def deliver(
+        self, engine: Scheduler, lost: Callable[[], bool] = never
+    ) -> Any:
         """Deliver it; return the future of the answer.
 
-        :param lost: whether the daemon loses its connection, so that another
-            daemon has the message, too: it answers only what it claimed
+        :param lost: whether the daemon has lost its connection, so that
+            another daemon has the message, too: it answers only what it
+            claimed
         """
         if self.refusal is not None:
             return self.refusal
@@ -120,18 +128,24 @@ class Message:
         done = self._process(engine, again, lost)
         return _SERVERS.submit(self._answer, engine, done, again, lost)
 
-    def _process(self, engine: Scheduler, again: bool, lost: bool) -> Any:
+    def _process(
+        self, engine: Scheduler, again: bool, lost: Callable[[], bool]
+    ) -> Any:
         delivered = DeliveredMessage(
             self.id,
             again,
             self.sent_at if self.stamped else None,
-            is_lost=lambda: lost,
+            is_lost=lost,
         )
         verb = getattr(engine, self.verb)
         return verb(*self.args, **self.more, message=delivered)
 
     def _answer(
-        self, engine: Scheduler, done: Any, again: bool, lost: bool
+        self,
+        engine: Scheduler,
+        done: Any,
+        again: bool,
+        lost: Callable[[], bool],
     ) -> Any:
         """Do what a server does before the caller gets the answer."""
         while True:
@@ -149,7 +163,7 @@ class Message:
             again = True
             done = self._process(engine, again, lost)
         if done.exception() is not None:
-            if lost:
+            if lost():
                 raise NotAnswered
             if not again:
                 self.refusal = done

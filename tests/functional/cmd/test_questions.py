@@ -341,15 +341,18 @@ def test_new_decisions_are_followed(select, tmp_path):
          '--config-file', str(tmp_path / 'a.conf'), 'decision', 'list',
          '--follow', '--columns', 'project_id,outcome'],
         stdout=subprocess.PIPE, text=True,
+        # Tests that run in the background ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
-    try:
-        assert follow.stdout.readline() == 'p  chosen\n'
-        select(TOO_LARGE, project_id='q')
-        assert follow.stdout.readline() == 'q  NoValidHost\n'
-    finally:
-        follow.send_signal(signal.SIGINT)
-        assert follow.wait(30) == 130
-        follow.stdout.close()
+    with follow:
+        try:
+            assert follow.stdout.readline() == 'p  chosen\n'
+            select(TOO_LARGE, project_id='q')
+            assert follow.stdout.readline() == 'q  NoValidHost\n'
+            follow.send_signal(signal.SIGINT)
+            assert follow.wait(30) == 130
+        finally:
+            follow.kill()
 
 
 def test_a_list_of_no_zones_says_which_zones_it_lists(run):

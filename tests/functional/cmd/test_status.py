@@ -59,7 +59,7 @@ def vhost(rabbitmq):
 def test_nothing_is_found_where_all_is_well(check):
     code, found = check()
     assert code == 0
-    assert [result for result, _ in found] == [0] * 9
+    assert [result for result, _ in found] == [0] * 11
     assert found[DAEMONS][1] == 'At work: none'
 
 

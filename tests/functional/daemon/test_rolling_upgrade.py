@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.slow, pytest.mark.broker, pytest.mark.db,
     pytest.mark.timeout(900),
 ]  # fmt: skip
-EARLIER = 'ff2606b'
+EARLIER = '28e188c'
 TOPIC = 'rolling'
 CALLER = ROOT / 'tests/support/rolling_caller.py'
 HOSTS = 40

@@ -29,7 +29,7 @@ from scheduler_service.store import schema
 from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Store
 from tests.support import engines
-from tests.support.engines import Message, plain_answer
+from tests.support.engines import Message, always, plain_answer
 from tests.support.stores import import_inventory
 
 pytestmark = pytest.mark.db
@@ -146,7 +146,7 @@ class Histories(RuleBasedStateMachine):
         """The connection of a daemon breaks while it works on a message."""
         if not one.message.deliveries:
             one.message.deliveries, one.redelivered = 1, True
-        first = one.message.deliver(self.running[engine], lost=True)
+        first = one.message.deliver(self.running[engine], lost=always)
         second = one.message.deliver(self.running[1 - engine])
         answer = plain_answer(second)
         with contextlib.suppress(engines.NotAnswered):

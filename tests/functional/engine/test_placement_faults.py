@@ -7,7 +7,6 @@ engines, their store and their connections are real.
 
 import contextlib
 import time
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,13 +14,12 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service import errors
-from scheduler_service.engine.jobs import DeliveredMessage, RequestReturned
 from scheduler_service.store import schema
 from scheduler_service.store.claims import claim_queries, placement_records
 from scheduler_service.store.connection import Store
 from tests.support import fake_placement, placement_engines, servers
 from tests.support.databases import migrated_database
-from tests.support.engines import Message
+from tests.support.engines import Message, NotAnswered
 from tests.support.fake_placement import FakePlacement
 from tests.support.placement_engines import (
     TAKEN,
@@ -338,26 +336,21 @@ def test_two_copies_of_a_message_get_one_answer_when_one_gives_up(
     """The copy finds no room; the call of the first one is made later."""
     has_two_hosts(store, fake)
     uuids, wanted = asked('plain')
-    message_id = uuid.uuid4().hex
+    message = Message('select_destinations', (wanted,))
     held = fake_placement.Held()
-    first = DeliveredMessage(
-        id=message_id, is_lost=lambda: lost_at_once or held.waiting
-    )
-    copy = DeliveredMessage(id=message_id, redelivered=True)
     with (
         placement_engines.engine(store, fake) as one,
         placement_engines.engine(store, fake) as two,
     ):
         fake.fail(held, fake.claims, 1)
-        slow = one.select_destinations(wanted, message=first)
-        slow.returnable = True
+        slow = message.deliver(one, lambda: lost_at_once or held.waiting)
         wait_until(lambda: held.waiting)
         no_room = fake_placement.answer(409, 'placement.undefined_code')
         fake.fail(no_room, fake.claims, 1)
-        quick = two.select_destinations(wanted, message=copy).result(40)
+        quick = message.deliver(two).result(40)
         held.let_go()
         place = quick.placements[0].selected
-        with contextlib.suppress(RequestReturned):
+        with contextlib.suppress(NotAnswered):
             assert slow.result(40).placements[0].selected == place
         only(fake, {uuids[0]: {place.uuid: TAKEN}}, store, records(store))
         with store.reading() as conn:
@@ -370,23 +363,19 @@ def test_a_copy_of_a_message_is_not_answered_with_claims_that_are_not_made(
     """The call of the first one is under way; that of the copy fails."""
     has_two_hosts(store, fake)
     _, wanted = asked('plain')
-    message_id = uuid.uuid4().hex
+    message = Message('select_destinations', (wanted,))
     held = fake_placement.Held(fake_placement.answer(500))
-    copy = DeliveredMessage(id=message_id, redelivered=True)
     with (
         placement_engines.engine(store, fake) as one,
         placement_engines.engine(store, fake) as two,
     ):
         fake.fail(held, fake.claims, 1)
-        slow = one.select_destinations(
-            wanted, message=DeliveredMessage(id=message_id)
-        )
+        slow = message.deliver(one)
         wait_until(lambda: held.waiting)
         fake.fail(fake_placement.answer(500), fake.claims)
-        quick = two.select_destinations(wanted, message=copy)
-        quick.returnable = True
-        with pytest.raises(RequestReturned):
-            quick.result(40)
+        quick = message.deliver(two)
+        time.sleep(1.0)
+        assert not quick.done()
         held.let_go()
-        assert error_of(slow) == 'PlacementUnavailable'
+        assert error_of(slow) == error_of(quick) == 'PlacementUnavailable'
         only(fake, {}, store, set())
