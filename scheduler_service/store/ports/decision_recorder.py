@@ -138,7 +138,7 @@ class DecisionRecorder:
         why: dict[str, Any] = {'project_id': request.project_id, **reasons}
         if isinstance(job, HostJob) and 'placements' not in why:
             why['instance_uuids'] = job.request.instance_uuids
-        self.put(
+        self._waiting.append(
             Decision.of(
                 request_id,
                 kind,
