@@ -125,7 +125,8 @@ def test_tenants_read_a_short_reason_and_operators_all_of_it(compute):
     assert error.value == (
         'No valid host was found. There are not enough hosts available.'
     )
-    compute.daemon.scheduler.recorder.flush()
+    # It is stored after the reply.
+    wait_until(lambda: compute.daemon.scheduler.decisions(1))
     with compute.store.reading() as conn:
         (decision,) = decisions.show(conn, CONTEXT['request_id'])
     assert 'CoreFilter' in json.dumps(decision)
