@@ -72,7 +72,7 @@ class Selector:
         table, request = overlay.table, job.request
         if job.pipeline not in (None, self.pipeline):
             # What another pipeline selected does not count.
-            job.placed, job.extender_scores = {}, None
+            job.placed, job.extender_scores, job.candidates = {}, None, None
         job.pipeline = self.pipeline
         if job.claim and (self.completer or request.resource_groups):
             self._check_claimable(request)

@@ -33,6 +33,16 @@ _WORD = sa.String(16)
 _KEY = sa.String(96)
 
 
+def _serial() -> sa.Column[Any]:
+    """Return a key that the database counts up."""
+    return sa.Column(
+        'id',
+        _BIG.with_variant(sa.Integer(), 'sqlite'),
+        primary_key=True,
+        autoincrement=True,
+    )
+
+
 def _created_at() -> sa.Column[float]:
     """Return a column that gets the database's time at each insert."""
     return sa.Column(
@@ -399,12 +409,7 @@ quarantine = sa.Table(
 decisions = sa.Table(
     'decisions',
     metadata,
-    sa.Column(
-        'id',
-        _BIG.with_variant(sa.Integer(), 'sqlite'),
-        primary_key=True,
-        autoincrement=True,
-    ),
+    _serial(),
     sa.Column('request_id', _NAME, nullable=False),
     sa.Column('kind', sa.String(32), nullable=False),
     # 'chosen', or the name of the error.
@@ -439,12 +444,7 @@ daemons = sa.Table(
 configurations = sa.Table(
     'configurations',
     metadata,
-    sa.Column(
-        'id',
-        _BIG.with_variant(sa.Integer(), 'sqlite'),
-        primary_key=True,
-        autoincrement=True,
-    ),
+    _serial(),
     sa.Column('daemon', _NAME, nullable=False),
     sa.Column('version', sa.String(64), nullable=False),
     sa.Column('fingerprint', sa.String(16), nullable=False),

@@ -244,6 +244,17 @@ def stated(
     )
 
 
+def fitting_hosts(case: Any, document: Any, asked: Any) -> list[str]:
+    """Return the hosts of a case that NUMATopologyFilter passes."""
+    return passing(
+        NUMATopologyFilter(),
+        document,
+        json.loads(compute_request.msgspec.json.encode(asked)),
+        cpu_allocation_ratio=case['cpu_ratio'],
+        ram_allocation_ratio=case['ram_ratio'],
+    )
+
+
 def test_numa_cells_of_random_hosts_fit_as_nova_says(judged):
     rng = random.Random(36)
     cases = [
@@ -269,14 +280,7 @@ def test_numa_cells_of_random_hosts_fit_as_nova_says(judged):
             }
         )
         asked = {'numa_topology': stated(case['guest'])}
-        found = passing(
-            NUMATopologyFilter(),
-            document,
-            json.loads(compute_request.msgspec.json.encode(asked)),
-            cpu_allocation_ratio=case['cpu_ratio'],
-            ram_allocation_ratio=case['ram_ratio'],
-        )
-        assert found == [
+        assert fitting_hosts(case, document, asked) == [
             f'h{at}' for at, fits in enumerate(expected) if fits
         ], case
 
@@ -378,14 +382,7 @@ def test_devices_and_networks_are_near_as_nova_says(judged):
                 for one in case['requests']
             ],
         }
-        found = passing(
-            NUMATopologyFilter(),
-            document,
-            json.loads(compute_request.msgspec.json.encode(asked)),
-            cpu_allocation_ratio=case['cpu_ratio'],
-            ram_allocation_ratio=case['ram_ratio'],
-        )
-        assert found == [
+        assert fitting_hosts(case, document, asked) == [
             f'h{at}' for at, fits in enumerate(expected) if fits
         ], case
 

@@ -40,6 +40,7 @@ from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob, State
 from scheduler_service.engine.ports import JobLender
 from scheduler_service.model import Placement, Request, Selection
+from scheduler_service.store.claims import placement_records
 from scheduler_service.store.connection import Store
 from scheduler_service.store.rows import document
 
@@ -58,6 +59,12 @@ class ClaimTask(msgspec.Struct, eq=False):
     hosts: dict[str, str]
     is_recorded: bool
     since: float = msgspec.field(default_factory=time.monotonic)
+
+    @property
+    def has_record(self) -> bool:
+        """Whether the record still says when the call may be under way."""
+        age = time.monotonic() - self.since
+        return self.is_recorded and age < placement_records.CALL_ENDS_S
 
     @property
     def fresh(self) -> bool:
@@ -249,7 +256,7 @@ class PlacementClaimer:
         recorded = []
         for task in tasks:
             try:
-                if not task.is_recorded:
+                if not task.has_record:
                     self._intend_alone(task, journal)
                 recorded.append(task)
             except Exception as fault:

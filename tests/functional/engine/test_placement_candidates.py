@@ -12,7 +12,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from scheduler_service import errors
+from scheduler_service import errors, factory
+from tests.support import fake_placement
 from tests.support.fake_placement import FakePlacement
 from tests.support.placement_engines import (
     ROOM,
@@ -23,6 +24,7 @@ from tests.support.placement_engines import (
     records,
     request,
 )
+from tests.support.services import new_conf
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.db
@@ -156,6 +158,22 @@ def test_the_next_candidate_is_claimed_where_the_first_has_no_room(
         '': [root], '1': [child],
     }  # fmt: skip
     assert len(queries(fake)) == 1
+
+
+def test_candidates_are_asked_for_again_by_another_configuration(store, fake):
+    roots = has_hosts(store, fake, [4], [4])
+    no_room = fake_placement.answer(409, 'placement.undefined_code')
+    held = fake_placement.Held(no_room)
+    fake.fail(held, fake.claims, times=1)
+    with engine(store, fake) as running:
+        future = running.select_destinations(grouped(*new()))
+        wait_until(lambda: held.waiting)
+        running.check(factory.plan(new_conf()))().result(20)
+        before = len(queries(fake))
+        held.let_go()
+        (placed,) = future.result(20).placements
+    assert placed.selected.uuid == roots[1]
+    assert len(queries(fake)) > before
 
 
 def test_several_instances_get_providers_of_their_own(store, fake):

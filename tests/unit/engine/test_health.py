@@ -12,16 +12,7 @@ from scheduler_service.engine.health import (
     SIZES,
     Health,
 )
-
-
-class Clock:
-    """Seconds that a test moves on."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.clocks import Clock
 
 
 @pytest.fixture

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from scheduler_service.kube.pod_reader import PlacedPod, PodUsage
 from scheduler_service.kube.pod_use import PodUse
+from tests.support.clocks import Clock
 
 USAGE = PodUsage({'VCPU': 0.5, 'MEMORY_MB': 10.0, 'DISK_GB': 0.0}, {'A': 2})
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def counted(use: PodUse, *nodes: str, name: str = 'A') -> list[float]:

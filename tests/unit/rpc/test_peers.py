@@ -6,15 +6,7 @@ import pytest
 
 from scheduler_service.engine.health import Health
 from scheduler_service.rpc.peers import Peer, Peers
-
-
-class Clock:
-    """Seconds that a test moves on."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.clocks import Clock
 
 
 @pytest.fixture
