@@ -24,6 +24,10 @@ class Process:
     popen: subprocess.Popen[str]
     lines: list[str] = dataclasses.field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self._reader = threading.Thread(target=self._follow, daemon=True)
+        self._reader.start()
+
     def wait_for(self, text: str, seconds: float = 40.0) -> str:
         """Wait for a line with *text*; return it."""
         deadline = time.monotonic() + seconds
@@ -49,17 +53,17 @@ class Process:
         return self.popen.wait(40)
 
     def remove(self) -> None:
-        """Kill it, unless it has ended, and close its pipe."""
+        """Kill it, unless it has ended; wait until all lines are read."""
         if self.popen.poll() is None:
             self.popen.kill()
             self.popen.wait()
-        assert self.popen.stdout is not None
-        self.popen.stdout.close()
+        self._reader.join(10)
 
     def _follow(self) -> None:
         assert self.popen.stdout is not None
-        for line in self.popen.stdout:
-            self.lines.append(line)
+        with self.popen.stdout as lines:
+            for line in lines:
+                self.lines.append(line)
 
 
 def launch(
@@ -88,6 +92,4 @@ def launch(
         # of its process group started.
         start_new_session=True,
     )  # fmt: skip
-    process = Process(popen)
-    threading.Thread(target=process._follow, daemon=True).start()
-    return process
+    return Process(popen)
