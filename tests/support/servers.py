@@ -28,6 +28,7 @@ from typing import Any
 START_LIMIT_S = 90
 # The module of RabbitMQ that keeps users; the last text is who changes one.
 USERS = 'rabbit_auth_backend_internal'
+_taken_ports: set[int] = set()
 
 
 class ServerMissing(Exception):
@@ -38,12 +39,20 @@ def free_port() -> int:
     """Return a loopback port that nobody listens on right now.
 
     It is below those that the system gives to outgoing connections: one of
-    these could take the port while a server restarts.
+    these could take the port while a server restarts. No port is returned
+    twice, and each test process has a range of its own: a server that starts
+    listens only seconds later.
     """
+    worker = int(os.environ.get('PYTEST_XDIST_WORKER', 'gw0')[2:])
+    workers = int(os.environ.get('PYTEST_XDIST_WORKER_COUNT', '1'))
     while True:
-        port = random.SystemRandom().randrange(10_000, 32_000)
+        number = random.SystemRandom().randrange(22_000 // workers)
+        port = 10_000 + number * workers + worker
+        if port in _taken_ports:
+            continue
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(('127.0.0.1', port))
+            _taken_ports.add(port)
             return port
 
 
