@@ -34,8 +34,6 @@ _CHUNK = 500
 REFUSED = 'refused'
 # The document is the whole result.
 RESULT = 'result'
-# The request claimed: the placements are in the rows of its claims.
-CLAIMED = 'claimed'
 # The document is the placement of one instance, which was released since.
 PLACEMENT = 'placement'
 # There was an outcome, whose document was deleted after its retention.
@@ -123,24 +121,6 @@ def add(conn: Connection, outcomes: Sequence[RecordedOutcome]) -> None:
     conn.execute(_adding(dialect), packed)
 
 
-def complete(conn: Connection, outcome: RecordedOutcome) -> bool:
-    """Give a request that claimed its whole result; return whether it had.
-
-    For a result that is not in the rows of its claims alone.
-    """
-    table = schema.outcomes
-    updated = conn.execute(
-        sa.update(table)
-        .where(
-            table.c.idempotency_key == outcome.key,
-            table.c.instance_uuid == '',
-            table.c.kind == CLAIMED,
-        )
-        .values(kind=outcome.kind, document=outcome.document)
-    )
-    return bool(updated.rowcount)
-
-
 @functools.cache
 def _adding(dialect: str) -> Any:
     names = ', '.join(_OUTCOME)
@@ -163,16 +143,13 @@ def find(conn: Connection, key: str) -> list[RecordedOutcome]:
     return [RecordedOutcome(*row) for row in conn.execute(query)]
 
 
-def withdraw(conn: Connection, key: str) -> None:
-    """Delete the record that a request claimed: it gave up its claims."""
+def any_decided(conn: Connection, keys: Collection[str]) -> bool:
+    """Whether one of these requests is recorded as refused or answered."""
     table = schema.outcomes
-    conn.execute(
-        sa.delete(table).where(
-            table.c.idempotency_key == key,
-            table.c.instance_uuid == '',
-            table.c.kind == CLAIMED,
-        )
+    query = sa.select(table.c.idempotency_key).where(
+        table.c.idempotency_key.in_(keys), table.c.instance_uuid == ''
     )
+    return conn.execute(query.limit(1)).first() is not None
 
 
 def is_answered(conn: Connection, key: str) -> bool:

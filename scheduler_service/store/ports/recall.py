@@ -219,23 +219,18 @@ _RESULTS = {HostJob: HostsAnswer, ZoneJob: PoolAnswer}
 
 
 def _is_recorded(writer: Writer, outcome: Outcome) -> bool:
-    """Whether an outcome is recorded, or a record of its claim gets it."""
-    key = outcome.of.key
-    if outcome.error is None:
-        made = outcome_of(key, outcome.result, None)
-        if outcomes.complete(writer.conn, made):
-            return True
-        result = _decode(made.document or '')
-        # A result that was looked up is given again.
+    """Whether an outcome is recorded: it was looked up and is given again."""
+    found = outcomes.find(writer.conn, outcome.of.key)
+    if outcome.error is not None:
         return any(
-            recorded.kind == outcomes.RESULT
-            and _decode(recorded.document or '') == result
-            for recorded in outcomes.find(writer.conn, key)
+            recorded.kind in (outcomes.REFUSED, outcomes.EXPIRED)
+            for recorded in found
         )
-    # So is a refusal.
+    result = _decode(_encode(outcome.result))
     return any(
-        recorded.kind in (outcomes.REFUSED, outcomes.EXPIRED)
-        for recorded in outcomes.find(writer.conn, key)
+        recorded.kind == outcomes.RESULT
+        and _decode(recorded.document or '') == result
+        for recorded in found
     )
 
 
@@ -250,6 +245,10 @@ def _check_claims(writer: Writer, outcome: Outcome) -> None:
     """
     key, instances = outcome.of
     if outcome.error is not None:
+        # A copy that is claiming commits first; others find the refusal.
+        outcomes.lock_releases(
+            writer.conn, [(uuid, None) for uuid in instances]
+        )
         if outcomes.placements(writer.conn, key, instances):
             raise OutcomeDiffers
         return
