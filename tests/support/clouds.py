@@ -146,9 +146,8 @@ class Cloud:
     ) -> str:
         """Return the name under which a call without a reply is counted.
 
-        A claim without a reply is lost. Where the books have none, nothing is:
-        a daemon acknowledges a refusal before it replies, and may be killed in
-        between.
+        Where the books have no claim, nothing is lost: a daemon acknowledges a
+        refusal before it replies, and may be killed in between.
 
         :param claiming: instances that the call claims places for; empty: it
             claims none
