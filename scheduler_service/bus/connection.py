@@ -298,16 +298,6 @@ def connected(options: RabbitOptions) -> Iterator[Connection]:
             made.close()
 
 
-def check(options: RabbitOptions) -> None:
-    """Connect to the broker, and close the connection.
-
-    :raises ConfigurationError: the broker refuses the login
-    :raises MessageDeliveryFailure: no node accepts a connection
-    """
-    with connected(options):
-        pass
-
-
 def unconsumed(options: RabbitOptions, names: Iterable[str]) -> dict[str, int]:
     """Return how many messages wait in queues without a consumer.
 
