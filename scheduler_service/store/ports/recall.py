@@ -87,6 +87,15 @@ class Outcomes:
             ]
             outcomes.add(writer.conn, new)
             if has_copies:
+                # A copy that is claiming commits first; later ones find the
+                # refusals.
+                refused = [
+                    (uuid, None)
+                    for outcome in found
+                    if outcome.error is not None
+                    for uuid in outcome.of.instances
+                ]
+                outcomes.lock_releases(writer.conn, refused)
                 for outcome in found:
                     _check_claims(writer, outcome)
 
@@ -245,10 +254,6 @@ def _check_claims(writer: Writer, outcome: Outcome) -> None:
     """
     key, instances = outcome.of
     if outcome.error is not None:
-        # A copy that is claiming commits first; others find the refusal.
-        outcomes.lock_releases(
-            writer.conn, [(uuid, None) for uuid in instances]
-        )
         if outcomes.placements(writer.conn, key, instances):
             raise OutcomeDiffers
         return
