@@ -4,6 +4,8 @@
 PostgreSQL, then on MariaDB, then through a placement service, while daemons
 are killed, stopped and cut off and servers restart. It prints what happened
 and every row that is not what a caller was told, and fails where there is one.
+Calls that timed out and claimed nothing, as a refused one may whose daemon was
+killed between its acknowledgement and the reply, are counted as ``no claim``.
 
 ``python -m benchmarks.chaos placement`` has them claim in a real placement
 service, whose database is on the same PostgreSQL, and which is killed as well.

@@ -6,7 +6,7 @@ instances on 4 hosts with little room, some of them in server groups, while
 hosts report these instances and the tables are read again and again, each
 time in one snapshot. Afterwards an order of each instance's operations is
 searched that explains all answers. It prints what was wrong, and fails where
-anything is.
+anything is. Calls that timed out and claimed nothing are counted apart.
 
 ``--faults`` kills daemons and restarts the servers meanwhile; ``--base REV``
 runs the daemons of an earlier commit.

@@ -105,39 +105,46 @@ class Connection:
         :param keys: routing keys beside the queue's
         :raises PreconditionFailed: either exists, and is of another kind
         """
-        self.declare_exchange(queue.exchange)
+        self.declare_alone(queue.exchange)
         try:
-            self.declare_queue(queue)
+            self.declare_alone(queue)
         except NotFound:
             # It is not durable, and on a node that is down.
             with self._raw.channel() as channel:
                 channel.queue_delete(queue.name)
-            self.declare_queue(queue)
+            self.declare_alone(queue)
         with self._raw.channel() as channel:
             bound = queue(channel)
             bound.queue_bind()
             for key in keys:
                 bound.bind_to(bound.exchange, key)
 
-    def declare_queue(self, queue: kombu.Queue) -> None:
-        """Declare a queue, or use the one that is there, durable or not.
-
-        :raises PreconditionFailed: it is of another kind otherwise
-        """
-        with self._raw.channel() as channel:
-            declared = queue(channel)
-            _declare(declared, declared.queue_declare)
-
-    def declare_exchange(self, exchange: kombu.Exchange) -> None:
-        """Declare an exchange, or use the one that is there.
+    def declare_alone(self, entity: kombu.Queue | kombu.Exchange) -> None:
+        """Declare a queue or an exchange, or use the one that is there.
 
         Another service may have declared a shared exchange, durable or not.
 
         :raises PreconditionFailed: it is of another kind otherwise
         """
+        durable = entity.durable
+        try:
+            self._declare(entity, durable)
+        except PreconditionFailed as refusal:
+            if _NOT_DURABLE not in str(refusal):
+                raise
+            self._declare(entity, not durable)
+
+    def _declare(
+        self, entity: kombu.Queue | kombu.Exchange, durable: bool
+    ) -> None:
+        # A refusal closes the channel.
         with self._raw.channel() as channel:
-            declared = exchange(channel)
-            _declare(declared, declared.declare)
+            bound = entity(channel)
+            bound.durable = durable
+            if isinstance(entity, kombu.Queue):
+                bound.queue_declare()
+            else:
+                bound.declare()
 
     def exists(self, look: Callable[[Any], Any]) -> bool:
         """Whether a passive declaration on a channel succeeds."""
@@ -261,17 +268,6 @@ class Dialler:
         return float(min(wait, options.rabbit_interval_max, _LONGEST_WAIT_S))
 
 
-def _declare(entity: Any, declare: Callable[[], Any]) -> None:
-    """Declare a queue or an exchange, or use the one that is there."""
-    try:
-        declare()
-    except PreconditionFailed as refusal:
-        if _NOT_DURABLE not in str(refusal):
-            raise
-        entity.durable = not entity.durable
-        declare()
-
-
 def _address(host: Any) -> str:
     return f'{host.hostname or "localhost"}:{host.port or 5672}'
 
@@ -300,16 +296,6 @@ def connected(options: RabbitOptions) -> Iterator[Connection]:
     finally:
         with contextlib.suppress(Exception):
             made.close()
-
-
-def check(options: RabbitOptions) -> None:
-    """Connect to the broker, and close the connection.
-
-    :raises ConfigurationError: the broker refuses the login
-    :raises MessageDeliveryFailure: no node accepts a connection
-    """
-    with connected(options):
-        pass
 
 
 def unconsumed(options: RabbitOptions, names: Iterable[str]) -> dict[str, int]:
@@ -344,10 +330,10 @@ def look(options: RabbitOptions, exchange: str, topic: str) -> None:
             if made.exists(
                 lambda channel: queue.exchange(channel).declare(passive=True)
             ):
-                made.declare_exchange(queue.exchange)
+                made.declare_alone(queue.exchange)
             if made.exists(
                 lambda channel: channel.queue_declare(topic, passive=True)
             ):
-                made.declare_queue(queue)
+                made.declare_alone(queue)
         except PreconditionFailed as refusal:
             raise bus_options.of_another_kind(refusal) from None

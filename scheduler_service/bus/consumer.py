@@ -134,19 +134,16 @@ class RabbitConsumer(Consumer):
             raise self._refusal
 
     def call(self, work: Callable[..., None], *args: Any) -> None:
-        """Run work on the consumer's thread, after earlier work."""
         self._inbox.append((work, args))
         if self._waiting:
             self._waiting = False
             os.eventfd_write(self._wake, 1)
 
     def pause(self) -> None:
-        """Stop consuming from the queue that daemons share."""
         self._paused = True
         self.call(self._nothing)
 
     def resume(self) -> None:
-        """Consume from the queue that daemons share again."""
         self._paused = False
         self.call(self._nothing)
 
@@ -164,7 +161,6 @@ class RabbitConsumer(Consumer):
         return self._dialler.fault or self._dialler.addresses()
 
     def stop_consuming(self) -> None:
-        """Consume nothing more, and wait until that is so."""
         self._stopping = True
         self._ready.set()
         self._wait_for(self._cancel)
@@ -180,34 +176,29 @@ class RabbitConsumer(Consumer):
     def _wait_for(self, work: Callable[[], None]) -> None:
         """Run work on the thread; return when it is done."""
         done = threading.Event()
-        self.call(self._then, work, done)
+        self.call(work)
+        self.call(done.set)
         while self._thread.is_alive() and not done.wait(0.05):
             pass
 
     def is_lost(self, request: Request) -> bool:
-        """Whether the broker may deliver a request again."""
         return request.connection != self._number
 
     def is_unwanted(self, request: Request) -> bool:
-        """Whether a request must not be processed, since the daemon pauses."""
         return self._paused and request.shared
 
     def stuck(self) -> int:
-        """Return how many replies wait, if none are confirmed; else 0."""
         return self._publisher.stuck()
 
     def in_lines(self) -> int:
-        """Return how many replies wait for queues that refuse them."""
         return self._publisher.in_lines
 
     # The consumer's thread:
 
     def publish(self, publication: Publication) -> None:
-        """Publish a reply or a cast, without waiting."""
         self._publisher.put(publication)
 
     def acknowledge(self, request: Request) -> None:
-        """Acknowledge a request soon: its work is done."""
         self._forget(request)
         key = _key(request)
         if key is not None:
@@ -218,7 +209,6 @@ class RabbitConsumer(Consumer):
             self._may_acknowledge(tag)
 
     def refuse(self, request: Request, publication: Publication) -> None:
-        """Acknowledge a request, then publish the reply that refuses it."""
         self._forget(request)
         tags = self._tags_of(request)
         if not tags:
@@ -231,7 +221,6 @@ class RabbitConsumer(Consumer):
         self._publisher.put(publication)
 
     def hold(self, request: Request) -> None:
-        """Take a request back until it can be processed or returned."""
         if self._tags_of(request):
             self._held.append(request)
         else:
@@ -262,13 +251,6 @@ class RabbitConsumer(Consumer):
 
     def _nothing(self) -> None:
         """Let the thread look at what changed."""
-
-    @staticmethod
-    def _then(work: Callable[[], None], done: threading.Event) -> None:
-        try:
-            work()
-        finally:
-            done.set()
 
     def _run(self) -> None:
         rounds = 0

@@ -134,25 +134,16 @@ class InprocConsumer(Consumer):
         )
 
     def start(self) -> None:
-        """Begin to consume."""
         with self._bus.changed:
             self._bus.fanouts.setdefault(self._topic, set()).add(self._server)
         self._thread.start()
 
     def call(self, work: Callable[..., None], *args: Any) -> None:
-        """Run work on the consumer's thread, after earlier work."""
         with self._bus.changed:
             self._inbox.append(functools.partial(work, *args))
             self._bus.changed.notify_all()
 
-    def pause(self) -> None:
-        """Do nothing: there is no other daemon."""
-
-    def resume(self) -> None:
-        """Do nothing: it never pauses."""
-
     def stop_consuming(self) -> None:
-        """Consume nothing more."""
         with self._bus.changed:
             self._stopping = True
             for names in self._bus.fanouts.values():

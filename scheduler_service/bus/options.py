@@ -79,9 +79,14 @@ def login_refused(refusal: AMQPError) -> errors.ConfigurationError:
     )
 
 
+def _all() -> dict[str, Any]:
+    """Return the options of oslo.messaging's driver for RabbitMQ by name."""
+    return {option.dest: option for option in dict(opts.list_opts())[GROUP]}
+
+
 def register(conf: Any) -> None:
     """Register the options of oslo.messaging's driver for RabbitMQ."""
-    conf.register_opts(dict(opts.list_opts())[GROUP], group=GROUP)
+    conf.register_opts(_all().values(), group=GROUP)
 
 
 class Source(NamedTuple):
@@ -118,10 +123,7 @@ class RabbitOptions:
         ]
         self.virtual_host = url.virtual_host or '/'
         self.exchange = conf.control_exchange
-        self._values = {
-            option.dest: conf[GROUP][option.dest]
-            for option in dict(opts.list_opts())[GROUP]
-        }
+        self._values = {name: conf[GROUP][name] for name in _all()}
         self._values.update(_of_query(url.query))
         self._check()
 
@@ -152,13 +154,11 @@ class RabbitOptions:
 
     def log_unused(self) -> None:
         """Log which options are set that have no effect on a consumer."""
-        defaults = {
-            option.dest: option.default
-            for option in dict(opts.list_opts())[GROUP]
-        }
+        known = _all()
         unused = [
-            name for name in _UNUSED if self._values[name] != defaults[name]
-        ]
+            name for name in _UNUSED
+            if self._values[name] != known[name].default
+        ]  # fmt: skip
         if unused:
             LOG.info(
                 'Options of [oslo_messaging_rabbit] without an effect on '
@@ -224,11 +224,9 @@ class RabbitOptions:
             self.rabbit_transient_queues_ttl,
         )
         sources = [
-            Source(self.shared_queue(exchange, topic), True, arguments),
-            Source(
-                self.shared_queue(exchange, presence_queue(topic)),
-                True,
-                arguments,
+            *(
+                Source(self.shared_queue(exchange, name), True, arguments)
+                for name in (topic, presence_queue(topic))
             ),
             # Casts among daemons need no exchange of their own.
             Source(own, False, arguments, keys=(wire.peers_key(topic),)),
@@ -305,7 +303,7 @@ def _of_query(query: dict[str, str]) -> Iterator[tuple[str, Any]]:
     :raises ConfigurationError: an option does not exist, or its value is not
         valid
     """
-    by_name = {option.dest: option for option in dict(opts.list_opts())[GROUP]}
+    by_name = _all()
     for name, text in query.items():
         if name not in by_name:
             raise errors.ConfigurationError(

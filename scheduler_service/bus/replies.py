@@ -254,7 +254,7 @@ class Publisher:
         assert self._connection is not None
         exchange = self._exchange(name)
         try:
-            self._connection.declare_exchange(exchange)
+            self._connection.declare_alone(exchange)
         except PreconditionFailed as refusal:
             # It is of another kind, and may be used nevertheless.
             LOG.info('Exchange %s is used as it is: %s', name, refusal)

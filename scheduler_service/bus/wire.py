@@ -76,12 +76,10 @@ class Consumer(abc.ABC):
     def call(self, work: Callable[..., None], *args: Any) -> None:
         """Run work on the consumer's thread, after earlier work."""
 
-    @abc.abstractmethod
-    def pause(self) -> None:
+    def pause(self) -> None:  # noqa: B027 - not all have other daemons
         """Stop consuming what other daemons may consume."""
 
-    @abc.abstractmethod
-    def resume(self) -> None:
+    def resume(self) -> None:  # noqa: B027
         """Consume again."""
 
     def is_connected(self) -> bool:
@@ -142,8 +140,7 @@ class Consumer(abc.ABC):
 class Request:
     """A request, which stays unacknowledged until its work is done.
 
-    :ivar message: method, arguments and version, as the caller sent them; a
-        dict, but for what is no request at all
+    :ivar message: method, arguments and version, as the caller sent them
     :ivar ctxt: the caller's context
     :ivar unique_id: of the message, the same with each delivery
     :ivar msg_id: of the call; None: a cast, or no reply is possible
@@ -162,7 +159,9 @@ class Request:
     :ivar tags: number of a connection, and tags of the message there
     """
 
-    def __init__(self, consumer: Consumer, message: Any, ctxt: Any) -> None:
+    def __init__(
+        self, consumer: Consumer, message: dict[str, Any], ctxt: dict[str, Any]
+    ) -> None:
         self.consumer = consumer
         self.message = message
         self.ctxt = ctxt
@@ -180,8 +179,7 @@ class Request:
     @property
     def method(self) -> Any:
         """The method's name; None: the message names no method."""
-        content = self.message
-        return content.get('method') if isinstance(content, dict) else None
+        return self.message.get('method')
 
     @property
     def is_call(self) -> bool:
@@ -385,9 +383,9 @@ def reply_address(
     return (call, queue) if is_name(queue) else (None, None)
 
 
-def sent_at(ctxt: Any) -> float | None:
+def sent_at(ctxt: Mapping[str, Any]) -> float | None:
     """Return when a message was sent; None: unknown."""
-    value = ctxt.get(SENT_AT) if isinstance(ctxt, Mapping) else None
+    value = ctxt.get(SENT_AT)
     # An integer of JSON may be too large for a float, and NaN compares false.
     if not isinstance(value, int | float) or not abs(value) < _NO_TIME:
         return None

@@ -36,36 +36,32 @@ def has_copies(incoming: Request) -> bool:
     return incoming.redelivered or incoming.is_lost()
 
 
-def delivered(ctxt: Any, incoming: Request) -> DeliveredMessage:
+def delivered(ctxt: Mapping[str, Any], incoming: Request) -> DeliveredMessage:
     """Return the sender and the delivery of a message.
 
     One without an id is not recognised if it is delivered again.
     """
     lane = _lane(ctxt, incoming)
-    context = ctxt if isinstance(ctxt, Mapping) else {}
     if not incoming.unique_id:
-        return DeliveredMessage(
-            lane=lane, context=context, trace=incoming.trace
-        )
+        return DeliveredMessage(lane=lane, context=ctxt, trace=incoming.trace)
     return DeliveredMessage(
         stored_id(incoming.unique_id),
         incoming.redelivered,
         sent_at(ctxt),
         lane,
         incoming.is_lost,
-        context,
+        ctxt,
         incoming.trace,
     )
 
 
-def _lane(ctxt: Any, incoming: Request) -> tuple[str, str]:
+def _lane(ctxt: Mapping[str, Any], incoming: Request) -> tuple[str, str]:
     """Return the reply queue and the project that a message comes from.
 
     Each pair gets its fair share: many projects may call through one service,
     and one project through several.
     """
-    found = ctxt if isinstance(ctxt, Mapping) else {}
-    project = found.get('project_id') or found.get('project') or ''
+    project = ctxt.get('project_id') or ctxt.get('project') or ''
     # It may be of any type, also of one that is not hashable.
     return incoming.reply_q or '', str(project)
 

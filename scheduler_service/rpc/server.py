@@ -76,8 +76,6 @@ class Dispatcher:
             argument is invalid
         """
         message = incoming.message
-        if not isinstance(message, dict):
-            raise errors.InvalidRequest('the message is not an object')
         self._check_version(message.get('version', '1.0'))
         name = message.get('method')
         method = self._methods.get(name) if isinstance(name, str) else None
@@ -173,8 +171,7 @@ class Server:
         trace = tracer.begin(str(request.method)[:100], request.ctxt)
         if trace is not None:
             request.trace = trace
-            if isinstance(request.ctxt, dict):
-                request.ctxt.update(trace.headers())
+            request.ctxt.update(trace.headers())
 
     def _dispatch(self, request: Request) -> Future[Any]:
         """Dispatch a request; return the future of its result."""

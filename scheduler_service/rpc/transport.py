@@ -113,9 +113,10 @@ def connect(conf: Any) -> None:
     :raises ConfigurationError: the broker refuses the login
     :raises MessageDeliveryFailure: the broker does not accept a connection
     """
-    parsed = address(conf)
-    if parsed.transport == RABBIT:
-        connection.check(_options(conf, parsed))
+    used = _rabbit(conf)
+    if used is not None:
+        with connection.connected(used):
+            pass
 
 
 def look(conf: Any, exchange: str, topic: str, url: str | None = None) -> None:
@@ -126,9 +127,9 @@ def look(conf: Any, exchange: str, topic: str, url: str | None = None) -> None:
         the broker refuses the login
     :raises MessageDeliveryFailure: the broker does not accept a connection
     """
-    parsed = address(conf, url)
-    if parsed.transport == RABBIT:
-        connection.look(_options(conf, parsed), exchange, topic)
+    used = _rabbit(conf, url)
+    if used is not None:
+        connection.look(used, exchange, topic)
 
 
 def check(conf: Any) -> None:
@@ -136,9 +137,7 @@ def check(conf: Any) -> None:
 
     :raises ConfigurationError: one of them cannot be used
     """
-    parsed = address(conf)
-    if parsed.transport == RABBIT:
-        _options(conf, parsed)
+    _rabbit(conf)
 
 
 def unread_notifications(conf: Any) -> dict[str, int]:
@@ -150,11 +149,11 @@ def unread_notifications(conf: Any) -> dict[str, int]:
     """
     register_notifications(conf)
     group = conf[_NOTIFICATIONS]
-    parsed = address(conf, group.transport_url)
-    if not publishes(conf) or parsed.transport != RABBIT:
+    used = _rabbit(conf, group.transport_url) if publishes(conf) else None
+    if used is None:
         return {}
     names = [f'{topic}.{level}' for topic in group.topics for level in _LEVELS]
-    return connection.unconsumed(_options(conf, parsed), names)
+    return connection.unconsumed(used, names)
 
 
 def register_notifications(conf: Any) -> None:
@@ -180,23 +179,23 @@ def new_consumer(
     :param take: called with each request, on the consumer's thread
     :raises ConfigurationError: an option cannot be used
     """
-    parsed = address(conf, url)
-    if parsed.transport == _INPROC:
-        opts_of_library(conf)
-        return InprocConsumer(parsed, conf.control_exchange, target, take)
-    used = _options(conf, parsed)
+    used = _rabbit(conf, url)
+    if used is None:
+        exchange = conf.control_exchange
+        return InprocConsumer(address(conf, url), exchange, target, take)
     used.log_unused()
     return RabbitConsumer(used, target, take, health)
 
 
-def _options(conf: Any, url: Any) -> RabbitOptions:
-    opts_of_library(conf)
-    return RabbitOptions(conf, url)
+def _rabbit(conf: Any, url: str | None = None) -> RabbitOptions | None:
+    """Return the options of the broker; None: the bus has none.
 
-
-def opts_of_library(conf: Any) -> None:
-    """Register oslo.messaging's options of [DEFAULT]."""
+    :param url: of the bus, in place of the option's
+    :raises ConfigurationError: one of them cannot be used
+    """
     conf.register_opts(dict(opts.list_opts())[None])
+    parsed = address(conf, url)
+    return RabbitOptions(conf, parsed) if parsed.transport == RABBIT else None
 
 
 def for_notifications(conf: Any, url: str | None = None) -> Any:

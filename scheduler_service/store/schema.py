@@ -244,7 +244,7 @@ outcomes = sa.Table(
     sa.Column('idempotency_key', _KEY, primary_key=True),
     # The instance of a placement; empty: of the whole request.
     sa.Column('instance_uuid', _UUID, primary_key=True),
-    # refused, result, claimed, placement, expired
+    # refused, result, placement, expired
     sa.Column('kind', _WORD, nullable=False),
     sa.Column('document', _DOCUMENT),
     _created_at(),

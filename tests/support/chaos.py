@@ -83,6 +83,7 @@ class Caller(threading.Thread):
         self.done: Counter[str] = Counter()
         self.untrue: list[str] = []
         self.fault: BaseException | None = None
+        self._cloud = cloud
         self._client = cloud.client(_CALL_TIMEOUT_S)
         self._rng = random.Random(seed)
         self._over = over
@@ -275,9 +276,24 @@ class Caller(threading.Thread):
         ):
             raise
         except Exception as fault:
-            self.done[f'no answer: {type(fault).__name__}'] += 1
+            claiming = _claiming(method, *args)
+            missing = self._cloud.missing_reply(fault, claiming, bool(how))
+            self.done[missing] += 1
             time.sleep(0.2)
             raise NoAnswer from fault
+
+
+def _claiming(method: str, asked: Any) -> list[str]:
+    """Return the instances that a call claims places for."""
+    if method == 'select_destinations':
+        return list(asked['instance_uuids'])
+    if method == 'schedule_many':
+        return [
+            uuid
+            for entry in asked
+            for uuid in entry['select_destinations']['instance_uuids']
+        ]
+    return []
 
 
 def run(

@@ -10,13 +10,16 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
 from scheduler_service import conf as options
-from scheduler_service import rpc  # noqa: F401 - chooses the bus's backend
+from scheduler_service import (
+    errors,
+    rpc,  # noqa: F401 - chooses the bus's backend
+)
 from scheduler_service.cmd import adapters
 from scheduler_service.model import documents
 from scheduler_service.plan import EngineOptions
@@ -29,6 +32,8 @@ from scheduler_service.store.writing import inventory_import
 from tests.support.databases import migrated_database
 from tests.support.paths import PROGRAMS
 from tests.support.stores import DEFAULT_RATIOS
+
+import oslo_messaging  # isort: skip
 
 # As the shipped sample has it: queues that survive the broker's restart.
 DURABLE = {
@@ -135,6 +140,32 @@ class Cloud:
             for consumer, host_id in rows:
                 found.setdefault(consumer, set()).add(host_id)
         return found
+
+    def missing_reply(
+        self, fault: Exception, claiming: Sequence[str], move: bool = False
+    ) -> str:
+        """Return the name under which a call without a reply is counted.
+
+        Where the books have no claim, nothing is lost: a daemon acknowledges a
+        refusal before it replies, and may be killed in between.
+
+        :param claiming: instances that the call claims places for; empty: it
+            claims none
+        :param move: whether these are their second places
+        """
+        name = f'no answer: {type(fault).__name__}'
+        if claiming and isinstance(fault, oslo_messaging.MessagingTimeout):
+            held: Any = schema.instances.c.uuid
+            if move:
+                held = schema.moves.c.instance_uuid
+            query = sa.select(held).where(held.in_(claiming)).limit(1)
+            with (
+                contextlib.suppress(errors.StoreUnavailable),
+                self.store.reading() as conn,
+            ):
+                if conn.execute(query).first() is None:
+                    return f'{name}, no claim'
+        return name
 
     def books(self) -> list[str]:
         """Return what an audit finds."""

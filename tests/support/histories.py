@@ -177,6 +177,7 @@ class Caller(threading.Thread):
 
     def __init__(
         self,
+        cloud: Cloud,
         client: SchedulerClient,
         board: Board,
         seed: int,
@@ -184,6 +185,7 @@ class Caller(threading.Thread):
     ) -> None:
         super().__init__(name=f'caller-{seed}')
         self.fault: BaseException | None = None
+        self._cloud = cloud
         self._client = client
         self._board = board
         self._rng = random.Random(seed)
@@ -243,9 +245,9 @@ class Caller(threading.Thread):
                     Refusal(kind, start, time.monotonic(), uuids), error
                 )
                 return True
-            told = self._unanswered(error)
+            told = self._unanswered(kind, uuids, error)
         except Exception as fault:
-            told = self._unanswered(fault)
+            told = self._unanswered(kind, uuids, fault)
         end = time.monotonic()
         for one in some:
             self._board.record(
@@ -260,8 +262,13 @@ class Caller(threading.Thread):
             )
         return bool(told)
 
-    def _unanswered(self, fault: Exception) -> dict[str, Any]:
-        self._board.count(f'no answer: {type(fault).__name__}')
+    def _unanswered(
+        self, kind: str, uuids: Sequence[str], fault: Exception
+    ) -> dict[str, Any]:
+        claiming = uuids if kind in ('select', 'move') else ()
+        self._board.count(
+            self._cloud.missing_reply(fault, claiming, kind == 'move')
+        )
         time.sleep(0.2)
         return {}
 
@@ -442,7 +449,7 @@ def run(
     clients = [cloud.client(_CALL_TIMEOUT_S) for _ in range(_CLIENTS)]
     sampler = Sampler(cloud, board, over)
     crowd: list[Any] = [
-        Caller(clients[n % len(clients)], board, seed * 1000 + n, over)
+        Caller(cloud, clients[n % len(clients)], board, seed * 1000 + n, over)
         for n in range(callers)
     ]
     crowd.append(sampler)

@@ -153,7 +153,7 @@ def claim_all(
         if claim.group:
             grouped.append(claim)
     if redelivered:
-        _check_releases(conn, redelivered)
+        _check_copies(conn, redelivered)
     if grouped and not _join(writer, grouped, policies):
         raise ClaimLost
     amounts = claim_sql.ask_rows(claims, fallback)
@@ -165,8 +165,6 @@ def claim_all(
         if taken.rowcount != len(amounts):
             raise ClaimLost
     try:
-        if redelivered:
-            _record_claimed(conn, redelivered)
         _insert(writer, claims)
         _record_intents(conn, claims)
     except db_exception.DBDuplicateEntry:
@@ -224,29 +222,23 @@ def _insert(writer: Writer, claims: Sequence[Claim]) -> None:
         rows.insert_packed(conn, 'allocations', claim_sql.ALLOCATION, held)
 
 
-def _check_releases(conn: Connection, redelivered: Sequence[Claim]) -> None:
-    """Check that no instance of a redelivered request was released meanwhile.
+def _check_copies(conn: Connection, redelivered: Sequence[Claim]) -> None:
+    """Check that redelivered requests were not decided or released meanwhile.
 
-    :raises ClaimLost: an instance was, which may or may not cancel the request
+    Until the transaction ends none of their instances is released, and none of
+    their copies is refused (``recall.Outcomes.record``).
+
+    :raises ClaimLost: a request was decided, or an instance was released,
+        which may or may not cancel its request
     """
     last = outcomes.lock_releases(
         conn, [(claim.consumer, claim.project_id) for claim in redelivered]
     )
     if last > min(claim.releases_seen for claim in redelivered):
         raise ClaimLost
-
-
-def _record_claimed(conn: Connection, redelivered: Sequence[Claim]) -> None:
-    """Record that redelivered requests are claimed for.
-
-    Each of their keys can be recorded once, by one daemon.
-
-    :raises DBDuplicateEntry: a key is recorded already
-    """
     keys = {claim.key for claim in redelivered if claim.key}
-    outcomes.add(
-        conn, [outcomes.RecordedOutcome(key, outcomes.CLAIMED) for key in keys]
-    )
+    if outcomes.any_decided(conn, keys):
+        raise ClaimLost
 
 
 def _remove_reported(writer: Writer, uuids: Sequence[str]) -> None:

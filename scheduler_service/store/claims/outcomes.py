@@ -34,8 +34,6 @@ _CHUNK = 500
 REFUSED = 'refused'
 # The document is the whole result.
 RESULT = 'result'
-# The request claimed: the placements are in the rows of its claims.
-CLAIMED = 'claimed'
 # The document is the placement of one instance, which was released since.
 PLACEMENT = 'placement'
 # There was an outcome, whose document was deleted after its retention.
@@ -123,24 +121,6 @@ def add(conn: Connection, outcomes: Sequence[RecordedOutcome]) -> None:
     conn.execute(_adding(dialect), packed)
 
 
-def complete(conn: Connection, outcome: RecordedOutcome) -> bool:
-    """Give a request that claimed its whole result; return whether it had.
-
-    For a result that is not in the rows of its claims alone.
-    """
-    table = schema.outcomes
-    updated = conn.execute(
-        sa.update(table)
-        .where(
-            table.c.idempotency_key == outcome.key,
-            table.c.instance_uuid == '',
-            table.c.kind == CLAIMED,
-        )
-        .values(kind=outcome.kind, document=outcome.document)
-    )
-    return bool(updated.rowcount)
-
-
 @functools.cache
 def _adding(dialect: str) -> Any:
     names = ', '.join(_OUTCOME)
@@ -163,16 +143,13 @@ def find(conn: Connection, key: str) -> list[RecordedOutcome]:
     return [RecordedOutcome(*row) for row in conn.execute(query)]
 
 
-def withdraw(conn: Connection, key: str) -> None:
-    """Delete the record that a request claimed: it gave up its claims."""
+def any_decided(conn: Connection, keys: Collection[str]) -> bool:
+    """Whether one of these requests is recorded as refused or answered."""
     table = schema.outcomes
-    conn.execute(
-        sa.delete(table).where(
-            table.c.idempotency_key == key,
-            table.c.instance_uuid == '',
-            table.c.kind == CLAIMED,
-        )
+    query = sa.select(table.c.idempotency_key).where(
+        table.c.idempotency_key.in_(keys), table.c.instance_uuid == ''
     )
+    return conn.execute(query.limit(1)).first() is not None
 
 
 def is_answered(conn: Connection, key: str) -> bool:
@@ -209,6 +186,9 @@ def keep_placements(
 ) -> None:
     """Keep the placements of claims whose rows are about to go.
 
+    The first one counts for a request that claimed twice: its message was in
+    two daemons, and the claim of the first was released before the second's.
+
     :param moving: of claims for moves, not of those for present places
     """
     if instances:
@@ -219,7 +199,7 @@ def keep_placements(
 def _keeping(moving: bool) -> Any:
     table: Any = schema.moves if moving else schema.instances
     uuid = table.c.instance_uuid if moving else table.c.uuid
-    kept = schema.outcomes
+    kept, earlier = schema.outcomes, schema.outcomes.alias()
     query = sa.select(
         table.c.idempotency_key,
         uuid,
@@ -230,6 +210,10 @@ def _keeping(moving: bool) -> Any:
         rows.among(uuid),
         table.c.idempotency_key.is_not(None),
         table.c.placement.is_not(None),
+        ~sa.exists().where(
+            earlier.c.idempotency_key == table.c.idempotency_key,
+            earlier.c.instance_uuid == uuid,
+        ),
     )
     names = [
         kept.c.idempotency_key,

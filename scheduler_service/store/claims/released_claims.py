@@ -79,8 +79,6 @@ def give_up(
     locked = lifecycle.lock(writer.conn, places)
     if key is not None and outcomes.is_answered(writer.conn, key):
         return []
-    if key is not None:
-        outcomes.withdraw(writer.conn, key)
     placed = lifecycle.moves_of(writer.conn, locked) if moves else locked
     mine = {
         uuid: row

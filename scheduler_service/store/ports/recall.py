@@ -87,6 +87,15 @@ class Outcomes:
             ]
             outcomes.add(writer.conn, new)
             if has_copies:
+                # A copy that is claiming commits first; later ones find the
+                # refusals.
+                refused = [
+                    (uuid, None)
+                    for outcome in found
+                    if outcome.error is not None
+                    for uuid in outcome.of.instances
+                ]
+                outcomes.lock_releases(writer.conn, refused)
                 for outcome in found:
                     _check_claims(writer, outcome)
 
@@ -219,23 +228,18 @@ _RESULTS = {HostJob: HostsAnswer, ZoneJob: PoolAnswer}
 
 
 def _is_recorded(writer: Writer, outcome: Outcome) -> bool:
-    """Whether an outcome is recorded, or a record of its claim gets it."""
-    key = outcome.of.key
-    if outcome.error is None:
-        made = outcome_of(key, outcome.result, None)
-        if outcomes.complete(writer.conn, made):
-            return True
-        result = _decode(made.document or '')
-        # A result that was looked up is given again.
+    """Whether an outcome is recorded: it was looked up and is given again."""
+    found = outcomes.find(writer.conn, outcome.of.key)
+    if outcome.error is not None:
         return any(
-            recorded.kind == outcomes.RESULT
-            and _decode(recorded.document or '') == result
-            for recorded in outcomes.find(writer.conn, key)
+            recorded.kind in (outcomes.REFUSED, outcomes.EXPIRED)
+            for recorded in found
         )
-    # So is a refusal.
+    result = _decode(_encode(outcome.result))
     return any(
-        recorded.kind in (outcomes.REFUSED, outcomes.EXPIRED)
-        for recorded in outcomes.find(writer.conn, key)
+        recorded.kind == outcomes.RESULT
+        and _decode(recorded.document or '') == result
+        for recorded in found
     )
 
 

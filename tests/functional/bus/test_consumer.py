@@ -8,6 +8,7 @@ from typing import Any
 import kombu
 import pytest
 
+from benchmarks import common
 from scheduler_service.bus import consumer as consumers
 from tests.support import clouds, servers
 from tests.support.bus_consumers import Consuming, cut, ready, sender
@@ -381,18 +382,44 @@ def test_own_queues_are_deleted_at_an_orderly_end(rabbitmq, topic, consume):
     assert left == {topic, f'{topic}.consuming'}
 
 
-def test_closed_connections_leave_nothing_behind(rabbitmq, consume):
-    """No thread and no descriptor, after many of them."""
+def test_heartbeats_go_both_ways(rabbitmq, consume):
+    """An idle connection stays, and a silent broker is noticed."""
+    with tcp_proxy(rabbitmq[0].port) as proxy:
+        url = f'rabbit://guest:guest@127.0.0.1:{proxy.port}'
+        bus = consume(url, heartbeat_timeout_threshold=2).bus
+        # The broker closes a connection that is silent for twice as long.
+        time.sleep(6.0)
+        assert (bus._number, bus.is_connected()) == (0, True)
+        proxy.become(Mode.BLACK_HOLE)
+        wait_until(lambda: not bus.is_connected(), 10)
+        proxy.become(Mode.FORWARD)
+        wait_until(bus.is_connected, 30)
+
+
+@pytest.mark.parametrize(
+    'times', [30, pytest.param(1000, marks=pytest.mark.slow)]
+)
+def test_closed_connections_leave_nothing_behind(rabbitmq, consume, times):
+    """No thread, no descriptor and no memory, after many of them."""
     consumer = consume()
 
-    def descriptors() -> int:
-        return len(os.listdir('/proc/self/fd'))
+    def in_use() -> tuple[int, int]:
+        return len(os.listdir('/proc/self/fd')), threading.active_count()
 
-    before = descriptors(), threading.active_count()
-    for count in range(30):
-        cut(consumer)
-        wait_until(lambda count=count: consumer.bus._number > count)
-        wait_until(lambda: consumer.bus._connection is not None)
-    after = descriptors(), threading.active_count()
+    def reconnect(count: int) -> None:
+        for _ in range(count):
+            number = consumer.bus._number
+            cut(consumer)
+            wait_until(lambda number=number: consumer.bus._number > number)
+            wait_until(lambda: consumer.bus._connection is not None)
+
+    before = in_use()
+    # What is imported and cached with the first ones stays.
+    reconnect(times // 3)
+    memory_mb = common.memory_mb(os.getpid())
+    reconnect(times - times // 3)
+    after = in_use()
     assert after[0] <= before[0]
     assert after[1] == before[1]
+    # A connection that is kept takes 60 kB and more.
+    assert common.memory_mb(os.getpid()) - memory_mb < 5

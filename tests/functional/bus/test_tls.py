@@ -77,11 +77,16 @@ def test_the_name_of_the_node_in_use_is_checked(listener):
     # The certificate is not for 127.0.0.2, which is loopback as well.
     other = f'127.0.0.2:{servers.free_port()}'
     for _ in range(8):
-        connection.check(options_of([other, f'127.0.0.1:{port}'], query))
+        connect(options_of([other, f'127.0.0.1:{port}'], query))
     with pytest.raises(
         oslo_messaging.MessageDeliveryFailure, match=r'127\.0\.0\.2'
     ):
-        connection.check(options_of([f'127.0.0.2:{port}'], query))
+        connect(options_of([f'127.0.0.2:{port}'], query))
+
+
+def connect(options: RabbitOptions) -> None:
+    with connection.connected(options):
+        pass
 
 
 def options_of(hosts, query) -> RabbitOptions:

@@ -19,6 +19,19 @@ def test_casts_are_answered_when_daemons_are_killed(quorum_bus, postgresql):
     faults.check(told)
 
 
+def test_nothing_is_dropped_at_the_delivery_limit(rabbitmq, postgresql):
+    """More daemons are killed than deliveries of a message are allowed.
+
+    A kill counts for all that the daemon had, worked on or not.
+    """
+    bus = servers.new_vhost(*rabbitmq)
+    limit = '[oslo_messaging_rabbit]\nrabbit_quorum_delivery_limit = 20\n'
+    with clouds.cloud(postgresql[1], bus, 2, limit) as cloud:
+        told = faults.casts(cloud, 600, faults.killing(cloud, 0.7), 45.0)
+    assert told['kills'] >= 30
+    faults.check(told)
+
+
 # See clouds.clean.
 @pytest.mark.filterwarnings('ignore:unclosed <socket:ResourceWarning')
 def test_casts_are_answered_when_the_broker_restarts(postgresql):

@@ -48,12 +48,9 @@ def test_claim_is_lost_when_the_host_is_full(store):
 def test_one_delivery_of_a_request_claims_when_two_daemons_have_it(store):
     import_inventory(store, FULL_INVENTORY)
     snapshot = load_snapshot(store)
-    delivered = {'key': 'message/0', 'redelivered': True}
+    consumer = str(uuid.uuid4())
+    delivered = {'key': 'm/0', 'redelivered': True, 'consumer': consumer}
     write_claims(store, new_claim(snapshot, 100, **delivered))
-    with store.reading() as conn:
-        (outcome,) = outcomes.find(conn, 'message/0')
-    assert outcome.kind == outcomes.CLAIMED
-    # Without instances of its own, each daemon makes up others.
     before = used_amounts(store)
     with pytest.raises(claims.ClaimLost):
         write_claims(store, new_claim(snapshot, 100, **delivered))
@@ -62,6 +59,18 @@ def test_one_delivery_of_a_request_claims_when_two_daemons_have_it(store):
     with store.reading() as conn:
         locked = conn.exec_driver_sql('SELECT count(*) FROM releases')
         assert locked.scalar_one() == 0
+
+
+def test_a_redelivered_request_claims_nothing_when_its_copy_is_refused(store):
+    import_inventory(store, FULL_INVENTORY)
+    snapshot = load_snapshot(store)
+    refusal = outcomes.RecordedOutcome('m/0', outcomes.REFUSED, '{}')
+    store.write(lambda w: outcomes.add(w.conn, [refusal]))
+    with pytest.raises(claims.ClaimLost):
+        write_claims(
+            store, new_claim(snapshot, 100, key='m/0', redelivered=True)
+        )
+    write_claims(store, new_claim(snapshot, 100, key='m/1', redelivered=True))
 
 
 @pytest.mark.parametrize('kind', [outcomes.ALL, outcomes.MOVE])

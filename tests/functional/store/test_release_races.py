@@ -12,6 +12,8 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service import errors
+from scheduler_service.engine.health import Health
+from scheduler_service.engine.jobs import Unrecorded
 from scheduler_service.model import Instance
 from scheduler_service.store import schema
 from scheduler_service.store.claims import (
@@ -20,12 +22,19 @@ from scheduler_service.store.claims import (
     outcomes,
     released_claims,
 )
+from scheduler_service.store.claims.batch import claim_all
 from scheduler_service.store.claims.outcomes import ALL, MOVE, ReleaseRequest
-from scheduler_service.store.connection import Store
+from scheduler_service.store.connection import Store, Writer
+from scheduler_service.store.ports.recall import (
+    Outcome,
+    OutcomeDiffers,
+    Outcomes,
+)
 from scheduler_service.store.sessions import Timeouts
 from scheduler_service.store.writing import hosts as host_rows
 from scheduler_service.store.writing import instances as instance_rows
 from tests.support.stores import (
+    DEFAULT_RATIOS,
     audit_findings,
     claim_on,
     claim_state,
@@ -232,6 +241,26 @@ def test_host_stays_when_it_is_claimed_while_it_is_removed(store):
     lost[0].join(10)
     assert len(lost) == 2
     assert audit_findings(store) == []
+
+
+@pytest.mark.parametrize('database', ['postgresql', 'mariadb'])
+def test_a_claim_holds_up_the_refusal_of_its_copy(make_url, database):
+    """Else both might be committed: a claim for which nobody has an answer."""
+    store = Store.connect(
+        make_url(database), timeouts=Timeouts(lock=1.0), max_pool_size=5
+    )
+    snapshot = import_two_hosts(store)
+    mine = claim_on(snapshot, 0, key='m/0', redelivered=True)
+    of = Unrecorded('m/0', [mine.consumer])
+    refusal = Outcome(of, None, errors.NoValidHost())
+    recording = Outcomes(store, 60.0, Health())
+    with store.engine.begin() as claiming:
+        claim_all(Writer(claiming), [mine], DEFAULT_RATIOS)
+        with pytest.raises(errors.StoreTimeout):
+            recording.record([refusal], has_copies=True)
+    with pytest.raises(OutcomeDiffers):
+        recording.record([refusal], has_copies=True)
+    store.dispose()
 
 
 @pytest.mark.parametrize('database', ['postgresql', 'mariadb'])

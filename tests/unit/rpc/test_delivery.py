@@ -218,8 +218,8 @@ def test_a_refusal_is_recorded_where_another_daemon_has_the_message(
 def test_a_request_comes_again_where_its_copy_has_another_outcome(
     bus, deliver, store
 ):
-    claimed = recorded.RecordedOutcome('m/0', recorded.CLAIMED)
-    store.write(lambda writer: recorded.add(writer.conn, [claimed]))
+    result = recorded.RecordedOutcome('m/0', recorded.RESULT, '{}')
+    store.write(lambda writer: recorded.add(writer.conn, [result]))
     deliver(
         error=errors.NoValidHost(),
         unrecorded=Unrecorded('m/0', ['i']),

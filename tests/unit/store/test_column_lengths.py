@@ -35,7 +35,7 @@ OURS = {
     'suspects.message': 'cut to its length',
     'refused_reports.reason': 'cut to its length',
     'outcomes.instance_uuid': 'uuid of an instance of a request',
-    'outcomes.kind': 'one of five words',
+    'outcomes.kind': 'one of four words',
     'outcomes.document': 'a reply of ours',
     'releases.instance_uuid': 'a uuid, checked by the method',
     'releases.kind': 'one of two words and a digest',
