@@ -8,6 +8,7 @@ database does. Errors become the exceptions that the rest of the store knows.
 
 from __future__ import annotations
 
+import collections
 import functools
 import hashlib
 import select
@@ -42,6 +43,8 @@ _UNAVAILABLE = ('08', '53', '57', '58')
 _NOT_PREPARED = '26000'
 _NOT_TEXT = '22021'
 _PREPARED = 'scheduler_prepared'
+_UNDER_WAY = 'scheduler_under_way'
+_DONE = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 _TICK_MS = 100
 
 
@@ -106,15 +109,14 @@ class BoundStatement(NamedTuple):
 class PendingStatements:
     """Statements that the database executes as one transaction.
 
-    The constructor sends them. Nothing else may be sent on the connection
-    until :meth:`receive` returned. Several statements travel in one round trip
-    in libpq's pipeline mode; the server runs all up to the pipeline's end in
-    one transaction, each on a snapshot of its own, and none after a failed
-    statement.
+    The constructor sends them, in libpq's pipeline mode, and those that the
+    server does not have yet to be prepared with them. The server runs each on
+    a snapshot of its own, and none after a failed statement. Several such
+    transactions may be under way on a connection, one after the other; nothing
+    else may be sent on it until :meth:`receive` of the last one returned.
 
     :param conn: in autocommit mode, of SQLAlchemy's psycopg dialect
     :param statements: in the order to execute them in; each returns rows
-    :raises StatementError: a statement cannot be prepared
     :raises StoreUnavailable: the transaction may be committed or not
     """
 
@@ -126,7 +128,14 @@ class PendingStatements:
         self._since = time.monotonic()
         self._pg: pq.abc.PGconn = raw.pgconn
         self._prepared: set[bytes] = conn.info.setdefault(_PREPARED, set())
+        self._under_way: collections.deque[PendingStatements] = (
+            conn.info.setdefault(_UNDER_WAY, collections.deque())
+        )
         self._statements = statements
+        # The statements of which results are due, in order, and whether the
+        # result is that of preparing it.
+        self._due: list[tuple[bytes, bool]] = []
+        self._result: pq.abc.PGresult | None = None
         try:
             self._send()
         except psycopg.Error as fault:
@@ -141,12 +150,11 @@ class PendingStatements:
         :raises StoreUnavailable: the transaction may be committed or not
         """
         try:
-            result = self._receive()
-            if _state(result) == _NOT_PREPARED:
+            result = self._wait()
+            while _state(result) == _NOT_PREPARED:
                 # The prepared statements were dropped; nothing was done.
-                self._prepared.clear()
                 self._send()
-                result = self._receive()
+                result = self._wait()
         except psycopg.Error as fault:
             raise driver_errors.unavailable(fault) from fault
         self._session.aborted = False
@@ -156,46 +164,47 @@ class PendingStatements:
         return None if value is None else value.decode()
 
     def _send(self) -> None:
-        for bound in self._statements:
-            self._prepare(bound.statement)
-        if len(self._statements) == 1:
-            self._send_query(self._statements[0])
-        else:
+        if not self._under_way:
             self._pg.enter_pipeline_mode()
-            for bound in self._statements:
-                self._send_query(bound)
-            self._pg.pipeline_sync()
+        self._under_way.append(self)
+        for statement, values, formats in self._statements:
+            name = statement.name
+            if name not in self._prepared:
+                self._pg.send_prepare(name, statement.text)
+                self._prepared.add(name)
+                self._due.append((name, True))
+            self._pg.send_query_prepared(name, values, formats)
+            self._due.append((name, False))
+        self._pg.pipeline_sync()
         self._flush()
 
-    def _send_query(self, bound: BoundStatement) -> None:
-        self._pg.send_query_prepared(
-            bound.statement.name, bound.values, bound.formats
-        )
+    def _wait(self) -> pq.abc.PGresult:
+        """Wait for the results, also of transactions that were sent before.
 
-    def _prepare(self, statement: Statement) -> None:
-        """Let the server prepare a statement, once for each connection."""
-        if statement.name in self._prepared:
-            return
-        self._pg.send_prepare(statement.name, statement.text)
-        self._flush()
-        result = self._last_result()
-        if result.status != pq.ExecStatus.COMMAND_OK:
-            raise _error(result)
-        self._prepared.add(statement.name)
+        :return: the result of the failed statement, else of the last
+        """
+        while self._result is None:
+            self._under_way[0]._receive()
+            self._under_way.popleft()
+            if not self._under_way:
+                self._pg.exit_pipeline_mode()
+        result, self._result = self._result, None
+        return result
 
-    def _receive(self) -> pq.abc.PGresult:
-        """Return the result of the failed statement, else of the last."""
-        if len(self._statements) == 1:
-            return self._last_result()
-        results = [self._last_result() for _ in self._statements]
+    def _receive(self) -> None:
+        result: pq.abc.PGresult | None = None
+        failed = False
+        for name, is_prepared in self._due:
+            received = self._last_result()
+            if not failed:
+                result, failed = received, received.status not in _DONE
+            if failed and (is_prepared or _state(received) == _NOT_PREPARED):
+                self._prepared.discard(name)
         end = self._next_result()
         if end is None or end.status != pq.ExecStatus.PIPELINE_SYNC:
             raise psycopg.OperationalError('the transaction did not end')
-        self._pg.exit_pipeline_mode()
-        for result in results:
-            if result.status != pq.ExecStatus.TUPLES_OK:
-                return result
-        return results[-1]
+        self._due.clear()
+        self._result = result
 
     def _flush(self) -> None:
         """Write to the socket until nothing is left to send."""
