@@ -41,6 +41,8 @@ _RETRYABLE: dict[str, Any] = {
 # statement. Errors that libpq itself finds in a connection have no state.
 _UNAVAILABLE = ('08', '53', '57', '58')
 _NOT_PREPARED = '26000'
+# A transaction that was under way prepared it. The name is of the same text.
+_IS_PREPARED = '42P05'
 _NOT_TEXT = '22021'
 _PREPARED = 'scheduler_prepared'
 _UNDER_WAY = 'scheduler_under_way'
@@ -132,9 +134,8 @@ class PendingStatements:
             conn.info.setdefault(_UNDER_WAY, collections.deque())
         )
         self._statements = statements
-        # The statements of which results are due, in order, and whether the
-        # result is that of preparing it.
-        self._due: list[tuple[bytes, bool]] = []
+        # The statements that are prepared with these.
+        self._new: list[bytes] = []
         self._result: pq.abc.PGresult | None = None
         try:
             self._send()
@@ -167,14 +168,15 @@ class PendingStatements:
         if not self._under_way:
             self._pg.enter_pipeline_mode()
         self._under_way.append(self)
+        for statement, _, _ in self._statements:
+            if statement.name not in self._prepared:
+                self._pg.send_prepare(statement.name, statement.text)
+                # A transaction of its own: it stays where the others fail.
+                self._pg.pipeline_sync()
+                self._prepared.add(statement.name)
+                self._new.append(statement.name)
         for statement, values, formats in self._statements:
-            name = statement.name
-            if name not in self._prepared:
-                self._pg.send_prepare(name, statement.text)
-                self._prepared.add(name)
-                self._due.append((name, True))
-            self._pg.send_query_prepared(name, values, formats)
-            self._due.append((name, False))
+            self._pg.send_query_prepared(statement.name, values, formats)
         self._pg.pipeline_sync()
         self._flush()
 
@@ -193,18 +195,28 @@ class PendingStatements:
 
     def _receive(self) -> None:
         result: pq.abc.PGresult | None = None
-        failed = False
-        for name, is_prepared in self._due:
+        for name in self._new:
+            prepared = self._last_result()
+            self._end_transaction()
+            if prepared.status in _DONE or _state(prepared) == _IS_PREPARED:
+                continue
+            self._prepared.discard(name)
+            result = result or prepared
+        self._new.clear()
+        failed = result is not None
+        for statement, _, _ in self._statements:
             received = self._last_result()
+            if _state(received) == _NOT_PREPARED:
+                self._prepared.discard(statement.name)
             if not failed:
                 result, failed = received, received.status not in _DONE
-            if failed and (is_prepared or _state(received) == _NOT_PREPARED):
-                self._prepared.discard(name)
+        self._end_transaction()
+        self._result = result
+
+    def _end_transaction(self) -> None:
         end = self._next_result()
         if end is None or end.status != pq.ExecStatus.PIPELINE_SYNC:
             raise psycopg.OperationalError('the transaction did not end')
-        self._due.clear()
-        self._result = result
 
     def _flush(self) -> None:
         """Write to the socket until nothing is left to send."""
