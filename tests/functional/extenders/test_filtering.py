@@ -178,6 +178,14 @@ def test_nothing_is_bound_when_the_caller_stopped_waiting(serve_with):
         assert [row['host'] for row in rows] == [placement.selected.host]
 
 
+def test_a_job_that_is_bound_has_not_waited_for_the_engine(serve_with):
+    with extenders.extender(slow_to('bind')) as server:
+        service = serve_with(entry(server, bindVerb='bind'))
+        assert service.select_hosts()
+        stages = service.client.ping(CONTEXT, recent=True)['recent']['stages']
+        assert stages['wait']['p95_ms'] < 400
+
+
 def test_next_host_is_tried_when_one_cannot_be_bound(serve_with):
     def answer(verb: str, asked: Any) -> Reply:
         if verb == 'bind' and asked['Node'] == 'compute-4':
