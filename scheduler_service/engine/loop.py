@@ -166,7 +166,10 @@ class EngineLoop:
         self.batches += 1
         self.requests += len(jobs)
         self._health.size('batch', len(jobs))
-        self._health.time('wait', start - jobs[0].queued_at)
+        # All others have waited for a stage since they were decided.
+        queued = next((job for job in jobs if job.state is State.QUEUED), None)
+        if queued is not None:
+            self._health.time('wait', start - queued.queued_at)
         by_kind: dict[type[Job], list[Any]] = {}
         for job in jobs:
             by_kind.setdefault(type(job), []).append(job)

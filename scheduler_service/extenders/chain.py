@@ -16,6 +16,7 @@ from typing import Any
 
 from scheduler_service import errors
 from scheduler_service import extender_wire as wire
+from scheduler_service.engine.jobs import is_late
 from scheduler_service.extenders.client import CallFailed, Client
 from scheduler_service.extenders.policy_file import Extender
 
@@ -31,11 +32,22 @@ class ExtenderArgs:
     :ivar pod: v1 Pod
     :ivar resources: names of extended resources that it requests
     :ivar nodes: makes v1 Nodes of names; called where an extender takes nodes
+    :ivar deadline: monotonic time after which no further extender is called;
+        None: there is none
     """
 
     pod: Mapping[str, Any]
     resources: frozenset[str]
     nodes: Callable[[Sequence[str]], list[dict[str, Any]]]
+    deadline: float | None = None
+
+    def check_deadline(self) -> None:
+        """Check whether the caller still waits.
+
+        :raises TooLate: it does not
+        """
+        if is_late(self.deadline):
+            raise errors.TooLate()
 
 
 @dataclasses.dataclass
@@ -103,11 +115,13 @@ class Chain:
         :param names: of the nodes to filter
         :raises ExtenderFailed: a call failed, and its extender is not
             ignorable
+        :raises TooLate: the deadline passed before all were called
         """
         result = ExtenderFilterResult(list(names))
         for client in self._clients_for(args, 'filter_verb'):
             if not result.names:
                 break
+            args.check_deadline()
             try:
                 reply = wire.filter_reply(
                     self._call(
@@ -128,7 +142,10 @@ class Chain:
 
         A score is 0 to 1, and is multiplied by its extender's weight. The
         calls run in parallel; a call that fails adds nothing.
+
+        :raises TooLate: the deadline has passed
         """
+        args.check_deadline()
         clients = self._clients_for(args, 'prioritize_verb')
         running = [
             (

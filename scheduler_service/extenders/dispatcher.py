@@ -175,13 +175,18 @@ class ExtenderDispatcher:
         self._chain.close()
 
     def _start(self, job: HostJob, work: Callable[[], None]) -> None:
-        """Run *work* on a thread, and give the job back after it."""
+        """Run *work* on a thread, and give the job back after it.
+
+        A job whose caller stopped waiting comes back with TooLate instead.
+        """
         self._queue.lend([job])
         with self._lock:
             self._pending += 1
 
         def run() -> None:
             try:
+                if job.is_late():
+                    raise errors.TooLate()
                 with tracing.working_on(job.message.trace):
                     work()
             except errors.SchedulerError as error:
@@ -210,11 +215,13 @@ class ExtenderDispatcher:
         request: Request,
         uuid: str,
         nodes: Callable[[Sequence[str]], list[dict[str, Any]]] | None = None,
+        deadline: float | None = None,
     ) -> ExtenderArgs:
         return ExtenderArgs(
             objects.pod(request, uuid, self.options.domain),
             self._resources(request),
             nodes or (lambda names: []),
+            deadline,
         )
 
     def _query(self, job: HostJob, copy: TableCopy) -> None:
@@ -225,13 +232,19 @@ class ExtenderDispatcher:
                 {*(request.ignore_hosts or ()), *job.excluded_hosts}
             )
             request = msgspec.structs.replace(request, ignore_hosts=ignored)
-        scores = self._scores_of_instances(request, copy, job.bounds())
+        scores = self._scores_of_instances(
+            request, copy, job.bounds(), job.deadline
+        )
         # For the missing instances the engine finds the reasons.
         missing = len(request.instance_uuids) - len(scores)
         job.extender_scores = scores + [{}] * missing
 
     def _scores_of_instances(
-        self, request: Request, copy: TableCopy, bounds: Bonuses | None
+        self,
+        request: Request,
+        copy: TableCopy,
+        bounds: Bonuses | None,
+        deadline: float | None,
     ) -> list[Mapping[int, float]]:
         """Return the extenders' score by host id, for each instance in turn.
 
@@ -253,7 +266,7 @@ class ExtenderDispatcher:
                     ranking = self._pipeline.weigh_hosts(table, mask, request)
                 if ranking is None:
                     break
-                by_row = self._scores(request, uuid, copy, ranking)
+                by_row = self._scores(request, uuid, copy, ranking, deadline)
                 best = max(by_row, key=lambda row: by_row[row][1])
                 instance = PlacedInstance(
                     uuid, table.host_at(best), table.node_at(best)
@@ -270,13 +283,19 @@ class ExtenderDispatcher:
         return scores
 
     def _scores(
-        self, request: Request, uuid: str, copy: TableCopy, ranking: Ranking
+        self,
+        request: Request,
+        uuid: str,
+        copy: TableCopy,
+        ranking: Ranking,
+        deadline: float | None,
     ) -> dict[int, tuple[float, float]]:
         """Return (extenders' score, total weight) by row, of rows that passed.
 
         Nodes are sent best first, ``max_nodes`` at a time, until some pass.
 
         :raises NoValidHost: the extenders let no node pass
+        :raises TooLate: the deadline passed before all were called
         """
         table, names = copy.table, copy.names
         weights = dict(
@@ -294,7 +313,7 @@ class ExtenderDispatcher:
                 chosen = [by_name[name] for name in sent]
                 return self._nodes.nodes(table, chosen, list(sent))
 
-            args = self._args(request, uuid, nodes)
+            args = self._args(request, uuid, nodes, deadline)
             result = self._chain.filter(args, list(by_name))
             rejected.update(result.failed)
             if result.names:

@@ -6,6 +6,7 @@ host twice into an entry would lose the first. Stateless.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -39,11 +40,12 @@ def read(
 def parse(text: bytes) -> tuple[Any, list[str]]:
     """Return plain values, and a sentence for each key that is there twice.
 
-    :raises ValueError: it is neither YAML nor JSON; msgspec's errors are of
-        this kind
+    :raises ValueError: it is neither YAML nor JSON
     """
     if text.lstrip()[:1] in _JSON_STARTS:
-        return parse_json(text)
+        # Lists and mappings of YAML may begin in the same way.
+        with contextlib.suppress(ValueError):
+            return parse_json(text)
     return _parse_yaml(text)
 
 

@@ -129,7 +129,13 @@ def _of(name: str | None, conf: Any) -> Document:
             before = moments.stamp(moments.past(name), clock.read(conn))
         except ValueError:
             return None
-        return daemon_rows.configuration(conn, None, before)
+        found = daemon_rows.configuration(conn, None, before)
+        if found is None:
+            raise errors.NotFound(
+                f'No configuration is recorded until {moments.text(before)}; '
+                'see "scheduler-manage configuration list"'
+            )
+        return found
 
     document = read(conf, query)
     if document is None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+import functools
+import itertools
+from collections.abc import Callable, Mapping, Set
 
 from scheduler_service import specops
 from scheduler_service.columns.table import HostTable
@@ -15,6 +17,7 @@ from scheduler_service.filters.unreadable import (
     spec_path,
 )
 from scheduler_service.model import Request
+from scheduler_service.model.problems import shown
 from scheduler_service.settings import Settings
 
 
@@ -74,7 +77,7 @@ def failing_key(
     :param specs: extra specs of the flavor, (key, requirement)
     :raises NotComparableError: metadata is no number where numbers are
         compared, or not a valid requirement
-    :raises InvalidRequest: a requirement of the flavor is not valid
+    :raises InvalidRequest: an extra spec is not a valid requirement
     """
     forced = 'True' in metadata.get(FORCE_KEY, ())
     required: dict[str, set[str]] = {}
@@ -96,10 +99,10 @@ def failing_key(
         values = metadata.get(key)
         if values is None and key in optional:
             continue
+        matches = functools.partial(_matches, key, forced)
         for requirement in sorted(requirements):
-            with reading(spec_path(key), REQUIREMENT, requirement):
-                if not _satisfies({requirement}, values, forced):
-                    return key
+            if not _satisfies({requirement}, values, forced, matches):
+                return key
     return None
 
 
@@ -109,19 +112,36 @@ def _failing_metadata_key(
     """Return the first metadata key that the flavor does not satisfy."""
     for key, requirements in metadata.items():
         exempt = key in _EXEMPT_KEYS or key.startswith(_EXEMPT_PREFIX)
-        if not exempt and not _satisfies(requirements, specs.get(key), True):
+        if not exempt and not _satisfies_metadata(
+            key, requirements, specs.get(key)
+        ):
             return key
     return None
 
 
+def _satisfies_metadata(
+    key: str, requirements: Set[str], specs: Set[str] | None
+) -> bool:
+    """Say whether any extra spec under a key satisfies the metadata."""
+    return _satisfies(
+        requirements,
+        specs,
+        True,
+        lambda spec, metadata: _matches(key, True, metadata, spec),
+    )
+
+
 def _satisfies(
-    requirements: Set[str], values: Set[str] | None, both_ways: bool
+    requirements: Set[str],
+    values: Set[str] | None,
+    both_ways: bool,
+    matches: Callable[[str, str], bool],
 ) -> bool:
     """Say whether any value satisfies any of the requirements.
 
     :param values: None: the key is absent
-    :param both_ways: whether values, too, may be sentinels, alternatives
-        and expressions
+    :param both_ways: whether values, too, may be sentinels and alternatives
+    :param matches: says whether a value satisfies a requirement
     """
     alternatives = [
         alternative
@@ -140,41 +160,40 @@ def _satisfies(
         values = {part for value in values for part in _alternatives(value)}
         if _ANY in values:
             return True
-    return _any_matches(
-        sorted(values),
-        [text for text in alternatives if text not in _SENTINELS],
-        both_ways,
-    )
-
-
-def _any_matches(
-    values: list[str], requirements: list[str], both_ways: bool
-) -> bool:
+    plain = [text for text in alternatives if text not in _SENTINELS]
     fault: specops.NotComparableError | None = None
-    for value in values:
-        for requirement in requirements:
-            try:
-                if specops.match(value, requirement) or (
-                    both_ways and _matches_metadata(requirement, value)
-                ):
-                    return True
-            except specops.NotComparableError as caught:
-                fault = caught
+    for value, requirement in itertools.product(sorted(values), plain):
+        try:
+            if matches(value, requirement):
+                return True
+        except specops.NotComparableError as caught:
+            fault = caught
     if fault is not None:
         raise fault
     return False
 
 
-def _matches_metadata(text: str, metadata: str) -> bool:
-    """Say whether a text of the flavor is what the metadata requires.
+def _matches(key: str, forced: bool, metadata: str, spec: str) -> bool:
+    """Say whether metadata and an extra spec match.
 
-    :raises NotComparableError: it is no number where numbers are compared,
-        or the metadata is not a valid requirement
+    :param forced: whether the metadata, too, may be a requirement
+    :raises NotComparableError: metadata is no number where numbers are
+        compared, or not a valid requirement
+    :raises InvalidRequest: the extra spec is not a valid requirement
     """
+    with reading(spec_path(key), REQUIREMENT, spec):
+        if specops.match(metadata, spec):
+            return True
+    if not forced:
+        return False
     try:
-        return specops.match(text, metadata)
-    except ValueError as fault:
-        raise specops.NotComparableError(str(fault)) from None
+        return specops.match(spec, metadata)
+    except specops.NotComparableError:
+        raise
+    except ValueError:
+        raise specops.NotComparableError(
+            f'{key}: expected {REQUIREMENT}, got {shown(metadata)}'
+        ) from None
 
 
 def _alternatives(text: str) -> list[str]:

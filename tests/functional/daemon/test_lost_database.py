@@ -1,18 +1,25 @@
 """Daemon processes that lose their database while others keep it."""
 
+import contextlib
+import os
+import pathlib
+import signal
+import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 import urllib3
 
+from tests.support import servers
 from tests.support.databases import ready_database
 from tests.support.documents import CONTEXT
 from tests.support.processes import on_topic
-from tests.support.servers import free_port
+from tests.support.servers import Server, answers, free_port
 from tests.support.tcp_proxy import Mode, TcpProxy, through_proxy
 from tests.support.waiting import wait_until
 
@@ -22,6 +29,8 @@ TINY = {'memory_mb': 1}
 CALLS = 40
 # Every loss is in this time known, and said.
 KNOWN_S = 5.0
+# Every ping is answered in this time.
+SOON_S = 2.0
 
 LOSSES: dict[str, Callable[[TcpProxy], None]] = {
     'refused': lambda proxy: proxy.become(Mode.REFUSE),
@@ -127,3 +136,78 @@ def test_ping_tells_the_truth_when_the_only_daemon_loses_the_database(
         thread.join(30)
         assert results == {'answered': CALLS}
         assert daemon.end() == 0
+
+
+@contextlib.contextmanager
+def stopped(server: Server) -> Iterator[None]:
+    """Stop a server for as long as the block runs."""
+    server.kill()
+    yield
+    server.relaunch()
+    server.wait(lambda: answers(server.port))
+
+
+@contextlib.contextmanager
+def frozen(server: Server) -> Iterator[None]:
+    """Halt a server with its children: connections stay, without answers."""
+    assert server.process is not None
+    pid = server.process.pid
+    children = pathlib.Path(f'/proc/{pid}/task/{pid}/children').read_text()
+    pids = [pid, *map(int, children.split())]
+    try:
+        for each in pids:
+            os.kill(each, signal.SIGSTOP)
+        yield
+    finally:
+        for each in pids:
+            os.kill(each, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def locked(path: str) -> Iterator[None]:
+    """Hold the lock that every writer of an SQLite file needs."""
+    with contextlib.closing(sqlite3.connect(path)) as conn:
+        conn.execute('BEGIN IMMEDIATE')
+        yield
+
+
+@pytest.fixture(params=['sqlite locked', 'postgresql stopped',
+                        'postgresql frozen'])  # fmt: skip
+def lose(
+    request: pytest.FixtureRequest, tmp_path: pathlib.Path
+) -> Iterator[tuple[str, Callable[[], AbstractContextManager[None]]]]:
+    """A database of its own, and what makes it stay away for a block."""
+    kind, how = request.param.split()
+    if kind == 'sqlite':
+        database = ready_database(f'sqlite:///{tmp_path}/')
+        yield database, lambda: locked(database.removeprefix('sqlite:///'))
+        return
+    away = stopped if how == 'stopped' else frozen
+    with servers.postgresql(durable=False) as (server, base):
+        yield ready_database(base), lambda: away(server)
+
+
+def test_ping_is_answered_soon_while_the_database_is_away(
+    lose, connect, launch, rabbitmq, topic
+):
+    database, away = lose
+    daemon = launch(database, rabbitmq[1], on_topic(topic))
+    daemon.wait_for('Ready:')
+    asking = connect(rabbitmq[1], topic, timeout=60)
+    results: Counter[str] = Counter()
+    asking.ping(CONTEXT)
+    with away():
+        thread = threading.Thread(
+            target=ask_often, args=(asking, results, 0.1)
+        )
+        thread.start()
+        until = time.monotonic() + 2 * KNOWN_S
+        while time.monotonic() < until:
+            start = time.monotonic()
+            asking.ping(CONTEXT, recent=True)
+            assert time.monotonic() - start < SOON_S
+            time.sleep(0.1)
+        assert not results
+    thread.join(30)
+    assert results == {'answered': CALLS}
+    assert daemon.end() == 0

@@ -150,10 +150,15 @@ def test_a_daemon_that_is_not_registered_has_no_configuration(
 ):
     path = tmp_path / 'a.conf'
     path.write_text(f'[database]\nconnection = {ready_sqlite}\n')
-    for words in (['show', '--daemon', 'x'], ['diff', 'x']):
+    missing = 'No daemon x is registered'
+    for words, expected in (
+        (['show', '--daemon', 'x'], missing),
+        (['diff', 'x'], missing),
+        (['diff', '2001-02-03', '1m'], 'recorded until 2001-02-03T00:00:00'),
+    ):
         given = ['--config-file', str(path), 'configuration', *words]
         assert manage.main(given) == 1
-        assert 'No daemon x is registered' in capsys.readouterr().err
+        assert expected in capsys.readouterr().err
 
 
 def test_all_values_that_are_not_valid_are_named(

@@ -1,5 +1,7 @@
 """Extenders that filter, weigh and bind hosts for the daemon."""
 
+import time
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -7,8 +9,10 @@ import pytest
 from scheduler_service import errors
 from scheduler_service.kube import pod_reader
 from scheduler_service.kube.node_reader import NodeReader
+from scheduler_service.model import documents
+from scheduler_service.store.claims import claim_queries
 from tests.support import extenders
-from tests.support.documents import CONTEXT
+from tests.support.documents import CONTEXT, SMALL
 from tests.support.extenders import Reply, entry, pass_only
 from tests.support.stores import claim_on, load_snapshot, write_claims
 
@@ -125,6 +129,63 @@ def test_extender_is_asked_again_when_all_that_it_left_is_taken(serve_with):
     assert server.verbs() == ['filter'] * 2
 
 
+def slow_to(slow: str) -> extenders.Answer:
+    """Let all pass, and take half a second for calls of a verb."""
+
+    def answer(verb: str, asked: Any) -> Reply:
+        reply = extenders.pass_all(verb, asked)
+        reply.delay = 0.5 if verb == slow else 0.0
+        return reply
+
+    return answer
+
+
+def submit(service: Any, seconds: float) -> Future[Any]:
+    """Have hosts selected for a caller that waits so long."""
+    return service.daemon.scheduler.select_destinations(
+        documents.request({'flavor': SMALL}),
+        deadline=time.monotonic() + seconds,
+    )
+
+
+def test_no_further_extender_is_called_when_the_caller_stopped_waiting(
+    serve_with,
+):
+    with (
+        extenders.extender(slow_to('filter')) as slow,
+        extenders.extender() as second,
+    ):
+        service = serve_with(
+            entry(slow, prioritizeVerb='prioritize', weight=1), entry(second)
+        )
+        late = submit(service, 0.3).exception(30)
+        assert isinstance(late, errors.TooLate)
+        assert slow.verbs() == ['filter']
+        assert second.calls == []
+
+
+def test_nothing_is_bound_when_the_caller_stopped_waiting(serve_with):
+    with extenders.extender(slow_to('bind')) as server:
+        service = serve_with(
+            entry(server, bindVerb='bind'), extender__threads=1
+        )
+        patient, late = submit(service, 30), submit(service, 0.3)
+        assert isinstance(late.exception(30), errors.TooLate)
+        (placement,) = patient.result(30).placements
+        assert server.verbs() == ['filter', 'filter', 'bind']
+        with service.store.reading() as conn:
+            rows = claim_queries.listing(conn)
+        assert [row['host'] for row in rows] == [placement.selected.host]
+
+
+def test_a_job_that_is_bound_has_not_waited_for_the_engine(serve_with):
+    with extenders.extender(slow_to('bind')) as server:
+        service = serve_with(entry(server, bindVerb='bind'))
+        assert service.select_hosts()
+        stages = service.client.ping(CONTEXT, recent=True)['recent']['stages']
+        assert stages['wait']['p95_ms'] < 400
+
+
 def test_next_host_is_tried_when_one_cannot_be_bound(serve_with):
     def answer(verb: str, asked: Any) -> Reply:
         if verb == 'bind' and asked['Node'] == 'compute-4':
@@ -136,8 +197,6 @@ def test_next_host_is_tried_when_one_cannot_be_bound(serve_with):
         assert service.select_hosts() == ['compute-3']
         assert server.verbs() == ['filter', 'bind'] * 2
         with service.store.reading() as conn:
-            from scheduler_service.store.claims import claim_queries
-
             rows = claim_queries.listing(conn)
         assert [row['host'] for row in rows] == ['compute-3']
 
@@ -152,7 +211,5 @@ def test_no_claim_is_left_when_no_host_can_be_bound(serve_with):
         service = serve_with(entry(server, bindVerb='bind'))
         with pytest.raises(errors.ExtenderFailed, match='to bind: no'):
             service.select_hosts()
-        from scheduler_service.store.claims import claim_queries
-
         with service.store.reading() as conn:
             assert claim_queries.listing(conn) == []

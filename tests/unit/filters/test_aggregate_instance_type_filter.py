@@ -5,6 +5,7 @@ The use cases are those of the document that describes the filter.
 
 import pytest
 
+from scheduler_service import errors
 from scheduler_service.filters.hosts.aggregate_instance_type_filter import (
     AggregateInstanceTypeFilter,
 )
@@ -135,9 +136,22 @@ def test_only_the_exact_value_forces(value):
     assert passes({}, {'key': '1', 'force_metadata_check': value})
 
 
+@pytest.mark.parametrize('metadata', ['5', '>= 3', '>= x'])
+def test_request_is_refused_when_an_extra_spec_is_no_requirement(metadata):
+    with pytest.raises(errors.InvalidRequest) as caught:
+        passes({'key': '>= y'}, {'key': metadata, **FORCE})
+    assert caught.value.facts['at'] == 'flavor.extra_specs.key'
+
+
 @pytest.mark.parametrize(
     ('extra_specs', 'metadata', 'expected'),
     [
+        (
+            {'key': '4'},
+            {'key': '>= x', **FORCE},
+            'the host cannot be evaluated: aggregate metadata: key: expected '
+            'a value, or an operator with a value, such as ">= 4", got ">= x"',
+        ),
         (
             {'key': '2'},
             {'key': '1'},

@@ -46,7 +46,19 @@ def test_a_document_with_a_key_twice_is_refused():
     ]
 
 
-@pytest.mark.parametrize('text', [b'a: [', b'a: \t b: c', b'? [a]\n: 1'])
+@pytest.mark.parametrize('text', [b'{a: 1, b: [x]}', b'{"a": 1, b: [x]}'])
+def test_a_mapping_of_yaml_in_braces_is_read(text):
+    assert document_text.parse(text) == ({'a': 1, 'b': ['x']}, [])
+
+
+def test_a_key_in_braces_that_is_no_text_is_named_with_its_line():
+    with pytest.raises(ValueError, match='line 2: the key 1 is not a text'):
+        document_text.parse(b'\n{1: 2, flavor: {vcpus: 2}}')
+
+
+@pytest.mark.parametrize(
+    'text', [b'a: [', b'a: \t b: c', b'? [a]\n: 1', b'[1, 2', b'{"a": [1,']
+)
 def test_text_that_is_not_yaml_is_refused_in_one_line(text):
     with pytest.raises(errors.InvalidInventory) as caught:
         documents.read(text)
