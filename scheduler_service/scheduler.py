@@ -111,7 +111,7 @@ class Scheduler:
         self._source = StoreHostSource(
             store, options.snapshot_max_age, self._on_history_changed
         )
-        claimer = StoreClaimer(self._source, self.outcomes, self.health)
+        claimer = StoreClaimer(self._source, self.outcomes)
         self._hosts = HostStages(
             self._source,
             claimer,

@@ -116,8 +116,8 @@ class DictionaryColumn:
 
     def values_at(self, rows: Rows) -> list[Any]:
         """Return the values of some rows."""
-        values = self.values
-        return [values[code] for code in self.codes.take(rows).tolist()]
+        codes = self.codes.take(rows).tolist()
+        return list(map(self.values.__getitem__, codes))
 
     def take(self, rows: npt.NDArray[Any]) -> DictionaryColumn:
         """Return the column of the given rows, over the same values."""

@@ -153,10 +153,8 @@ def _sums(
     zones: int,
 ) -> npt.NDArray[np.float64]:
     """Return capacity, use and what is free of each zone, float64[3, n]."""
-    stated = np.nan_to_num(columns.ratio, nan=0.0)
-    ratio = np.where(stated == 0.0, default_ratio, stated)
     offered = columns.total >= 0
-    capacity = np.where(offered, columns.total - columns.reserved, 0) * ratio
+    capacity = np.where(offered, columns.capacity(default_ratio), 0.0)
     used = np.where(offered, columns.used, 0) * 1.0
     free = np.maximum(capacity - used, 0) * available
     return np.array(

@@ -343,12 +343,30 @@ class SchedulingBatch:
 
         If not, each of its jobs is claimed by itself.
         """
-        if pending is None or _is_made(pending):
+        if pending is None or self._is_made(jobs, pending):
             return True
         self.lost = True
         self._overlay.forget()
         self._claim_each(jobs)
         return False
+
+    def _is_made(
+        self, jobs: Sequence[HostJob], pending: PendingClaims
+    ) -> bool:
+        """Wait for the claims of jobs; return whether they were made.
+
+        :raises StoreUnavailable: it is not known
+        """
+        try:
+            pending.wait()
+        except ClaimLost:
+            lost = sum(job.claim for job in jobs)
+            self._health.count('claims_lost', by=lost)
+            return False
+        finally:
+            took = time.monotonic() - pending.sent_at
+            self._health.time('claim', took)
+        return True
 
     def _finish(
         self, jobs: Sequence[HostJob], pending: PendingClaims | None
@@ -386,7 +404,7 @@ class SchedulingBatch:
         if several:
             self._claimer.send(*filter(None, alone))
         for job, pending in zip(jobs, alone, strict=True):
-            if pending is None or (several and _is_made(pending)):
+            if pending is None or (several and self._is_made([job], pending)):
                 self._finish([job], None)
                 continue
             self._finisher.count_lost_claim(job)
@@ -417,18 +435,6 @@ class SchedulingBatch:
         else:
             for job, error in doubtful:
                 self._finisher.refuse(job, error)
-
-
-def _is_made(pending: PendingClaims) -> bool:
-    """Wait for claims; return whether they were made.
-
-    :raises StoreUnavailable: it is not known
-    """
-    try:
-        pending.wait()
-    except ClaimLost:
-        return False
-    return True
 
 
 def _trace_claim(

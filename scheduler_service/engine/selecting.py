@@ -97,7 +97,9 @@ class Selector:
             )
         if job.move or job.excluded_hosts:
             request = _elsewhere(present, request, job)
-        if self._find_candidates(job, request, table):
+        if self.completer is not None and self._find_candidates(
+            self.completer, job, request, table
+        ):
             return
         if self.extenders is None or not self._ask_extenders(job, table):
             self._select(overlay, request, job, held)
@@ -214,13 +216,18 @@ class Selector:
         return self._claimer.find(held, job.move)
 
     def _find_candidates(
-        self, job: HostJob, request: Request, table: HostTable
+        self,
+        completer: Completer,
+        job: HostJob,
+        request: Request,
+        table: HostTable,
     ) -> bool:
         """Have candidates found, if they have to be; return whether."""
-        completer = self.completer
-        if completer is None or job.candidates is not None:
-            return False
-        if request.is_rebuild or not completer.needs_candidates(request):
+        if (
+            job.candidates is not None
+            or request.is_rebuild
+            or not completer.needs_candidates(request)
+        ):
             return False
         job.candidate_rounds += 1
         completer.find_candidates(job, request, table, self.pipeline)

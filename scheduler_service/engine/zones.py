@@ -88,7 +88,7 @@ class ZoneStages:
         """
         ids = [str(job.zone.id) for job in jobs if job.keep]
         stored = self._claimer.pools_of(ids) if ids else {}
-        to_store: dict[str, tuple[ZoneJob, PoolChoice]] = {}
+        to_store: dict[str, tuple[ZoneJob, PoolChoice, PoolAnswer]] = {}
         repeated: list[ZoneJob] = []
         for job in jobs:
             zone_id = str(job.zone.id)
@@ -98,16 +98,16 @@ class ZoneStages:
                 repeated.append(job)
             else:
                 choice = self._choose(snapshot, job)
-                if choice is not None and job.keep:
-                    to_store[zone_id] = job, choice
-                elif choice is not None:
-                    self._reply(job, choice, _answer(job, choice))
+                if choice is None:
+                    continue
+                answer = _answer(job, choice)
+                if job.keep:
+                    to_store[zone_id] = job, choice, answer
+                else:
+                    self._reply(job, choice, answer)
         if not to_store:
             return repeated
-        chosen = [
-            (job, choice, _answer(job, choice))
-            for job, choice in to_store.values()
-        ]
+        chosen = [*to_store.values()]
         if not self._claimer.store_zones(chosen):
             return repeated + [job for job, *_ in chosen]
         for job, choice, answer in chosen:

@@ -171,9 +171,7 @@ class NodeMaker:
         for name, columns in view.resources.items():
             if name in STANDARD_CLASSES or columns.total[at] < 0:
                 continue
-            left = float(columns.total[at] - columns.reserved[at])
-            amount = int(left * float(columns.ratio[at]))
-            capacity[f'{self._domain}/{name}'] = str(amount)
+            capacity[f'{self._domain}/{name}'] = str(int(limit(name)))
         return capacity
 
     def _aggregates(self, view: HostTable, at: int) -> list[dict[str, Any]]:

@@ -89,7 +89,7 @@ class OfferedResources(HostFilter):
         """Compare the size of hosts, and the bounds of single amounts."""
         fits = np.ones(len(table), np.bool_)
         for name, amount in _extended(request).items():
-            fits &= _size(table, name) >= amount
+            fits &= _size(table, name, settings) >= amount
             columns = table.resources.get(name)
             if columns is not None:
                 fits &= columns.min_unit <= amount
@@ -103,7 +103,7 @@ class OfferedResources(HostFilter):
         """Name the classes with the figures."""
         reasons = []
         for name, amount in _extended(request).items():
-            size = float(max(0.0, _size(table, name)[row]))
+            size = float(max(0.0, _size(table, name, settings)[row]))
             if size < amount:
                 reasons.append(
                     f'{amount} {name} asked, {figure(size)} offered'
@@ -119,14 +119,12 @@ def _extended(request: Request) -> dict[str, int]:
     }
 
 
-def _size(table: HostTable, name: str) -> Floats:
+def _size(table: HostTable, name: str, settings: Settings) -> Floats:
     """Return what hosts offer of a class, float64[n]; -1: not offered."""
     columns = table.resources.get(name)
     if columns is None:
         return np.full(len(table), -1.0)
-    ratio = np.nan_to_num(columns.ratio, nan=1.0)
-    size = (columns.total - columns.reserved) * ratio
-    return np.where(columns.total < 0, -1.0, size)
+    return np.where(columns.total < 0, -1.0, table.capacity(name, settings))
 
 
 def may_pass_later(host_filter: HostFilter) -> bool:

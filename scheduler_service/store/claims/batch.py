@@ -30,7 +30,6 @@ from scheduler_service.store.claims import (
 from scheduler_service.store.claims.claim_sql import Claim
 from scheduler_service.store.connection import Store, Writer, new_lineage
 
-OnDone = Callable[[Exception | None], None]
 _ANTI_AFFINITY = 'anti-affinity'
 
 
@@ -40,7 +39,6 @@ class ClaimBatch:
     :param claims: of at least one consumer
     :param fallback: resource class -> allocation ratio of hosts without one
     :param policies: server group policies that a claim must not break
-    :param on_done: called once, at the end, with the error or None
     :ivar lineage: the token of their change
     :ivar statements: what PostgreSQL is sent in one round trip; empty where
         the claims have to be made statement by statement
@@ -53,7 +51,6 @@ class ClaimBatch:
         claims: Sequence[Claim],
         fallback: Mapping[str, float],
         policies: Collection[str] = (),
-        on_done: OnDone = lambda fault: None,
     ) -> None:
         self.instances = len(claims)
         self.lineage = new_lineage()
@@ -62,7 +59,6 @@ class ClaimBatch:
         self._store = store
         self._claims = claims
         self._fallback, self._policies = fallback, policies
-        self._on_done = on_done
         self._receive: Callable[[], int] | None = None
         self._fault: Exception | None = None
         self._revision = 0
@@ -114,7 +110,6 @@ class ClaimBatch:
             self._revision = receive()
         except Exception as fault:
             self._fault = fault
-        self._on_done(self._fault)
 
     def wait(self) -> int:
         """Wait for the database's answer; return the claims' revision.
@@ -166,7 +161,6 @@ def claim_all(
             raise ClaimLost
     try:
         _insert(writer, claims)
-        _record_intents(conn, claims)
     except db_exception.DBDuplicateEntry:
         raise ClaimLost from None
     # A caller that lost its connection may have sent a message twice, and the
@@ -177,15 +171,15 @@ def claim_all(
         raise ClaimLost
 
 
-def _record_intents(conn: Connection, claims: Sequence[Claim]) -> None:
+def _record_intents(
+    conn: Connection, intents: Sequence[tuple[str, int, str]]
+) -> None:
     """Record the allocations that are about to be made for claims.
 
+    :param intents: in the order of ``placement_records.INTENT``
     :raises ClaimLost: an earlier claim of an instance is being undone
     :raises DBDuplicateEntry: there is a record of an earlier claim
     """
-    intents = claim_sql.intent_rows(claims)
-    if not intents:
-        return
     dialect = rows.dialect_of(conn)
     recorded = conn.execute(
         sa.text(placement_records.intending(dialect)),
@@ -196,12 +190,14 @@ def _record_intents(conn: Connection, claims: Sequence[Claim]) -> None:
 
 
 def _insert(writer: Writer, claims: Sequence[Claim]) -> None:
-    """Insert instances, moves and allocations.
+    """Insert instances, moves and allocations, and those that are intended.
 
+    :raises ClaimLost: a move cannot be made, or an earlier claim of an
+        instance is being undone
     :raises DBDuplicateEntry: a consumer holds a claim already
     """
     conn, touched = writer.conn, writer.touched
-    placed, moving, reported, held = [], [], [], []
+    placed, moving, reported, held, intents = [], [], [], [], []
     hosts = set()
     for claim in claims:
         consumer, host_id = claim.consumer, claim.host_id
@@ -209,6 +205,8 @@ def _insert(writer: Writer, claims: Sequence[Claim]) -> None:
         touched.instances.append(consumer)
         for name, amount in claim.amounts.items():
             held.append((consumer, host_id, name, amount))
+        if claim.intent is not None:
+            intents.append((consumer, host_id, claim.intent))
         if claim.move:
             moving.append(claim)
             continue
@@ -224,8 +222,10 @@ def _insert(writer: Writer, claims: Sequence[Claim]) -> None:
         )
     if moving:
         _insert_moves(conn, moving)
-    if held:
-        rows.insert_packed(conn, 'allocations', claim_sql.ALLOCATION, held)
+    # Few take nothing.
+    rows.insert_packed(conn, 'allocations', claim_sql.ALLOCATION, held)
+    if intents:
+        _record_intents(conn, intents)
 
 
 def _check_copies(conn: Connection, redelivered: Sequence[Claim]) -> None:

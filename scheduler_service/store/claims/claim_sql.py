@@ -155,15 +155,6 @@ def instance_row(claim: Claim) -> tuple[Any, ...]:
     )
 
 
-def intent_rows(claims: Sequence[Claim]) -> list[tuple[Any, ...]]:
-    """Return rows in the order of ``placement_records.INTENT``."""
-    return [
-        (claim.consumer, claim.host_id, claim.intent)
-        for claim in claims
-        if claim.intent is not None
-    ]
-
-
 def pg_limited(source: str) -> str:
     """Return SQL for the rows of *source*, limited to their own number.
 

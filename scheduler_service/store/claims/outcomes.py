@@ -42,11 +42,12 @@ EXPIRED = 'expired'
 ALL, MOVE = 'all', 'move'
 # The record without its document is kept for so many times the retention.
 _EXPIRED_KEPT = 7
+# In the order of the fields of :class:`RecordedOutcome`.
 _OUTCOME = {
     'idempotency_key': 'text',
-    'instance_uuid': 'text',
     'kind': 'text',
     'document': 'text',
+    'instance_uuid': 'text',
 }
 _RELEASE = {'instance_uuid': 'text', 'kind': 'text'}
 _SENT_RELEASE = {**_RELEASE, 'project_id': 'text', 'sent_at': 'float'}
@@ -110,14 +111,7 @@ def add(conn: Connection, outcomes: Sequence[RecordedOutcome]) -> None:
     if not outcomes:
         return
     dialect = rows.dialect_of(conn)
-    packed = rows.pack(
-        dialect,
-        _OUTCOME,
-        [
-            (outcome.key, outcome.instance, outcome.kind, outcome.document)
-            for outcome in sorted(outcomes)
-        ],
-    )
+    packed = rows.pack(dialect, _OUTCOME, sorted(outcomes))
     conn.execute(_adding(dialect), packed)
 
 

@@ -248,7 +248,11 @@ def _intend(claims: Sequence[Claim]) -> list[BoundStatement]:
 
     Where an earlier claim of an instance is being undone it divides by zero.
     """
-    intents = claim_sql.intent_rows(claims)
+    intents = [
+        (claim.consumer, claim.host_id, claim.intent)
+        for claim in claims
+        if claim.intent is not None
+    ]
     if not intents:
         return []
     values = rows.pack('postgresql', placement_records.INTENT, intents)

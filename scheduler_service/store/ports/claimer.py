@@ -5,16 +5,14 @@ It belongs to the engine's thread.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from oslo_db import exception as db_exception
 
-from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob, ZoneJob
-from scheduler_service.engine.ports import ClaimLost, Recalled
+from scheduler_service.engine.ports import Recalled
 from scheduler_service.model import Placement, PoolAnswer, Request
 from scheduler_service.pipeline import Assignment
 from scheduler_service.store import claims, rows
@@ -31,12 +29,9 @@ _encode = msgspec.json.Encoder().encode
 class StoreClaimer:
     """Implements :class:`~scheduler_service.engine.ports.Claimer` on SQL."""
 
-    def __init__(
-        self, source: StoreHostSource, outcomes: Outcomes, health: Health
-    ) -> None:
+    def __init__(self, source: StoreHostSource, outcomes: Outcomes) -> None:
         self._source = source
         self._outcomes = outcomes
-        self._health = health
         self._ratios: Mapping[str, float] = {}
         self._policies: Collection[str] = ()
         changer = ClaimChanger(source, outcomes)
@@ -51,23 +46,14 @@ class StoreClaimer:
     def prepare(self, jobs: Sequence[HostJob]) -> claims.ClaimBatch | None:
         """Return the claims of the jobs that need one; None: none does."""
         needed: list[claims.Claim] = []
-        count = 0
         for job in jobs:
             if job.claim and job.selection is not None:
-                count += 1
                 _add_claims(needed, job, job.selection.assignments)
         if not needed:
             return None
-
-        def on_done(fault: Exception | None) -> None:
-            self._health.time('claim', time.monotonic() - batch.sent_at)
-            if isinstance(fault, ClaimLost):
-                self._health.count('claims_lost', by=count)
-
-        batch = claims.ClaimBatch(
-            self._source.store, needed, self._ratios, self._policies, on_done
+        return claims.ClaimBatch(
+            self._source.store, needed, self._ratios, self._policies
         )
-        return batch
 
     def send(self, *batches: claims.ClaimBatch) -> None:
         """Send batches, each to be claimed as a whole or not at all.

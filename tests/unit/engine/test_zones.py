@@ -65,7 +65,7 @@ def make_scheduler(store, import_inventory, recorder, health):
         outcomes = Outcomes(store, 3600.0, health)
         return ZoneStages(
             caches[-1],
-            StoreClaimer(caches[-1], outcomes, health),
+            StoreClaimer(caches[-1], outcomes),
             PoolPipeline(
                 filters or plugins.pool_filters(['attribute']), Settings()
             ),
