@@ -178,9 +178,6 @@ def keep_placements(
 ) -> None:
     """Keep the placements of claims whose rows are about to go.
 
-    The first one counts for a request that claimed twice: its message was in
-    two daemons, and the claim of the first was released before the second's.
-
     :param moving: of claims for moves, not of those for present places
     """
     if instances:
@@ -191,7 +188,7 @@ def keep_placements(
 def _keeping(moving: bool) -> Any:
     table: Any = schema.moves if moving else schema.instances
     uuid = table.c.instance_uuid if moving else table.c.uuid
-    kept, earlier = schema.outcomes, schema.outcomes.alias()
+    kept = schema.outcomes
     query = sa.select(
         table.c.idempotency_key,
         uuid,
@@ -202,10 +199,6 @@ def _keeping(moving: bool) -> Any:
         rows.among(uuid),
         table.c.idempotency_key.is_not(None),
         table.c.placement.is_not(None),
-        ~sa.exists().where(
-            earlier.c.idempotency_key == table.c.idempotency_key,
-            earlier.c.instance_uuid == uuid,
-        ),
     )
     names = [
         kept.c.idempotency_key,

@@ -35,21 +35,6 @@ def test_what_a_message_claimed_is_undone_once(store, claim):
         assert outcomes.find(conn, 'm/0') == []
 
 
-def test_a_claim_that_a_copy_of_its_message_made_before_is_released(
-    store, claim
-):
-    """The first placement of the two is the answer of the message."""
-    first = outcomes.RecordedOutcome(
-        'm/0', outcomes.PLACEMENT, '{"host": "x"}', claim.consumer
-    )
-    store.write(lambda w: outcomes.add(w.conn, [first]))
-    released = store.write(lambda w: lifecycle.release(w, [claim.consumer]))
-    assert released == [claim.consumer]
-    assert used_memory(store) == [0, 0]
-    with store.reading() as conn:
-        assert outcomes.find(conn, 'm/0') == [first]
-
-
 def test_what_another_message_claimed_stays(store, claim):
     assert undo(store, claim.consumer, 'n/0') == []
     assert used_memory(store) == [1024, 0]
