@@ -163,13 +163,7 @@ class EngineLoop:
             self._source.current()
             return
         start = time.monotonic()
-        self.batches += 1
-        self.requests += len(jobs)
-        self._health.size('batch', len(jobs))
-        # All others have waited for a stage since they were decided.
-        queued = next((job for job in jobs if job.state is State.QUEUED), None)
-        if queued is not None:
-            self._health.time('wait', start - queued.queued_at)
+        self._count_batch(jobs, start)
         by_kind: dict[type[Job], list[Any]] = {}
         for job in jobs:
             by_kind.setdefault(type(job), []).append(job)
@@ -196,6 +190,15 @@ class EngineLoop:
         if unfinished:
             self._queue.requeue(unfinished)
         self._health.check_batch(time.monotonic() - start)
+
+    def _count_batch(self, jobs: Sequence[Job], start: float) -> None:
+        self.batches += 1
+        self.requests += len(jobs)
+        self._health.size('batch', len(jobs))
+        # All others have waited for a stage since they were decided.
+        queued = next((job for job in jobs if job.state is State.QUEUED), None)
+        if queued is not None:
+            self._health.time('wait', start - queued.queued_at)
 
     def _next_jobs(self, batch: list[Job]) -> list[HostJob]:
         """Take batchable jobs that are first in line, into *batch*."""
