@@ -53,11 +53,14 @@ _PLACED = ('resource_class', 'traits', 'rp_uuids')
 class ComputeRequest(NamedTuple):
     """A request, with further parts of its RequestSpec.
 
+    :ivar fallback: the same with dedicated CPUs as VCPU, for hosts that do not
+        offer the class PCPU; None: there is no difference
     :ivar group: the server group; None: absent
     :ivar networks: how its networks reach a host; None: absent
     """
 
     request: Request
+    fallback: Request | None
     group: ServerGroup | None
     networks: wire.NetworkMetadata | None
 
@@ -113,15 +116,26 @@ def translate(
     instances = documents.arguments(
         {'instance_uuids': instance_uuids}, _Instances
     )
+    uuids = instances.instance_uuids
+    fallback = None
     try:
-        request = _request(
-            spec, instances.instance_uuids, context, offered, with_groups
-        )
+        request = _request(spec, uuids, context, offered, with_groups)
+        if 'PCPU' in offered and _is_dedicated(spec):
+            fallback = _request(spec, uuids, context, (), with_groups)
     except ValueError as fault:
         raise errors.InvalidRequest(str(fault)) from None
     return ComputeRequest(
-        request, _server_group(spec.instance_group), spec.network_metadata
+        request,
+        fallback,
+        _server_group(spec.instance_group),
+        spec.network_metadata,
     )
+
+
+def _is_dedicated(spec: wire.RequestSpec) -> bool:
+    """Whether all CPUs are dedicated; mixed ones have no other form."""
+    cells = spec.numa_topology.cells if spec.numa_topology else []
+    return {cell.cpu_policy for cell in cells} == {'dedicated'}
 
 
 def _request(
