@@ -16,7 +16,7 @@ import msgspec
 
 from scheduler_service.compute.placement.client import PLAIN
 from scheduler_service.model import Request, Selection
-from scheduler_service.model.request import ResourceGroup
+from scheduler_service.model.request import PciRequest, ResourceGroup
 from scheduler_service.pipeline import Assignment, Bonuses
 from scheduler_service.request_filters import Scope
 
@@ -65,6 +65,30 @@ def with_tree(selected: Selection, tree: Tree | None) -> Selection:
     allocation = msgspec.UNSET if tree is None else tree.document
     # A copy: selections are shared by the instances of a request.
     return msgspec.structs.replace(selected, allocation=allocation)
+
+
+def with_devices(request: Request, tree: Tree) -> Request:
+    """Return a request for just those PCI devices that a candidate gives."""
+    devices: list[PciRequest] = []
+    for device in request.pci_requests:
+        providers = Counter(
+            uuid
+            for suffix, uuids in tree.mappings.items()
+            for uuid in uuids
+            if device.groups and suffix.startswith(f'{device.groups}-')
+        )
+        devices += [
+            msgspec.structs.replace(
+                device,
+                count=count,
+                alternatives=[
+                    {**properties, 'rp_uuid': uuid}
+                    for properties in device.alternatives
+                ],
+            )
+            for uuid, count in providers.items()
+        ] or [device]
+    return msgspec.structs.replace(request, pci_requests=devices)
 
 
 def is_needed(request: Request) -> bool:
