@@ -239,3 +239,32 @@ def test_a_refusal_says_what_the_first_resources_lack(store, fake):
         )
         with pytest.raises(errors.NoValidHost, match='1 PCPU'):
             future.result(20)
+
+
+def test_a_move_takes_a_candidate_of_another_host_beside_the_first(
+    store, fake
+):
+    """As an evacuation or a migration does."""
+    roots = has_hosts(store, fake, [4], [1, 2])
+    with engine(store, fake) as running:
+        (vm,) = new()
+        running.select_destinations(grouped(vm, amount=2)).result(20)
+        first = dict(fake.allocations[vm])
+        assert roots[0] in first
+        moved = Message(
+            'select_destinations', (grouped(vm, amount=2),), {'move': True}
+        )
+        answer = moved.run(running)
+        (placed,) = answer['placements']
+        assert placed['selected']['uuid'] == roots[1]
+        held = fake.allocations[vm]
+        given = placed['selected']['allocation']['allocations']
+        assert {uuid: each['resources'] for uuid, each in given.items()} == {
+            uuid: amounts
+            for uuid, amounts in held.items()
+            if uuid not in first
+        }
+        assert first.items() <= held.items()
+        assert len(held) == 4
+        assert moved.run(running) == answer
+        assert fake.allocations[vm] == held
