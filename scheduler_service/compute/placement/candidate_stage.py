@@ -36,7 +36,7 @@ _THREADS = 4
 # for a query of all.
 _HOSTS = 8
 _MISSES = 2
-# Candidates of one host, and of all: as many as the compute service takes.
+# Candidates of a host, and of all: as many as the compute service takes.
 _LIMIT_OF_HOST = 50
 _LIMIT = 1000
 # Groups that a refusal looks at.
@@ -49,7 +49,7 @@ Fitting = Callable[[int, Sequence[Tree]], Sequence[Tree]]
 class CandidateStage:
     """Threads that query the service for candidates.
 
-    :param queue: lends jobs, and gets each of them back
+    :param queue: lends jobs, and gets them back
     """
 
     def __init__(

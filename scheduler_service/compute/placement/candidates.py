@@ -103,7 +103,7 @@ class Candidates:
 
     They travel with a job: the thread that has the job has them.
 
-    :ivar is_whole: whether all hosts were asked about
+    :ivar is_whole: whether a query looked at all hosts
     :ivar bounds: for each instance, the store ids of the hosts that it may
         be on, each with an addition of 0 to its weight
     """
@@ -141,7 +141,7 @@ class Candidates:
     def assign(self, assignments: Sequence[Assignment]) -> bool:
         """Give each assignment a candidate of its host, with room for all.
 
-        :return: false where one has none left; then its host is no longer
+        :return: false where there is none for one; then its host is no longer
             among the bounds of this instance and the following ones
         """
         taken: Counter[tuple[str, str]] = Counter()
@@ -186,11 +186,13 @@ class Candidates:
     def drop(self, provider: str, tree: Tree) -> Tree | None:
         """Drop a candidate that has no room any more.
 
-        :return: the next one of the host; None: there is none
+        :return: the next of the host; None: there is none
         """
-        left = [each for each in self._trees.get(provider, ()) if each != tree]
-        self._trees[provider] = left
-        return left[0] if left else None
+        trees = [
+            other for other in self._trees.get(provider, ()) if other != tree
+        ]
+        self._trees[provider] = trees
+        return trees[0] if trees else None
 
 
 def _amounts_of(tree: Tree) -> Counter[tuple[str, str]]:
