@@ -9,6 +9,13 @@ which makes the claims alone: 16 in each message, with one message at a time,
 which has as many claims under way as there are callers, and with one for each
 worker, which has twice as many. ``--without-nova`` leaves nova-scheduler out.
 
+``candidates`` has our daemon's figures with servers that have a virtual GPU,
+for which placement is asked for candidates: the calls of one caller as a ratio
+to what placement itself takes for the same, three queries and a claim, and,
+with one such call for nine others, the rate of the others as a ratio to their
+rate without such calls. Where placement is busy all the time, these calls take
+its time from the others; the bare client, with as many, says how much.
+
 Before the measurement each host casts ``sync_instance_info``, as computes do
 every two minutes: without it nova-scheduler reads the servers of each host
 from the databases for each request.
@@ -29,7 +36,7 @@ import tempfile
 import time
 import urllib.request
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks import common, nova_fleet
@@ -37,7 +44,6 @@ from tests.support import interop, servers
 from tests.support.databases import migrated_database
 from tests.support.nova_databases import NovaDatabases
 from tests.support.placement_service import (
-    PlacementService,
     placement_service,
 )
 from tests.support.waiting import wait_until
@@ -46,6 +52,8 @@ WORKERS = 2
 CALLERS = 16
 # What placement takes in one message of ours.
 AT_ONCE = 16
+# So many calls there are for a call that needs candidates.
+_SHARE = 9
 # How many messages of the bare client are under way at a time.
 _BARE = {'one_message_at_a_time': 1, 'one_for_each_worker': WORKERS}
 _START_S = 300.0
@@ -141,7 +149,7 @@ class Cloud:
 
         :param pid: of the scheduler, which reads faster than it works
         """
-        self._run_caller(1, 0, *nova_fleet.names(len(self.providers)))
+        self._run_caller(1, 0, 0, *nova_fleet.names(len(self.providers)))
         idle = 0
         while idle < _IDLE_TURNS:
             before = _cpu_seconds(pid)
@@ -149,19 +157,23 @@ class Cloud:
             is_idle = _cpu_seconds(pid) - before < _IDLE_S
             idle = idle + 1 if is_idle else 0
 
-    def _run_caller(self, callers: int, seconds: float, *hosts: str) -> str:
+    def _run_caller(
+        self, callers: int, seconds: float, share: int, *hosts: str
+    ) -> str:
         done = subprocess.run(
             [self.bin / 'python', '-P', '-W', 'ignore', _CALLER,
-             self.nova_conf, str(callers), str(seconds), *hosts],
+             self.nova_conf, str(callers), str(seconds), str(share), *hosts],
             capture_output=True, text=True, env=_environment(),
         )  # fmt: skip
         if done.returncode:
             raise RuntimeError(done.stderr[-3000:])
         return done.stdout
 
-    def call(self, callers: int, seconds: float) -> dict[str, Any]:
+    def call(
+        self, callers: int, seconds: float, share: int = 0
+    ) -> dict[str, Any]:
         """Have nova's client call the scheduler that runs."""
-        text = self._run_caller(callers, seconds)
+        text = self._run_caller(callers, seconds, share)
         found: dict[str, Any] = json.loads(text.splitlines()[-1])
         if found['refused']:
             raise RuntimeError(f'refused: {found["refused"][:3]}')
@@ -188,13 +200,13 @@ def _cpu_seconds(pid: int) -> float:
     return sum(common.cpu_seconds(worker) for worker in _with_workers(pid))
 
 
-def bare(
-    placement: PlacementService, cloud: Cloud, at_once: int, calls: int
-) -> float:
+def bare(cloud: Cloud, at_once: int, calls: int, share: int = 0) -> float:
     """Return the claims a second of a client that only makes claims.
 
     :param at_once: consumers in one message
     :param calls: messages that are under way at a time
+    :param share: claims for each of a candidate, which are not counted; 0:
+        there are none
     """
     until = time.monotonic() + cloud.seconds
 
@@ -209,7 +221,10 @@ def bare(
                 )
                 for at in range(at_once)
             }
-            placement.call('POST', '/allocations', body)
+            cloud.placement.call('POST', '/allocations', body)
+            for at in range(made, made + at_once):
+                if share and at % share == 0:
+                    _claim_candidate(cloud, at * calls + number)
             made += at_once
         return made
 
@@ -219,9 +234,11 @@ def bare(
     return made / (time.monotonic() - start)
 
 
-def _allocations(provider: str) -> dict[str, Any]:
+def _allocations(
+    provider: str, amounts: Mapping[str, int] = _TAKEN
+) -> dict[str, Any]:
     return {
-        'allocations': {provider: {'resources': _TAKEN}},
+        'allocations': {provider: {'resources': amounts}},
         'project_id': 'p',
         'user_id': 'u',
         'consumer_generation': None,
@@ -256,6 +273,56 @@ def measure(cloud: Cloud, pid: int, start_s: float) -> dict[str, Any]:
     }
 
 
+def measure_candidates(cloud: Cloud) -> dict[str, float]:
+    """Return the figures of requests that need candidates; see above."""
+    alone = _median_ms(cloud.call(1, cloud.seconds, 1)['gpu_times_s'])
+    own = _median_ms(_placement_times(cloud))
+    rates = [
+        len(found['times_s']) / found['seconds']
+        for share in (0, _SHARE, 0, _SHARE)
+        for found in [cloud.call(CALLERS, cloud.seconds, share)]
+    ]
+    return {
+        'one_caller_p50_ms': alone,
+        'placement_p50_ms': own,
+        'one_caller_to_placement': round(alone / own, 2),
+        'others_to_without': round(
+            (rates[1] + rates[3]) / (rates[0] + rates[2]), 2
+        ),
+        'others_to_without_bare': round(
+            bare(cloud, AT_ONCE, WORKERS, _SHARE)
+            / bare(cloud, AT_ONCE, WORKERS),
+            2,
+        ),
+    }
+
+
+def _placement_times(cloud: Cloud) -> list[float]:
+    """Return how long placement takes for candidates and claims alone."""
+    times: list[float] = []
+    until = time.monotonic() + cloud.seconds
+    while time.monotonic() < until:
+        start = time.monotonic()
+        _claim_candidate(cloud, 3 * len(times))
+        times.append(time.monotonic() - start)
+    return times
+
+
+def _claim_candidate(cloud: Cloud, number: int) -> None:
+    """Query three hosts, from that of a number on, and claim on the first."""
+    amounts = {**_TAKEN, 'VGPU': 1}
+    resources = ','.join(f'{name}:{n}' for name, n in sorted(amounts.items()))
+    first = number % (len(cloud.providers) - 2)
+    for provider in cloud.providers[first : first + 3]:
+        cloud.placement.call(
+            'GET',
+            f'/allocation_candidates?limit=50&resources={resources}'
+            f'&in_tree={provider}',
+        )
+    body = {str(uuid.uuid4()): _allocations(cloud.providers[first], amounts)}
+    cloud.placement.call('POST', '/allocations', body)
+
+
 def _median_ms(times_s: Sequence[float]) -> float:
     return round(statistics.median(times_s) * 1000, 1)
 
@@ -278,17 +345,23 @@ def figures_of(
         cloud = Cloud(hosts, seconds, stack)
         rows: dict[str, list[Any]] = {'daemon': [], 'nova_scheduler': []}
         rates: dict[str, list[float]] = {name: [] for name in _BARE}
+        candidates = []
         for _ in range(turns):
             with cloud.daemon() as (pid, start_s):
                 measured = measure(cloud, pid, start_s)
+                candidates.append(measure_candidates(cloud))
                 rows['daemon'].append({**measured, **lost(cloud)})
             for name, calls in _BARE.items():
-                claimed = bare(cloud.placement, cloud, AT_ONCE, calls)
+                claimed = bare(cloud, AT_ONCE, calls)
                 rates[name].append(round(claimed, 1))
             if with_nova:
                 with cloud.nova_scheduler() as (pid, start_s):
                     rows['nova_scheduler'].append(measure(cloud, pid, start_s))
-        return {**rows, 'bare_client_claims_a_second': rates}
+        return {
+            **rows,
+            'candidates': candidates,
+            'bare_client_claims_a_second': rates,
+        }
 
 
 def main() -> None:

@@ -1,7 +1,9 @@
 """Calls a scheduler with nova's own client; runs where nova is installed.
 
-Arguments: the configuration file, how many callers, and for how many seconds
-they call. The last line of the output is JSON: how long each call took in
+Arguments: the configuration file, how many callers, for how many seconds they
+call, and how many calls of theirs there are for each call of a further caller,
+whose servers have a virtual GPU; 0: there is none, 1: all calls are such. The
+last line of the output is JSON: how long the calls of both kinds took in
 seconds, and what was refused. With names of hosts as further arguments, that
 each has no servers is cast to all schedulers instead.
 
@@ -25,6 +27,7 @@ from nova.objects import base
 from nova.scheduler import rpcapi
 
 _ADMIN = ('user', 'project')
+_GPU = {'resources:VGPU': '1'}
 
 
 class WrittenRequest(oslo_messaging.NoOpSerializer):
@@ -34,20 +37,25 @@ class WrittenRequest(oslo_messaging.NoOpSerializer):
         super().__init__()
         self._placeholder = str(uuid.uuid4())
         ctxt = context.RequestContext(*_ADMIN, is_admin=True)
-        self._text = json.dumps(
-            base.NovaObjectSerializer().serialize_entity(
-                ctxt, specification(ctxt, self._placeholder)
+        self._text, self._gpu_text = (
+            json.dumps(
+                base.NovaObjectSerializer().serialize_entity(
+                    ctxt, specification(ctxt, self._placeholder, specs)
+                )
             )
+            for specs in ({}, _GPU)
         )
 
     def serialize_entity(self, ctxt, entity):
         """Return the request of a server in place of its uuid."""
         if not isinstance(entity, str):
             return entity
-        return json.loads(self._text.replace(self._placeholder, entity))
+        gpu, _, instance = entity.rpartition(' ')
+        text = self._gpu_text if gpu else self._text
+        return json.loads(text.replace(self._placeholder, instance))
 
 
-def main(conf, callers, seconds, *hosts):
+def main(conf, callers, seconds, share, *hosts):
     """Have callers call at the same time; print what it came to."""
     config.parse_args(
         ['caller'], default_config_files=[conf], configure_db=False
@@ -60,24 +68,22 @@ def main(conf, callers, seconds, *hosts):
             client.sync_instance_info(ctxt, host, [])
         return
     first = timed(client)
-    times, refused = [], []
     call = timed
-    if int(callers) > 1:
+    if int(callers) > 1 or int(share):
+        call = timed_as_written
         client.client.serializer = rpc.RequestContextSerializer(
             WrittenRequest()
         )
-        call = timed_as_written
+    calls = Calls(client, call, int(share), float(seconds))
+    threads = [
+        threading.Thread(target=calls.make, args=[share == '1'])
+        for _ in range(int(callers))
+    ]
+    if int(share) > 1:
+        threads += [
+            threading.Thread(target=calls.make_for_others) for _ in range(2)
+        ]
     start = time.monotonic()
-    until = start + float(seconds)
-
-    def work():
-        while time.monotonic() < until:
-            try:
-                times.append(call(client))
-            except exception.NoValidHost as error:
-                refused.append(error.format_message())
-
-    threads = [threading.Thread(target=work) for _ in range(int(callers))]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -87,14 +93,51 @@ def main(conf, callers, seconds, *hosts):
             {
                 'first_s': first,
                 'seconds': time.monotonic() - start,
-                'times_s': times,
-                'refused': refused,
+                'times_s': calls.times[False],
+                'gpu_times_s': calls.times[True],
+                'refused': calls.refused,
             }
         )
     )
 
 
-def timed(client):
+class Calls:
+    """Calls of several threads, until their time is over.
+
+    :ivar times: by whether the servers have a virtual GPU: how long calls took
+    :ivar refused: why others were refused
+    """
+
+    def __init__(self, client, call, share, seconds):
+        self.times, self.refused = {False: [], True: []}, []
+        self._client, self._share = client, share
+        self._until = time.monotonic() + seconds
+        self._turns = threading.Semaphore(0)
+        self._call = call
+
+    def make(self, gpu):
+        """Call over and over."""
+        while time.monotonic() < self._until:
+            self._make_one(gpu)
+            if self._share > 1 and len(self.times[gpu]) % self._share == 0:
+                self._turns.release()
+
+    def make_for_others(self):
+        """Call for a virtual GPU, as often as the others have called."""
+        while time.monotonic() < self._until:
+            if self._turns.acquire(timeout=1):
+                self._make_one(True)
+
+    def _make_one(self, gpu):
+        try:
+            self.times[gpu].append(
+                self._call(self._client, 'gpu' if gpu else '')
+            )
+        except exception.NoValidHost as error:
+            self.refused.append(error.format_message())
+
+
+def timed(client, gpu=''):
     """Ask for a host for one server; return how long it took, in seconds."""
     instance = str(uuid.uuid4())
     ctxt = context.RequestContext(*_ADMIN, is_admin=True)
@@ -109,26 +152,27 @@ def timed(client):
     return taken
 
 
-def timed_as_written(client):
+def timed_as_written(client, gpu=''):
     """Do the same with a request that was written before."""
     instance = str(uuid.uuid4())
     ctxt = context.RequestContext(*_ADMIN, is_admin=True)
     start = time.monotonic()
     hosts = client.select_destinations(
-        ctxt, instance, [instance], return_objects=True, return_alternates=True
-    )
+        ctxt, f'{gpu} {instance}', [instance], return_objects=True,
+        return_alternates=True,
+    )  # fmt: skip
     taken = time.monotonic() - start
     if not hosts[0][0]['nova_object.data']['service_host']:
         raise ValueError(hosts)
     return taken
 
 
-def specification(ctxt, instance):
-    """Return what nova-api writes for a small server without anything else."""
+def specification(ctxt, instance, specs=None):
+    """Return what nova-api writes for a small server with extra specs."""
     flavor = objects.Flavor(
         ctxt, id=1, flavorid='1', name='small', vcpus=1, memory_mb=512,
         root_gb=1, ephemeral_gb=0, swap=0, rxtx_factor=1.0, vcpu_weight=0,
-        disabled=False, is_public=True, extra_specs={},
+        disabled=False, is_public=True, extra_specs=specs or {},
     )  # fmt: skip
     return objects.RequestSpec(
         ctxt, instance_uuid=instance, num_instances=1, flavor=flavor,

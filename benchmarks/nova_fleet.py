@@ -59,7 +59,7 @@ def _nodes(hosts: int) -> list[dict[str, Any]]:
 
 
 def _add_providers(url: str, nodes: list[dict[str, Any]]) -> None:
-    """Add a provider with three inventories for each node."""
+    """Add a provider with four inventories for each node."""
     engine = sa.create_engine(url)
     found = sa.MetaData()
     found.reflect(
@@ -99,6 +99,8 @@ def _add_providers(url: str, nodes: list[dict[str, Any]]) -> None:
                     ('VCPU', 'vcpus'),
                     ('MEMORY_MB', 'memory_mb'),
                     ('DISK_GB', 'local_gb'),
+                    # As many as processors: for requests for candidates.
+                    ('VGPU', 'vcpus'),
                 )
             ],
         )  # fmt: skip

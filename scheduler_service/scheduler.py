@@ -240,6 +240,7 @@ class Scheduler:
         move: bool | None = False,
         caller: Caller | None = None,
         message: DeliveredMessage = NO_MESSAGE,
+        fallback: Request | None = None,
     ) -> Future[Any]:
         """Select hosts for the instances of a request, and claim them.
 
@@ -247,11 +248,14 @@ class Scheduler:
         :param move: instances keep the places that they have beside it;
             None: if a host has one of them
         :param caller: whose rights are checked; None: an operator's command
+        :param fallback: for the same instances by other resources, which is
+            tried where no host has those of the request
         :raises ServiceBusy: too many requests wait
         """
+        ids = message.key(), message.sent_id()
         return self.put(
             HostJob(
-                request=request.with_ids(message.key(), message.sent_id()),
+                request=request.with_ids(*ids),
                 claim=claim,
                 explain=explain,
                 deadline=deadline,
@@ -259,6 +263,7 @@ class Scheduler:
                 moves_unsaid=move is None,
                 caller=caller,
                 message=message,
+                fallback=fallback and fallback.with_ids(*ids),
             )
         )
 

@@ -183,6 +183,7 @@ class ComputeEndpoint:
             deadline=until,
             move=None if present else False,
             message=message,
+            fallback=translated.fallback,
         )
 
     def _has_placed(self, request: Request) -> bool:

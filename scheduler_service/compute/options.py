@@ -268,10 +268,16 @@ def check(conf: Any) -> None:
     A queue is named by its topic alone: on one virtual host, each interface
     would get a share of the other's requests.
 
-    :raises ConfigurationError: both interfaces would share a queue, or
-        placement is to be used without the compute service's databases
+    :raises ConfigurationError: both interfaces would share a queue, placement
+        is to be used without the compute service's databases, or an option of
+        the compute service is not supported
     """
     group = conf.compute
+    if conf.scheduler.query_placement_for_routed_network_aggregates:
+        raise errors.ConfigurationError(
+            '[scheduler] query_placement_for_routed_network_aggregates is not '
+            'supported: aggregates of routed networks are not read'
+        )
     if group.use_placement and not group.api_database:
         raise errors.ConfigurationError(
             '[compute] use_placement needs [compute] api_database: '

@@ -31,7 +31,6 @@ from scheduler_service.model.request import (
     Retry,
 )
 
-_ALIAS = 'pci_passthrough:alias'
 _PAGE_SIZES = {-1: 'small', -2: 'large', -3: 'any'}
 _HYPERTHREADS = 'HW_CPU_HYPERTHREADING'
 _THREADS = {'isolate': 'forbidden', 'require': 'required'}
@@ -53,11 +52,14 @@ _PLACED = ('resource_class', 'traits', 'rp_uuids')
 class ComputeRequest(NamedTuple):
     """A request, with further parts of its RequestSpec.
 
+    :ivar fallback: the same with dedicated CPUs as VCPU, for hosts that do not
+        offer the class PCPU; None: there is no difference
     :ivar group: the server group; None: absent
     :ivar networks: how its networks reach a host; None: absent
     """
 
     request: Request
+    fallback: Request | None
     group: ServerGroup | None
     networks: wire.NetworkMetadata | None
 
@@ -113,15 +115,26 @@ def translate(
     instances = documents.arguments(
         {'instance_uuids': instance_uuids}, _Instances
     )
+    uuids = instances.instance_uuids
+    fallback = None
     try:
-        request = _request(
-            spec, instances.instance_uuids, context, offered, with_groups
-        )
+        request = _request(spec, uuids, context, offered, with_groups)
+        if 'PCPU' in offered and _is_dedicated(spec):
+            fallback = _request(spec, uuids, context, (), with_groups)
     except ValueError as fault:
         raise errors.InvalidRequest(str(fault)) from None
     return ComputeRequest(
-        request, _server_group(spec.instance_group), spec.network_metadata
+        request,
+        fallback,
+        _server_group(spec.instance_group),
+        spec.network_metadata,
     )
+
+
+def _is_dedicated(spec: wire.RequestSpec) -> bool:
+    """Whether all CPUs are dedicated; mixed ones have no other form."""
+    cells = spec.numa_topology.cells if spec.numa_topology else []
+    return {cell.cpu_policy for cell in cells} == {'dedicated'}
 
 
 def _request(
@@ -142,14 +155,13 @@ def _request(
         if value is not None
     }
     params = spec.request_level_params
+    resource_groups: list[ResourceGroup] = []
     if with_groups:
         resource_groups = _resource_groups(spec, specs)
-        placed = _placed_devices(spec)
     else:
         _refuse_groups(spec, specs)
-        resource_groups, placed = [], frozenset()
     numa = _numa_topology(spec.numa_topology, spec.network_metadata)
-    devices = _pci_requests(spec.pci_requests, placed)
+    devices = _pci_requests(spec.pci_requests, _placed_devices(spec))
     group = spec.instance_group
     attempts = _attempts(spec.retry)
     properties = (spec.image.properties if spec.image else None) or {}
@@ -157,10 +169,6 @@ def _request(
         **_amounts(spec, specs, offered, resource_groups),
         **features.resources(specs, properties),
     }
-    kept = dict(specs)
-    if placed and not devices:
-        # The devices are claimed as groups; the alias stands for the same.
-        kept.pop(_ALIAS, None)
     flavor = spec.flavor
     return Request(
         request_id=request_id(context),
@@ -176,7 +184,7 @@ def _request(
             root_gb=flavor.root_gb,
             ephemeral_gb=flavor.ephemeral_gb,
             swap=flavor.swap,
-            extra_specs=kept,
+            extra_specs=specs,
         ),
         image=_image(spec.image),
         availability_zone=spec.availability_zone,
@@ -354,9 +362,9 @@ def _pci_requests(
             count=device.count,
             alternatives=[_device(spec) for spec in device.spec or [{}]],
             numa_policy=device.numa_policy or 'legacy',
+            groups=device.request_id if device.request_id in placed else None,
         )
         for device in (sent.requests if sent else ())
-        if device.request_id not in placed
     ]
 
 

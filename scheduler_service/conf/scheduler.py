@@ -78,6 +78,17 @@ hosts.
         help="Whether hosts need the trait of the image's disk format.",
     ),
     cfg.BoolOpt(
+        'query_placement_for_routed_network_aggregates',
+        default=False,
+        help="""
+Not supported: with ``true`` a daemon beside a compute service does not start.
+
+The compute service's scheduler then limits a request for ports of a routed
+network to the aggregates of its segments, which it reads from the network
+service.
+""",
+    ),
+    cfg.BoolOpt(
         'image_metadata_prefilter',
         mutable=True,
         default=False,

@@ -179,7 +179,13 @@ class Finisher:
             self.refuse(job, failure)
 
     def refuse(self, job: HostJob, error: errors.SchedulerError) -> None:
-        """Give a job an error, count it, and record why."""
+        """Give a job an error, count it, and record why.
+
+        Unless it has a fallback: then it is QUEUED for that.
+        """
+        if job.fall_back(error):
+            return
+        error = job.refusal or error
         job.fail(error)
         self._health.count('requests', error.name)
         for cause in error.facts.get('filters') or ():

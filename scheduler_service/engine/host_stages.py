@@ -422,7 +422,7 @@ class SchedulingBatch:
         doubtful = []
         for job, error in self._refused:
             if not self.lost and job.queued_at <= current_at:
-                self._finisher.refuse(job, error)
+                self._refuse(job, error)
             else:
                 doubtful.append((job, error))
         if not doubtful:
@@ -434,7 +434,13 @@ class SchedulingBatch:
             self._again += jobs
         else:
             for job, error in doubtful:
-                self._finisher.refuse(job, error)
+                self._refuse(job, error)
+
+    def _refuse(self, job: HostJob, error: errors.SchedulerError) -> None:
+        """Refuse a job, or schedule it again by its fallback."""
+        self._finisher.refuse(job, error)
+        if not job.done():
+            self._again.append(job)
 
 
 def _trace_claim(

@@ -450,6 +450,9 @@ class Candidates(Protocol):
 class HostJob(Job, eq=False, kw_only=True):
     """Hosts for the instances of a request.
 
+    :ivar fallback: the request by other resources, while it was not tried
+    :ivar refusal: why no host has those of the first request, once the
+        fallback is tried
     :ivar claim: whether to claim them; else it only says what would happen
     :ivar explain: whether the result carries the reasons
     :ivar move: whether the instances keep the places that they have
@@ -482,6 +485,8 @@ class HostJob(Job, eq=False, kw_only=True):
     """
 
     request: Request
+    fallback: Request | None = None
+    refusal: errors.SchedulerError | None = None
     caller: Caller | None = None
     claim: bool = True
     explain: bool = False
@@ -508,6 +513,20 @@ class HostJob(Job, eq=False, kw_only=True):
         Job.begin_anew(self)
         self.selection = self.table = None
         self.held, self.placements, self.intents = {}, (), {}
+
+    def fall_back(self, error: errors.SchedulerError) -> bool:
+        """Take the fallback for the request, if no host has its resources.
+
+        :return: whether it is to be selected for again
+        """
+        if self.fallback is None or not isinstance(error, errors.NoValidHost):
+            return False
+        self.begin_anew()
+        self.request, self.fallback = self.fallback, None
+        self.refusal = error
+        self.placed, self.candidates, self.candidate_rounds = {}, None, 0
+        self.extender_scores, self.extender_rounds = None, 0
+        return True
 
     def bounds(self) -> Bonuses | None:
         """Return the hosts that it may be on, with additions to weights."""

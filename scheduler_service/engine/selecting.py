@@ -21,7 +21,7 @@ from scheduler_service.engine.ports import (
     Extenders,
 )
 from scheduler_service.engine.queue import RequestQueue
-from scheduler_service.model import Placement, Request
+from scheduler_service.model import Placement, Request, Selection
 from scheduler_service.pipeline import HostPipeline, ScheduleResult
 
 # How long hosts are selected for one request while others wait, in seconds.
@@ -127,6 +127,9 @@ class Selector:
         job.selection, job.state = selection, State.SELECTED
         job.table, job.held = overlay.table, held
         placements = [made.placement for made in selection.assignments]
+        if job.refusal is not None:
+            for placement in placements:
+                _state_amounts(placement, request.own_resources)
         if held:
             by_uuid = {made.instance_uuid: made for made in placements}
             by_uuid.update(held)
@@ -270,6 +273,25 @@ class Selector:
             return False
         job.extender_scores = None
         return self._ask_extenders(job, table)
+
+
+def _state_amounts(placement: Placement, amounts: Mapping[str, int]) -> None:
+    """Have selections say what is claimed, where the first request does not.
+
+    :param amounts: resource class -> amount, of the host's own provider
+    """
+
+    def stated(selected: Selection) -> Selection:
+        if selected.allocation is not msgspec.UNSET:
+            return selected
+        allocation = {
+            'allocations': {selected.uuid: {'resources': dict(amounts)}},
+            'mappings': {'': [selected.uuid]},
+        }
+        return msgspec.structs.replace(selected, allocation=allocation)
+
+    placement.selected = stated(placement.selected)
+    placement.alternates = [stated(each) for each in placement.alternates]
 
 
 def _elsewhere(

@@ -85,6 +85,15 @@ class HostFilter:
         """
         return EACH_TIME
 
+    def has_devices(
+        self, table: HostTable, row: int, request: Request, settings: Settings
+    ) -> bool:
+        """Whether the host of *row*, which passes, has just these devices.
+
+        :param request: that names the providers of its PCI devices
+        """
+        return True
+
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:

@@ -122,6 +122,8 @@ class PciRequest(Document):
         value: the device does not have the property
     :ivar name: of the alias that they stand for, for reasons
     :ivar numa_policy: how near they are to the NUMA cells of the instance
+    :ivar groups: what the suffixes of the groups of resources begin with that
+        claim them, one for each, before a hyphen; None: they are in no group
     """
 
     alternatives: Annotated[
@@ -132,6 +134,7 @@ class PciRequest(Document):
     numa_policy: Literal['legacy', 'preferred', 'required', 'socket'] = (
         'legacy'
     )
+    groups: Short | None = None
 
 
 ThreadPolicy = Literal['', 'prefer', 'require', 'isolate']

@@ -184,6 +184,18 @@ class HostPipeline:
         steps = self._filtering.plan(table, request)
         return self._filtering.run(table, request, steps)
 
+    def has_devices(
+        self, table: HostTable, row: int, request: Request
+    ) -> bool:
+        """Whether a host that passes has the PCI devices of a request.
+
+        :param request: that names the providers of its devices
+        """
+        return all(
+            host_filter.has_devices(table, row, request, self.settings)
+            for host_filter in self.filters
+        )
+
     def filter_results(
         self, table: HostTable, request: Request
     ) -> list[FilterResult]:

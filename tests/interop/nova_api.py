@@ -10,10 +10,12 @@ import json
 import sys
 import traceback
 
+import nova_verdicts
 from nova import config, context, exception, objects
 from nova.compute import api
 from nova.objects import host_mapping
 from nova.scheduler import rpcapi
+from nova.virt import hardware
 
 IMAGE = {
     'id': '155d900f-4e14-4e4c-a73d-069cbf4541e6',
@@ -160,32 +162,120 @@ class Calls:
 
     def select(self, server, flavor):
         """Ask a scheduler for the host of a server; return host names."""
-        spec = objects.RequestSpec(
-            instance_uuid=server,
-            num_instances=1,
-            project_id='p',
-            user_id='u',
+        spec = request_spec(
+            server,
             flavor=self._flavor(*flavor),
             image=objects.ImageMeta(properties=objects.ImageMetaProps()),
-            numa_topology=None,
-            pci_requests=objects.InstancePCIRequests(requests=[]),
-            availability_zone=None,
-            ignore_hosts=None,
-            force_hosts=None,
-            force_nodes=None,
-            requested_destination=None,
-            retry=None,
-            limits=objects.SchedulerLimits(),
-            instance_group=None,
-            scheduler_hints={},
-            security_groups=objects.SecurityGroupList(),
-            requested_resources=[],
         )
         found = self._scheduler.select_destinations(
             tenant(), spec, [server], return_objects=True,
             return_alternates=True,
         )  # fmt: skip
         return [one.service_host for one in found[0]]
+
+    def place(
+        self,
+        servers,
+        flavor,
+        image=None,
+        cells=(),
+        pages=(),
+        devices=(),
+        groups=(),
+        levels=None,
+        physnets=(),
+        ignored=(),
+    ):
+        """Ask a scheduler for the hosts of servers, as a conductor does.
+
+        *flavor* has the fields of one, *image* properties. *cells* are the
+        NUMA cells of a server, where the flavor does not say them. *devices*
+        are requests for PCI devices, those that are ``placed`` as groups too.
+        *groups* are those of ports, *levels* what concerns them all.
+
+        Returns for each server its host, what was claimed, and the mappings.
+        """
+        made = objects.Flavor(
+            flavorid='f', name='f', ephemeral_gb=0, swap=0,
+            **{
+                'vcpus': 2,
+                'memory_mb': 1024,
+                'root_gb': 1,
+                'extra_specs': {},
+                **flavor,
+            },
+        )  # fmt: skip
+        meta = objects.ImageMeta(
+            properties=objects.ImageMetaProps.from_dict(image or {})
+        )
+        spec = request_spec(
+            servers[0],
+            flavor=made,
+            image=meta,
+            num_instances=len(servers),
+            ignore_hosts=list(ignored) or None,
+            numa_topology=objects.InstanceNUMATopology(
+                cells=[
+                    objects.InstanceNUMACell(
+                        id=number,
+                        **{
+                            **cell,
+                            'cpuset': set(cell['cpuset']),
+                            'pcpuset': set(cell['pcpuset']),
+                        },
+                    )
+                    for number, cell in enumerate(cells)
+                ]
+            )
+            if cells
+            else hardware.numa_get_constraints(made, meta),
+            requested_resources=[
+                objects.RequestGroup(
+                    **{
+                        **group,
+                        'required_traits': set(
+                            group.get('required_traits', ())
+                        ),
+                    }
+                )
+                for group in groups
+            ],
+        )
+        if levels:
+            spec.request_level_params = objects.RequestLevelParams(
+                root_required=set(levels.get('root_required', ())),
+                same_subtree=[set(names) for names in levels['same_subtree']],
+            )
+        if physnets:
+            spec.network_metadata = objects.NetworkMetadata(
+                physnets=set(physnets), tunneled=False
+            )
+        every = []
+        for device in devices:
+            placed = device.pop('placed', False)
+            spec.pci_requests = objects.InstancePCIRequests(
+                requests=[objects.InstancePCIRequest(**device)]
+            )
+            if placed:
+                spec.generate_request_groups_from_pci_requests()
+            every.extend(spec.pci_requests.requests)
+        spec.pci_requests = objects.InstancePCIRequests(requests=every)
+        found = self._scheduler.select_destinations(
+            tenant(), spec, servers, return_objects=True,
+            return_alternates=True,
+        )  # fmt: skip
+        return [chosen(one[0]) for one in found]
+
+    def rows(self, cells, pools):
+        """Return the columns of a node with NUMA cells and device pools."""
+        topology = nova_verdicts.topology(cells)
+        listed = objects.PciDevicePoolList(
+            objects=[objects.PciDevicePool(**pool) for pool in pools]
+        )
+        return {
+            'numa_topology': topology._to_json() if cells else None,
+            'pci_stats': json.dumps(listed.obj_to_primitive()),
+        }
 
     def sync(self, host):
         """Tell all schedulers that a host has no servers."""
@@ -203,6 +293,51 @@ def groups(port):
             required_traits={port['trait']},
         )
     ]
+
+
+def request_spec(server, **fields):
+    """Return the request of a server, empty but for some fields."""
+    return objects.RequestSpec(
+        instance_uuid=server,
+        **{
+            'num_instances': 1,
+            'project_id': 'p',
+            'user_id': 'u',
+            'numa_topology': None,
+            'pci_requests': objects.InstancePCIRequests(requests=[]),
+            'availability_zone': None,
+            'ignore_hosts': None,
+            'force_hosts': None,
+            'force_nodes': None,
+            'requested_destination': None,
+            'retry': None,
+            'limits': objects.SchedulerLimits(),
+            'instance_group': None,
+            'scheduler_hints': {},
+            'security_groups': objects.SecurityGroupList(),
+            'requested_resources': [],
+            'request_level_params': objects.RequestLevelParams(),
+            **fields,
+        },
+    )
+
+
+def chosen(selection):
+    """Return host, allocations and mappings of a Selection, and limits."""
+    request = json.loads(selection.allocation_request)
+    numa = selection.limits.numa_topology
+    return {
+        'host': selection.service_host,
+        'allocations': {
+            provider: given['resources']
+            for provider, given in request['allocations'].items()
+        },
+        'mappings': request['mappings'],
+        'physnets': sorted(numa.network_metadata.physnets)
+        if numa and 'network_metadata' in numa
+        else [],
+        'has_numa_limits': numa is not None,
+    }
 
 
 def tenant():

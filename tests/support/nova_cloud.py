@@ -97,20 +97,28 @@ class NovaCloud:
 
     def start(self) -> None:
         """Map the cells, start the services, wait for both hosts."""
+        self.map_cells()
+        self.launch('nova-conductor')
+        for host in HOSTS:
+            self.launch(str(_PROGRAMS / 'nova_compute.py'), host)
+        self.start_api()
+        wait_until(self._has_hosts, _LIMIT_S)
+
+    def map_cells(self) -> None:
+        """Map cell0, and a cell whose bus is the cloud's."""
         # The second cell's database is that of cell0 here.
         cell1, cell0 = self.databases.cells
         self._map_cell(1, CELL0, '00000000-0000-0000-0000-000000000000',
                        cell0, 'none:///')  # fmt: skip
         self._map_cell(2, CELL1, cell_uuid(1), cell1, self.bus)
-        self.launch('nova-conductor')
-        for host in HOSTS:
-            self.launch(str(_PROGRAMS / 'nova_compute.py'), host)
+
+    def start_api(self) -> None:
+        """Start what makes the calls."""
         self._api = self.launch(
             str(_PROGRAMS / 'nova_api.py'),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        wait_until(self._has_hosts, _LIMIT_S)
 
     def _map_cell(
         self, number: int, name: str, uuid: str, database: str, bus: str

@@ -151,7 +151,7 @@ class NovaDatabases:
         now = utc_now()
         service = {
             'binary': 'nova-compute', 'topic': 'compute', 'report_count': 1,
-            'disabled': False, 'forced_down': False, 'version': 70,
+            'disabled': False, 'forced_down': False, 'version': 72,
             'deleted': 0, 'last_seen_up': now,
         }  # fmt: skip
         self.insert_many(

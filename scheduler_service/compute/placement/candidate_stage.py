@@ -1,17 +1,17 @@
-"""Asks the placement service about requests that columns cannot decide.
+"""Queries the placement service for requests that columns cannot decide.
 
 Such a request leaves the engine's thread with a copy of the host table. A
-thread of :class:`CandidateStage` ranks the hosts on it, asks about the best
-ones, where all has to come from the tree of one host: that takes the service
-little time, however many hosts there are. After some hosts without a
-candidate it asks about all at once, as the compute service does. The job comes
-back with its candidates, among whose hosts the engine selects.
+thread of :class:`CandidateStage` ranks the hosts on it and queries the best of
+them, a tree of providers at a time: that takes the service little time,
+however many hosts there are. After some hosts without a candidate it queries
+all at once, as the compute service does. The job comes back with its
+candidates, among whose hosts the engine selects.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -32,21 +32,24 @@ from scheduler_service.request_filters import Scope, scope_of
 
 LOG = logging.getLogger(__name__)
 _THREADS = 4
-# Hosts that are asked about one by one; for about 20 the service takes as long
-# as for one query of all.
+# Hosts with a query of their own; for about 20 the service takes as long as
+# for a query of all.
 _HOSTS = 8
 _MISSES = 2
-# Candidates of one host, and of all: as many as the compute service takes.
+# Candidates of a host, and of all: as many as the compute service takes.
 _LIMIT_OF_HOST = 50
 _LIMIT = 1000
 # Groups that a refusal looks at.
 _GROUPS = 5
+_REQUESTS = 'allocation_requests'
+# Candidates of a row -> those whose devices fit the host.
+Fitting = Callable[[int, Sequence[Tree]], Sequence[Tree]]
 
 
 class CandidateStage:
-    """Threads that ask for candidates.
+    """Threads that query the service for candidates.
 
-    :param queue: lends jobs, and gets each of them back
+    :param queue: lends jobs, and gets them back
     """
 
     def __init__(
@@ -80,13 +83,13 @@ class CandidateStage:
         def run() -> None:
             try:
                 with tracing.working_on(job.message.trace):
-                    job.candidates = self._find(
+                    job.candidates = self._candidates(
                         job, request, copy, pipeline.for_another_thread()
                     )
             except errors.SchedulerError as error:
                 job.failure = error
             except Exception as fault:
-                LOG.exception('Asking for allocation candidates failed')
+                LOG.exception('Querying allocation candidates failed')
                 job.failure = errors.as_scheduler_error(fault)
             finally:
                 self._queue.give_back(job)
@@ -97,7 +100,7 @@ class CandidateStage:
         """End the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _find(
+    def _candidates(
         self,
         job: HostJob,
         request: Request,
@@ -116,23 +119,38 @@ class CandidateStage:
             ranking = pipeline.weigh_hosts(table, mask, request)
             scope = scope_of(request, table.topology.aggregates, settings)
         if ranking is None:
-            # The engine finds the reasons.
+            # The engine gives the reasons.
             return Candidates(count, is_whole=True)
-        # One host for each instance, with alternates, to choose among.
-        wanted = max(
+
+        def fitting(row: int, trees: Sequence[Tree]) -> Sequence[Tree]:
+            """Return the candidates of a host with the right PCI devices."""
+            if request.forced or not mask[row]:
+                return trees
+            if not any(device.groups for device in request.pci_requests):
+                return trees
+            with self._copier.lock:
+                return [
+                    tree
+                    for tree in trees
+                    if pipeline.has_devices(
+                        table, row, candidates.with_devices(request, tree)
+                    )
+                ]
+
+        # A host for each instance, with alternates, to choose among.
+        needed = max(
             count + settings.max_attempts - 1, settings.host_subset_size
         )
         if (
             job.candidate_rounds == 1
-            and wanted <= _HOSTS
+            and needed <= _HOSTS
             and not self._shared.gives(request.own_resources)
         ):
-            best = self._of_best(
-                job, request, table, ranking.best(_HOSTS), wanted
-            )
+            rows = ranking.best(_HOSTS)
+            best = self._of_best(job, request, table, rows, needed, fitting)
             if len(best) >= count:
                 return best
-        return self._of_all(job, request, table, mask, scope)
+        return self._of_all(job, request, table, mask, scope, fitting)
 
     def _of_best(
         self,
@@ -140,23 +158,24 @@ class CandidateStage:
         request: Request,
         table: HostTable,
         rows: Sequence[int],
-        wanted: int,
+        needed: int,
+        fitting: Fitting,
     ) -> Candidates:
-        """Ask about one host after the other, best first, until some have."""
-        found = Candidates(request.num_instances)
+        """Query a host after the other, best first, until enough fit."""
+        result = Candidates(request.num_instances)
         misses = 0
         for row in rows:
             provider = table.coded['uuid'].at(row)
             query = candidates.query_of(request, provider, _LIMIT_OF_HOST)
-            answer = self._ask(job, query)
-            trees = [Tree.of(each) for each in answer['allocation_requests']]
+            answer = self._query(job, query)
+            trees = fitting(row, list(map(Tree.of, answer[_REQUESTS])))
             misses = 0 if trees else misses + 1
             if trees:
-                found.add(provider, table.ids.item(row), trees)
-                found.add_free(answer['provider_summaries'])
-            if misses == _MISSES or len(found) == wanted:
+                result.add(provider, table.ids.item(row), trees)
+                result.add_free(answer['provider_summaries'])
+            if misses == _MISSES or len(result) == needed:
                 break
-        return found
+        return result
 
     def _of_all(
         self,
@@ -165,26 +184,30 @@ class CandidateStage:
         table: HostTable,
         mask: Mask,
         scope: Scope,
+        fitting: Fitting,
     ) -> Candidates:
-        """Ask about all hosts at once."""
+        """Query all hosts at once."""
         for limit in (_LIMIT, 0):
             query = candidates.query_of(request, '', limit, scope)
-            answer = self._ask(job, query)
-            listed = answer['allocation_requests']
-            by_row = _by_row(table, listed)
-            is_cut = bool(limit) and len(listed) >= limit
-            if any(mask[row] for row in by_row) or not is_cut:
+            answer = self._query(job, query)
+            is_cut = bool(limit) and len(answer[_REQUESTS]) >= limit
+            by_row = {
+                row: fitting(row, trees)
+                for row, trees in _by_row(table, answer[_REQUESTS]).items()
+            }
+            if any(mask[row] for row in by_row if by_row[row]) or not is_cut:
                 break
         if not by_row:
             raise self._refusal(job, request, len(table), scope)
-        found = Candidates(request.num_instances, is_whole=True)
+        result = Candidates(request.num_instances, is_whole=True)
         for row, trees in by_row.items():
-            provider = table.coded['uuid'].at(row)
-            found.add(provider, table.ids.item(row), trees)
-        found.add_free(answer['provider_summaries'])
-        return found
+            if trees:
+                provider = table.coded['uuid'].at(row)
+                result.add(provider, table.ids.item(row), trees)
+        result.add_free(answer['provider_summaries'])
+        return result
 
-    def _ask(self, job: HostJob, query: str) -> Mapping[str, Any]:
+    def _query(self, job: HostJob, query: str) -> Mapping[str, Any]:
         if job.is_late():
             raise errors.TooLate()
         return self._client.allocation_candidates(query)
@@ -205,10 +228,10 @@ class CandidateStage:
             missing = [
                 suffix
                 for suffix in suffixes[:_GROUPS]
-                if self._ask(
+                if self._query(
                     job,
                     candidates.query_of(request, '', 1, scope, suffix),
-                )['allocation_requests']
+                )[_REQUESTS]
             ]
         reasons = [
             f'no candidate with {candidates.described(request, suffix)}'
@@ -244,8 +267,8 @@ def _by_row(
         tree = Tree.of(document)
         for uuid in tree.allocations:
             if uuid not in rows:
-                found = rows_with(table, 'uuid', uuid)
-                rows[uuid] = int(found[0]) if len(found) else None
+                matching = rows_with(table, 'uuid', uuid)
+                rows[uuid] = int(matching[0]) if len(matching) else None
             row = rows[uuid]
             if row is not None:
                 by_row.setdefault(row, []).append(tree)

@@ -16,7 +16,7 @@ import msgspec
 
 from scheduler_service.compute.placement.client import PLAIN
 from scheduler_service.model import Request, Selection
-from scheduler_service.model.request import ResourceGroup
+from scheduler_service.model.request import PciRequest, ResourceGroup
 from scheduler_service.pipeline import Assignment, Bonuses
 from scheduler_service.request_filters import Scope
 
@@ -67,6 +67,30 @@ def with_tree(selected: Selection, tree: Tree | None) -> Selection:
     return msgspec.structs.replace(selected, allocation=allocation)
 
 
+def with_devices(request: Request, tree: Tree) -> Request:
+    """Return a request for just those PCI devices that a candidate gives."""
+    devices: list[PciRequest] = []
+    for device in request.pci_requests:
+        providers = Counter(
+            uuid
+            for suffix, uuids in tree.mappings.items()
+            for uuid in uuids
+            if device.groups and suffix.startswith(f'{device.groups}-')
+        )
+        devices += [
+            msgspec.structs.replace(
+                device,
+                count=count,
+                alternatives=[
+                    {**properties, 'rp_uuid': uuid}
+                    for properties in device.alternatives
+                ],
+            )
+            for uuid, count in providers.items()
+        ] or [device]
+    return msgspec.structs.replace(request, pci_requests=devices)
+
+
 def is_needed(request: Request) -> bool:
     """Whether only the service can say how a request fits a host."""
     return bool(request.resource_groups) or not (
@@ -79,7 +103,7 @@ class Candidates:
 
     They travel with a job: the thread that has the job has them.
 
-    :ivar is_whole: whether all hosts were asked about
+    :ivar is_whole: whether a query looked at all hosts
     :ivar bounds: for each instance, the store ids of the hosts that it may
         be on, each with an addition of 0 to its weight
     """
@@ -117,7 +141,7 @@ class Candidates:
     def assign(self, assignments: Sequence[Assignment]) -> bool:
         """Give each assignment a candidate of its host, with room for all.
 
-        :return: false where one has none left; then its host is no longer
+        :return: false where there is none for one; then its host is no longer
             among the bounds of this instance and the following ones
         """
         taken: Counter[tuple[str, str]] = Counter()
@@ -162,11 +186,13 @@ class Candidates:
     def drop(self, provider: str, tree: Tree) -> Tree | None:
         """Drop a candidate that has no room any more.
 
-        :return: the next one of the host; None: there is none
+        :return: the next of the host; None: there is none
         """
-        left = [each for each in self._trees.get(provider, ()) if each != tree]
-        self._trees[provider] = left
-        return left[0] if left else None
+        trees = [
+            other for other in self._trees.get(provider, ()) if other != tree
+        ]
+        self._trees[provider] = trees
+        return trees[0] if trees else None
 
 
 def _amounts_of(tree: Tree) -> Counter[tuple[str, str]]:

@@ -188,14 +188,13 @@ class PlacementClaimer:
         self, placement: Placement, resources: Mapping[str, int]
     ) -> None:
         """Add allocations from sharing providers to a placement."""
-        placement.selected = with_tree(
-            placement.selected,
-            self._shared.tree(placement.selected.uuid, resources),
-        )
-        placement.alternates = [
-            with_tree(alternate, self._shared.tree(alternate.uuid, resources))
-            for alternate in placement.alternates
-        ]
+
+        def shared(selected: Selection) -> Selection:
+            tree = self._shared.tree(selected.uuid, resources)
+            return selected if tree is None else with_tree(selected, tree)
+
+        placement.selected = shared(placement.selected)
+        placement.alternates = list(map(shared, placement.alternates))
 
     def stop(self) -> None:
         """End each thread after the call that it is making."""

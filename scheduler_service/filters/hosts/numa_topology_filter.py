@@ -118,6 +118,25 @@ class NUMATopologyFilter(HostFilter):
         devices = _devices(request, settings)
         return (guest, devices) if guest and devices else guest
 
+    def has_devices(
+        self, table: HostTable, row: int, request: Request, settings: Settings
+    ) -> bool:
+        """Compare the cells of the host with its own pools."""
+        guest = numa.guest_topology(request)
+        if guest is None:
+            return True
+        limits = self.numa_limits(table, row, request, settings)
+        code = table.coded['numa_topology'].codes[row]
+        ratios = (np.array([limits[name]], np.float64) for name in _RATIOS)
+        return where_readable(_is_near)(
+            guest,
+            _devices(request, settings),
+            decoded(table, 'numa_topology').at(row)['cells'],
+            decoded(table, 'pci_device_pools').at(row) or [],
+            numa.cell_columns(table),
+            numa.Hosts(np.array([code], np.int64), *ratios),
+        )
+
     def numa_limits(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> dict[str, float]:

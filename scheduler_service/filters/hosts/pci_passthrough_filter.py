@@ -44,6 +44,14 @@ class PciPassthroughFilter(HostFilter):
         """Return the requested devices."""
         return requested_devices(request, settings) or None
 
+    def has_devices(
+        self, table: HostTable, row: int, request: Request, settings: Settings
+    ) -> bool:
+        """Compare the host's own pools."""
+        pools = decoded(table, 'pci_device_pools').at(row) or []
+        devices = requested_devices(request, settings)
+        return where_readable(has_devices)(pools, devices)
+
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:

@@ -14,6 +14,7 @@ import pytest
 
 from scheduler_service import errors, factory
 from tests.support import fake_placement
+from tests.support.engines import Message
 from tests.support.fake_placement import FakePlacement
 from tests.support.placement_engines import (
     ROOM,
@@ -194,3 +195,76 @@ def test_several_instances_get_providers_of_their_own(store, fake):
         with pytest.raises(errors.NoValidHost):
             running.select_destinations(grouped(*new(4))).result(20)
         assert fake.allocations == {}
+
+
+@pytest.mark.parametrize(
+    'groups', [[], [{'suffix': '1', 'resources': {FPGA: 1}}]]
+)
+def test_a_fallback_is_claimed_where_no_host_has_the_first_resources(
+    store, fake, groups
+):
+    roots = has_hosts(store, fake, [4], [4])
+    (vm,) = new()
+    amounts = {**TAKEN, 'VCPU': 0, 'PCPU': TAKEN['VCPU']}
+    message = Message(
+        'select_destinations',
+        (request(vm, amounts=amounts, resource_groups=groups),),
+        {'fallback': request(vm, resource_groups=groups)},
+    )
+    with engine(store, fake) as running:
+        first = message.run(running)
+        (placed,) = first['placements']
+        assert [
+            selected['allocation']['allocations'][root]['resources']
+            for selected, root in zip(
+                [placed['selected'], *placed['alternates']],
+                roots,
+                strict=True,
+            )
+        ] == [TAKEN, TAKEN]
+        held = fake.allocations[vm]
+        assert held[roots[0]] == TAKEN
+        assert len(held) == 1 + len(groups)
+        assert message.run(running) == first
+        assert fake.allocations[vm] == held
+
+
+def test_a_refusal_says_what_the_first_resources_lack(store, fake):
+    has_hosts(store, fake, [4])
+    (vm,) = new()
+    with engine(store, fake) as running:
+        future = running.select_destinations(
+            request(vm, amounts={'PCPU': 1}),
+            fallback=request(vm, amounts={'VCPU': 500}),
+        )
+        with pytest.raises(errors.NoValidHost, match='1 PCPU'):
+            future.result(20)
+
+
+def test_a_move_takes_a_candidate_of_another_host_beside_the_first(
+    store, fake
+):
+    """As an evacuation or a migration does."""
+    roots = has_hosts(store, fake, [4], [1, 2])
+    with engine(store, fake) as running:
+        (vm,) = new()
+        running.select_destinations(grouped(vm, amount=2)).result(20)
+        first = dict(fake.allocations[vm])
+        assert roots[0] in first
+        moved = Message(
+            'select_destinations', (grouped(vm, amount=2),), {'move': True}
+        )
+        answer = moved.run(running)
+        (placed,) = answer['placements']
+        assert placed['selected']['uuid'] == roots[1]
+        held = fake.allocations[vm]
+        given = placed['selected']['allocation']['allocations']
+        assert {uuid: each['resources'] for uuid, each in given.items()} == {
+            uuid: amounts
+            for uuid, amounts in held.items()
+            if uuid not in first
+        }
+        assert first.items() <= held.items()
+        assert len(held) == 4
+        assert moved.run(running) == answer
+        assert fake.allocations[vm] == held

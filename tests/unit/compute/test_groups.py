@@ -5,6 +5,8 @@ from __future__ import annotations
 import uuid
 
 from scheduler_service.compute import request
+from scheduler_service.compute.placement import candidates
+from scheduler_service.model import documents
 from tests.support.nova_wire import flavor, spec, thing
 
 PORT = str(uuid.uuid4())
@@ -95,7 +97,7 @@ def test_a_class_of_a_group_is_not_taken_of_the_flavor_as_well():
     assert made.resources == {'DISK_GB': 20, 'MEMORY_MB': 1024, 'VCPU': 2}
 
 
-def test_devices_that_are_claimed_as_groups_are_no_devices_any_more():
+def test_devices_name_the_groups_that_claim_them():
     device = str(uuid.uuid4())
     pci = thing(
         'InstancePCIRequests',
@@ -119,6 +121,33 @@ def test_devices_that_are_claimed_as_groups_are_no_devices_any_more():
             group(requester_id=f'{device}-0', resources=resources)
         ],
     )
-    assert made.pci_requests == []
-    assert made.flavor.extra_specs == {}
+    (requested,) = made.pci_requests
+    assert requested.groups == device
+    assert requested.alternatives == [{}]
     assert made.resource_groups[0].resources == resources
+
+
+def test_only_devices_of_a_candidate_are_compared_with_cells():
+    """Of a group they are those of its provider; others are of any."""
+    made = documents.request(
+        {
+            'pci_requests': [
+                {'count': 3, 'alternatives': [{'vendor_id': 'a'}],
+                 'groups': 'g', 'numa_policy': 'required'},
+                {'count': 1, 'alternatives': [{'vendor_id': 'b'}]},
+            ]
+        }
+    )  # fmt: skip
+    tree = candidates.Tree(
+        {},
+        {'': ['r'], 'g-0': ['p'], 'g-1': ['q'], 'g-2': ['p'], 'g2-0': ['r']},
+    )
+    asked = candidates.with_devices(made, tree).pci_requests
+    assert [
+        (device.count, device.alternatives, device.numa_policy)
+        for device in asked
+    ] == [
+        (2, [{'vendor_id': 'a', 'rp_uuid': 'p'}], 'required'),
+        (1, [{'vendor_id': 'a', 'rp_uuid': 'q'}], 'required'),
+        (1, [{'vendor_id': 'b'}], 'legacy'),
+    ]

@@ -233,6 +233,26 @@ def test_dedicated_cpus_are_a_class_of_their_own_where_hosts_offer_it():
     assert not plain.forbidden_traits
 
 
+def test_only_dedicated_cpus_have_a_fallback():
+    def fallback(*offered, **cell):
+        fields = numa({'memory': 2048, **cell})
+        return request.translate(
+            spec(**fields), [UUID], CONTEXT, offered
+        ).fallback
+
+    dedicated = {'cpuset': [], 'pcpuset': [0], 'cpu_policy': 'dedicated'}
+    made = fallback('VCPU', 'PCPU', **dedicated, cpu_thread_policy='isolate')
+    assert made.resources['VCPU']
+    assert 'PCPU' not in made.resources
+    assert not made.forbidden_traits
+    assert made.numa_topology.pinned
+    # There is no difference, or nova-scheduler has none.
+    assert fallback('VCPU', **dedicated) is None
+    mixed = {'cpuset': [0], 'pcpuset': [1], 'cpu_policy': 'mixed'}
+    assert fallback('VCPU', 'PCPU', **mixed) is None
+    assert fallback('VCPU', 'PCPU', cpuset=[0]) is None
+
+
 @pytest.mark.parametrize(
     ('size', 'expected'),
     [(None, None), (-1, 'small'), (-2, 'large'), (-3, 'any'), (2048, '2048')],

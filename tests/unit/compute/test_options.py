@@ -1,0 +1,18 @@
+"""Options of the compute service that cannot be used are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_service import errors
+from scheduler_service.compute import options
+from tests.support.services import new_conf
+
+
+def test_aggregates_of_routed_networks_are_refused_at_the_start():
+    name = 'query_placement_for_routed_network_aggregates'
+    options.check(new_conf(scheduler__topic='t'))
+    with pytest.raises(errors.ConfigurationError, match=name):
+        options.check(
+            new_conf(scheduler__topic='t', **{f'scheduler__{name}': True})
+        )
