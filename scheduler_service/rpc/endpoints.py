@@ -33,7 +33,7 @@ from scheduler_service.rpc.cast_replies import CastReply
 from scheduler_service.rpc.delivery import ReplyPlan
 from scheduler_service.rpc.incoming import ArgumentParser, delivered
 from scheduler_service.rpc.peers import Peer, Peers
-from scheduler_service.rpc.server import Pending
+from scheduler_service.rpc.server import Pending, finished
 from scheduler_service.rpc.undo import undo_each_of, undo_of
 from scheduler_service.scheduler import Scheduler
 
@@ -323,7 +323,7 @@ class SchedulerEndpoint:
                 cast_replies.document_of(args),
                 delivered(ctxt, incoming),
             )
-            future = _failed(error)
+            future = finished(error=error).future
         return Pending(future, ReplyPlan(cast=cast, undo=undo))
 
 
@@ -386,13 +386,6 @@ def _reply_to(args: Any) -> ReplyTo | None:
         return msgspec.convert(document, ReplyTo | None)
     except msgspec.ValidationError:
         return None
-
-
-def _failed(error: errors.SchedulerError) -> Future[Any]:
-    """Return a future with an error."""
-    future: Future[Any] = Future()
-    future.set_exception(error)
-    return future
 
 
 def _serialize_outcomes(items: list[BatchItem]) -> list[dict[str, Any]]:

@@ -193,14 +193,14 @@ class Server:
             )
             return self._refuse(request, internal)
         if not isinstance(result, Pending):
-            result = _finished(result)
+            result = finished(result)
         return self._reply_with(request, result)
 
     def _refuse(
         self, request: Request, error: errors.SchedulerError
     ) -> Future[Any]:
         """Reply with an error; any thread may call this."""
-        return self._reply_with(request, _finished(error=error))
+        return self._reply_with(request, finished(error=error))
 
     def _reply_with(self, request: Request, pending: Pending) -> Future[Any]:
         """Reply to a request when its future is done."""
@@ -233,7 +233,7 @@ class Server:
             # there is another copy, its reply may be in time.
             if plan.undo is not None and not has_copies(request):
                 plan.undo(future.result())
-            future = _finished(error=errors.TooLate()).future
+            future = finished(error=errors.TooLate()).future
         self._delivering += 1
         Delivery(
             request,
@@ -248,7 +248,7 @@ class Server:
         self._delivering -= 1
 
 
-def _finished(
+def finished(
     result: Any = None, error: errors.SchedulerError | None = None
 ) -> Pending:
     """Return a reply that is there already."""
