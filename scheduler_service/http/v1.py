@@ -187,48 +187,68 @@ def _parameters(request: HttpRequest, *names: str) -> dict[str, str]:
     return sent
 
 
-def _responses(good: str, schema: Any, *codes: int) -> dict[str, Any]:
-    failures = {
-        str(code): {
-            'description': 'an error, with its facts',
-            'content': {
-                'application/json': {
-                    'schema': {'$ref': '#/components/schemas/Error'}
-                }
-            },
-        }
-        for code in codes
+def _content(schema: Any) -> dict[str, Any]:
+    return {'application/json': {'schema': schema}}
+
+
+def _object(required: str, **properties: Any) -> dict[str, Any]:
+    """Return the schema of an object.
+
+    :param required: names of the members that it always has
+    """
+    return {
+        'type': 'object',
+        'required': required.split(),
+        'properties': properties,
     }
-    content = {'application/json': {'schema': schema}}
-    return {'200': {'description': good, 'content': content}, **failures}
 
 
-_DECISIONS = {
-    'type': 'object',
-    'required': ['decisions'],
-    'properties': {
-        'decisions': {
-            'type': 'array',
-            'items': {
-                'type': 'object',
-                'required': ['created_at', 'request_id', 'kind', 'outcome'],
-                'properties': {
-                    'created_at': {'type': 'string', 'format': 'date-time'},
-                    'request_id': {'type': 'string'},
-                    'kind': {'type': 'string'},
-                    'outcome': {'type': 'string'},
-                },
-            },
-        },
-        'more': {
-            'type': 'boolean',
-            'description': 'whether limit left out any',
-        },
-    },
-}
+def _parameter(name: str, schema: Any, **more: Any) -> dict[str, Any]:
+    return {'name': name, 'in': 'query', 'schema': schema, **more}
+
+
+def _responses(good: str, schema: Any, *codes: int) -> dict[str, Any]:
+    failure = {
+        'description': 'an error, with its facts',
+        'content': _content({'$ref': '#/components/schemas/Error'}),
+    }
+    return {
+        '200': {'description': good, 'content': _content(schema)},
+        **{str(code): failure for code in codes},
+    }
+
+
+_STRING = {'type': 'string'}
+_TEXT = {'type': 'string', 'minLength': 1}
+_DECISION = _object(
+    'created_at request_id kind outcome',
+    created_at={'type': 'string', 'format': 'date-time'},
+    request_id=_STRING,
+    kind=_STRING,
+    outcome=_STRING,
+)
+_DECISIONS = _object(
+    'decisions',
+    decisions={'type': 'array', 'items': _DECISION},
+    more={'type': 'boolean', 'description': 'whether limit left out any'},
+)
+_ERROR = _object(
+    'name message code facts',
+    name=_STRING,
+    message=_STRING,
+    code={'type': 'integer'},
+    facts={'type': 'object'},
+)
+_LIMIT = {
+    'type': 'integer', 'minimum': 1, 'maximum': _MAX_LIMIT, 'default': 20,
+}  # fmt: skip
 (_REQUEST,), _SCHEMAS = msgspec.json.schema_components(
     [Request], ref_template='#/components/schemas/{name}'
 )
+_EXPLAIN = {
+    **_object('request', request=_REQUEST, host={'type': ['string', 'null']}),
+    'additionalProperties': False,
+}
 DESCRIPTION: dict[str, Any] = {
     'openapi': '3.1.0',
     'info': {'title': 'scheduler-service', 'version': '1'},
@@ -238,22 +258,7 @@ DESCRIPTION: dict[str, Any] = {
             'post': {
                 'summary': 'What would be selected for a request, and why',
                 'requestBody': {
-                    'required': True,
-                    'content': {
-                        'application/json': {
-                            'schema': {
-                                'type': 'object',
-                                'required': ['request'],
-                                'additionalProperties': False,
-                                'properties': {
-                                    'request': _REQUEST,
-                                    'host': {
-                                        'type': ['string', 'null'],
-                                    },
-                                },
-                            }
-                        }
-                    },
+                    'required': True, 'content': _content(_EXPLAIN),
                 },
                 'responses': _responses(
                     'the filters and how many hosts each rejects',
@@ -266,19 +271,9 @@ DESCRIPTION: dict[str, Any] = {
             'get': {
                 'summary': 'The newest decisions',
                 'parameters': [
-                    {
-                        'name': 'limit', 'in': 'query',
-                        'schema': {
-                            'type': 'integer', 'minimum': 1,
-                            'maximum': _MAX_LIMIT, 'default': 20,
-                        },
-                    },
+                    _parameter('limit', _LIMIT),
                     *(
-                        {
-                            'name': name, 'in': 'query',
-                            'description': text,
-                            'schema': {'type': 'string', 'minLength': 1},
-                        }
+                        _parameter(name, _TEXT, description=text)
                         for name, (_, text) in _CRITERIA.items()
                     ),
                 ],
@@ -293,7 +288,7 @@ DESCRIPTION: dict[str, Any] = {
                 'parameters': [
                     {
                         'name': 'request_id', 'in': 'path', 'required': True,
-                        'schema': {'type': 'string', 'minLength': 1},
+                        'schema': _TEXT,
                     }
                 ],
                 'responses': _responses(
@@ -304,24 +299,6 @@ DESCRIPTION: dict[str, Any] = {
     },
     'components': {
         'securitySchemes': {'bearer': {'type': 'http', 'scheme': 'bearer'}},
-        'schemas': {
-            **_SCHEMAS,
-            'Error': {
-                'type': 'object',
-                'required': ['error'],
-                'properties': {
-                    'error': {
-                        'type': 'object',
-                        'required': ['name', 'message', 'code', 'facts'],
-                        'properties': {
-                            'name': {'type': 'string'},
-                            'message': {'type': 'string'},
-                            'code': {'type': 'integer'},
-                            'facts': {'type': 'object'},
-                        },
-                    }
-                },
-            }
-        },
+        'schemas': {**_SCHEMAS, 'Error': _object('error', error=_ERROR)},
     },
 }  # fmt: skip
