@@ -7,7 +7,7 @@ import pytest
 from scheduler_service import errors
 from scheduler_service.model import documents
 from scheduler_service.model.inventory import Host
-from scheduler_service.rpc.context import credentials
+from scheduler_service.rpc.authorization import credentials
 
 
 def test_document_is_refused_when_nested_too_deeply():
