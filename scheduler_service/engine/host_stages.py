@@ -173,7 +173,7 @@ class HostStages:
             waiting = batch.run(waiting)
             unfinished += batch.unfinished
             next_jobs = tuple
-            if waiting and batch.lost:
+            if batch.lost:
                 self._source.refresh()
         return unfinished
 
@@ -341,18 +341,14 @@ class SchedulingBatch:
     ) -> bool:
         """Wait for a portion's claim; return whether it was made.
 
-        If not, its jobs are claimed one by one.
+        If not, each of its jobs is claimed by itself.
         """
-        if pending is None:
+        if pending is None or _is_made(pending):
             return True
-        try:
-            pending.wait()
-        except ClaimLost:
-            self.lost = True
-            self._overlay.forget()
-            self._claim_each(jobs)
-            return False
-        return True
+        self.lost = True
+        self._overlay.forget()
+        self._claim_each(jobs)
+        return False
 
     def _finish(
         self, jobs: Sequence[HostJob], pending: PendingClaims | None
@@ -381,27 +377,21 @@ class SchedulingBatch:
         self._source.advance(pending)
 
     def _claim_each(self, jobs: Sequence[HostJob]) -> None:
-        """Claim job by job what could not be claimed together."""
-        several = sum(job.claim for job in jobs) > 1
-        for job in jobs:
-            if not job.claim or (several and self._claim_alone(job)):
+        """Claim job by job what could not be claimed together.
+
+        The claims travel together. The snapshot lacks what they take.
+        """
+        alone = [self._claimer.prepare([job]) for job in jobs]
+        several = sum(pending is not None for pending in alone) > 1
+        if several:
+            self._claimer.send(*filter(None, alone))
+        for job, pending in zip(jobs, alone, strict=True):
+            if pending is None or (several and _is_made(pending)):
                 self._finish([job], None)
                 continue
             self._finisher.count_lost_claim(job)
             if not job.done():
                 self._again.append(job)
-        if several:
-            self._source.refresh()
-
-    def _claim_alone(self, job: HostJob) -> bool:
-        pending = self._claimer.prepare([job])
-        assert pending is not None
-        try:
-            self._claimer.send(pending)
-            pending.wait()
-        except ClaimLost:
-            return False
-        return True
 
     def _settle_refusals(self) -> None:
         """Refuse jobs, or schedule them again where a host may fit by now.
@@ -427,6 +417,18 @@ class SchedulingBatch:
         else:
             for job, error in doubtful:
                 self._finisher.refuse(job, error)
+
+
+def _is_made(pending: PendingClaims) -> bool:
+    """Wait for claims; return whether they were made.
+
+    :raises StoreUnavailable: it is not known
+    """
+    try:
+        pending.wait()
+    except ClaimLost:
+        return False
+    return True
 
 
 def _trace_claim(

@@ -173,6 +173,9 @@ class EngineLoop:
         unfinished: list[HostJob] = []
         changes = by_kind.get(ClaimsJob)
         if changes:
+            if HostJob in by_kind:
+                # Reading would wait for them.
+                self._source.current()
             self._claimer.send_changes(changes)
         try:
             if HostJob in by_kind:

@@ -163,10 +163,10 @@ class Claimer(Protocol):
         """
         ...
 
-    def send(self, pending: Any) -> None:
-        """Send claims, to be made as a whole or not at all.
+    def send(self, *pending: Any) -> None:
+        """Send claims, those of each call of :meth:`prepare` by themselves.
 
-        :param pending: as :meth:`prepare` returned them
+        All of these are made, or none.
         """
         ...
 

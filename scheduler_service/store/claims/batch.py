@@ -140,9 +140,9 @@ def claim_all(
     :param policies: server group policies that a claim must not break
     :raises ClaimLost: a claim does not fit any more, breaks a policy, names a
         group that appeared or changed its project since the hosts were read,
-        its consumer holds a claim already, or what an earlier claim of it left
-        in the placement service is not undone yet; the transaction has to be
-        rolled back
+        its consumer holds a claim already, its request has an outcome, or what
+        an earlier claim of it left in the placement service is not undone yet;
+        the transaction has to be rolled back
     """
     conn = writer.conn
     dialect = rows.dialect_of(conn)
@@ -169,6 +169,12 @@ def claim_all(
         _record_intents(conn, claims)
     except db_exception.DBDuplicateEntry:
         raise ClaimLost from None
+    # A caller that lost its connection may have sent a message twice, and the
+    # claims of the first copy may be gone by now: the inserts above wait for
+    # a release that is under way, whose outcome is seen here.
+    keys = sorted({claim.key for claim in claims if claim.key})
+    if keys and outcomes.any_of(conn, keys):
+        raise ClaimLost
 
 
 def _record_intents(conn: Connection, claims: Sequence[Claim]) -> None:
@@ -223,21 +229,17 @@ def _insert(writer: Writer, claims: Sequence[Claim]) -> None:
 
 
 def _check_copies(conn: Connection, redelivered: Sequence[Claim]) -> None:
-    """Check that redelivered requests were not decided or released meanwhile.
+    """Check that no instance of a redelivered request was released meanwhile.
 
-    Until the transaction ends none of their instances is released, and none of
-    their copies is refused (``recall.Outcomes.record``).
+    Until the transaction ends none of them is released, and no copy of the
+    request is refused (``recall.Outcomes.record``).
 
-    :raises ClaimLost: a request was decided, or an instance was released,
-        which may or may not cancel its request
+    :raises ClaimLost: an instance was, which may or may not cancel the request
     """
     last = outcomes.lock_releases(
         conn, [(claim.consumer, claim.project_id) for claim in redelivered]
     )
     if last > min(claim.releases_seen for claim in redelivered):
-        raise ClaimLost
-    keys = {claim.key for claim in redelivered if claim.key}
-    if outcomes.any_decided(conn, keys):
         raise ClaimLost
 
 

@@ -143,12 +143,10 @@ def find(conn: Connection, key: str) -> list[RecordedOutcome]:
     return [RecordedOutcome(*row) for row in conn.execute(query)]
 
 
-def any_decided(conn: Connection, keys: Collection[str]) -> bool:
-    """Whether one of these requests is recorded as refused or answered."""
+def any_of(conn: Connection, keys: Collection[str]) -> bool:
+    """Whether one of these requests has a recorded outcome."""
     table = schema.outcomes
-    query = sa.select(table.c.idempotency_key).where(
-        table.c.idempotency_key.in_(keys), table.c.instance_uuid == ''
-    )
+    query = sa.select(table.c.kind).where(table.c.idempotency_key.in_(keys))
     return conn.execute(query.limit(1)).first() is not None
 
 

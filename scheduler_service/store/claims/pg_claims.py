@@ -8,7 +8,8 @@ take the next revision, append the change record. That is one statement, after
 those that record intended allocations and lock server groups, in one
 transaction. Under READ COMMITTED it sees everything that was committed before
 it started, so also the members that another daemon added while the statement
-before it waited for the lock.
+before it waited for the lock. The last statement likewise sees the outcomes
+of requests whose claims were released while the one before it waited.
 
 Releases do what ``lifecycle.cancel`` does, end the transaction likewise, and
 record the outcomes of the requests. Three statements travel together, each on
@@ -88,6 +89,14 @@ _INTEND = f"""
     WITH made AS ({placement_records.intending('postgresql')} RETURNING 1)
     SELECT 1 / (CASE WHEN count(*) = CAST(:intended AS bigint)
         THEN 1 ELSE 0 END) FROM made
+"""  # noqa: S608
+# The revision of the claims. It divides by zero where the message was sent
+# twice, and what its first copy claimed is gone by now.
+_CHECK = f"""
+    SELECT value / (CASE WHEN EXISTS (
+        SELECT 1 FROM outcomes
+        WHERE idempotency_key = ANY(CAST(:keys AS text[]))
+    ) THEN 0 ELSE 1 END) FROM counters WHERE name = '{REVISION}'
 """  # noqa: S608
 
 # Common table expressions over ``places``, with the columns group_uuid, uuid
@@ -195,7 +204,12 @@ def statements(
         'touched': touched.to_json(),
         'lineage': lineage,
     }
-    first = _intend(claims)
+    first, last = _intend(claims), []
+    keys = sorted({claim.key for claim in claims if claim.key})
+    if keys:
+        last.append(
+            BoundStatement.of(_CHECK, {'keys': postgresql.TextColumn(keys)})
+        )
     groups = sorted({claim.group for claim in claims if claim.group})
     if groups:
         values.update(_values_of_many(claims, fallback, _GROUPED_PLACE))
@@ -207,6 +221,7 @@ def statements(
             *first,
             BoundStatement.of(_LOCK_GROUPS, values),
             BoundStatement.of(_claim_many(grouped=True), values),
+            *last,
         ]
     if len(claims) == 1 and claims[0].amounts:
         amounts = claim_sql.ask_rows(claims, fallback)
@@ -215,9 +230,17 @@ def statements(
         values['expected'] = len(amounts)
         for at, row in enumerate(amounts):
             values.update(zip(_names_in_row(at), row, strict=True))
-        return [*first, BoundStatement.of(_claim_single(len(amounts)), values)]
+        return [
+            *first,
+            BoundStatement.of(_claim_single(len(amounts)), values),
+            *last,
+        ]
     values.update(_values_of_many(claims, fallback, _PLACE))
-    return [*first, BoundStatement.of(_claim_many(grouped=False), values)]
+    return [
+        *first,
+        BoundStatement.of(_claim_many(grouped=False), values),
+        *last,
+    ]
 
 
 def _intend(claims: Sequence[Claim]) -> list[BoundStatement]:

@@ -8,6 +8,7 @@ database does. Errors become the exceptions that the rest of the store knows.
 
 from __future__ import annotations
 
+import collections
 import functools
 import hashlib
 import select
@@ -40,8 +41,12 @@ _RETRYABLE: dict[str, Any] = {
 # statement. Errors that libpq itself finds in a connection have no state.
 _UNAVAILABLE = ('08', '53', '57', '58')
 _NOT_PREPARED = '26000'
+# A transaction that was under way prepared it. The name is of the same text.
+_IS_PREPARED = '42P05'
 _NOT_TEXT = '22021'
 _PREPARED = 'scheduler_prepared'
+_UNDER_WAY = 'scheduler_under_way'
+_DONE = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 _TICK_MS = 100
 
 
@@ -106,15 +111,14 @@ class BoundStatement(NamedTuple):
 class PendingStatements:
     """Statements that the database executes as one transaction.
 
-    The constructor sends them. Nothing else may be sent on the connection
-    until :meth:`receive` returned. Several statements travel in one round trip
-    in libpq's pipeline mode; the server runs all up to the pipeline's end in
-    one transaction, each on a snapshot of its own, and none after a failed
-    statement.
+    The constructor sends them, in libpq's pipeline mode, and those that the
+    server does not have yet to be prepared with them. The server runs each on
+    a snapshot of its own, and none after a failed statement. Several such
+    transactions may be under way on a connection, one after the other; nothing
+    else may be sent on it until :meth:`receive` of the last one returned.
 
     :param conn: in autocommit mode, of SQLAlchemy's psycopg dialect
     :param statements: in the order to execute them in; each returns rows
-    :raises StatementError: a statement cannot be prepared
     :raises StoreUnavailable: the transaction may be committed or not
     """
 
@@ -126,7 +130,13 @@ class PendingStatements:
         self._since = time.monotonic()
         self._pg: pq.abc.PGconn = raw.pgconn
         self._prepared: set[bytes] = conn.info.setdefault(_PREPARED, set())
+        self._under_way: collections.deque[PendingStatements] = (
+            conn.info.setdefault(_UNDER_WAY, collections.deque())
+        )
         self._statements = statements
+        # The statements that are prepared with these.
+        self._new: list[bytes] = []
+        self._result: pq.abc.PGresult | None = None
         try:
             self._send()
         except psycopg.Error as fault:
@@ -141,12 +151,11 @@ class PendingStatements:
         :raises StoreUnavailable: the transaction may be committed or not
         """
         try:
-            result = self._receive()
-            if _state(result) == _NOT_PREPARED:
+            result = self._wait()
+            while _state(result) == _NOT_PREPARED:
                 # The prepared statements were dropped; nothing was done.
-                self._prepared.clear()
                 self._send()
-                result = self._receive()
+                result = self._wait()
         except psycopg.Error as fault:
             raise driver_errors.unavailable(fault) from fault
         self._session.aborted = False
@@ -156,46 +165,58 @@ class PendingStatements:
         return None if value is None else value.decode()
 
     def _send(self) -> None:
-        for bound in self._statements:
-            self._prepare(bound.statement)
-        if len(self._statements) == 1:
-            self._send_query(self._statements[0])
-        else:
+        if not self._under_way:
             self._pg.enter_pipeline_mode()
-            for bound in self._statements:
-                self._send_query(bound)
-            self._pg.pipeline_sync()
+        self._under_way.append(self)
+        for statement, _, _ in self._statements:
+            if statement.name not in self._prepared:
+                self._pg.send_prepare(statement.name, statement.text)
+                # A transaction of its own: it stays where the others fail.
+                self._pg.pipeline_sync()
+                self._prepared.add(statement.name)
+                self._new.append(statement.name)
+        for statement, values, formats in self._statements:
+            self._pg.send_query_prepared(statement.name, values, formats)
+        self._pg.pipeline_sync()
         self._flush()
 
-    def _send_query(self, bound: BoundStatement) -> None:
-        self._pg.send_query_prepared(
-            bound.statement.name, bound.values, bound.formats
-        )
+    def _wait(self) -> pq.abc.PGresult:
+        """Wait for the results, also of transactions that were sent before.
 
-    def _prepare(self, statement: Statement) -> None:
-        """Let the server prepare a statement, once for each connection."""
-        if statement.name in self._prepared:
-            return
-        self._pg.send_prepare(statement.name, statement.text)
-        self._flush()
-        result = self._last_result()
-        if result.status != pq.ExecStatus.COMMAND_OK:
-            raise _error(result)
-        self._prepared.add(statement.name)
+        :return: the result of the failed statement, else of the last
+        """
+        while self._result is None:
+            self._under_way[0]._receive()
+            self._under_way.popleft()
+            if not self._under_way:
+                self._pg.exit_pipeline_mode()
+        result, self._result = self._result, None
+        return result
 
-    def _receive(self) -> pq.abc.PGresult:
-        """Return the result of the failed statement, else of the last."""
-        if len(self._statements) == 1:
-            return self._last_result()
-        results = [self._last_result() for _ in self._statements]
+    def _receive(self) -> None:
+        result: pq.abc.PGresult | None = None
+        for name in self._new:
+            prepared = self._last_result()
+            self._end_transaction()
+            if prepared.status in _DONE or _state(prepared) == _IS_PREPARED:
+                continue
+            self._prepared.discard(name)
+            result = result or prepared
+        self._new.clear()
+        failed = result is not None
+        for statement, _, _ in self._statements:
+            received = self._last_result()
+            if _state(received) == _NOT_PREPARED:
+                self._prepared.discard(statement.name)
+            if not failed:
+                result, failed = received, received.status not in _DONE
+        self._end_transaction()
+        self._result = result
+
+    def _end_transaction(self) -> None:
         end = self._next_result()
         if end is None or end.status != pq.ExecStatus.PIPELINE_SYNC:
             raise psycopg.OperationalError('the transaction did not end')
-        self._pg.exit_pipeline_mode()
-        for result in results:
-            if result.status != pq.ExecStatus.TUPLES_OK:
-                return result
-        return results[-1]
 
     def _flush(self) -> None:
         """Write to the socket until nothing is left to send."""

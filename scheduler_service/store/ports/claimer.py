@@ -69,18 +69,23 @@ class StoreClaimer:
         )
         return batch
 
-    def send(self, pending: claims.ClaimBatch) -> None:
-        """Send a batch, to be claimed as a whole or not at all.
+    def send(self, *batches: claims.ClaimBatch) -> None:
+        """Send batches, each to be claimed as a whole or not at all.
+
+        Those that take one round trip take it together.
 
         :raises StoreUnavailable: the claims may have been made or not
         """
         source = self._source
-        if not pending.statements:
-            with source.writer() as conn:
-                pending.send(conn)
-            return
-        with source.raw_connection() as conn:
-            source.pending = pending.send(conn)
+        for batch in batches:
+            if not batch.statements:
+                with source.writer() as conn:
+                    batch.send(conn)
+        together = [batch for batch in batches if batch.statements]
+        if together:
+            with source.raw_connection() as conn:
+                for batch in together:
+                    source.pending = batch.send(conn)
 
     def give_up(self, jobs: Sequence[HostJob]) -> None:
         """Release the claims of jobs that failed."""

@@ -18,7 +18,7 @@ from scheduler_service.store.connection import Writer, in_chunks
 
 _SHOWN = 1000
 _CHUNK = 500
-# Claims of which no host says anything for longer, in seconds.
+# Claims that no host reports for longer, in seconds.
 _UNREPORTED_S = 3600.0
 
 
@@ -28,9 +28,9 @@ class Finding(msgspec.Struct, kw_only=True):
     :ivar kind: ``used`` (use is not what is reported plus allocated),
         ``overcommitted`` (more is allocated than the limit), ``orphaned`` (an
         allocation of something that the host does not offer any more),
-        ``unclaimed`` (an allocation of which no claim is known),
+        ``unclaimed`` (an allocation without a claim),
         ``unallocated`` (a claim that has no allocations of what it promised)
-        or ``move`` (the instance that moves is not known)
+        or ``move`` (of an instance without a claim)
     """
 
     kind: str
@@ -43,7 +43,7 @@ class Finding(msgspec.Struct, kw_only=True):
 class _Promise(msgspec.Struct):
     """What a claim took, as it is stored with its placement.
 
-    :ivar amounts: resource class -> amount; None: it is not known
+    :ivar amounts: resource class -> amount; None: unknown
     """
 
     amounts: dict[str, int] | None = None
@@ -89,7 +89,7 @@ def audit(conn: Connection, fallback: Mapping[str, float]) -> Audit:
                     kind='unclaimed',
                     host=row.host,
                     consumer=row.consumer_uuid,
-                    text='holds allocations, but no claim is known',
+                    text='holds allocations without a claim',
                 )
                 for row in _unclaimed(conn, _SHOWN)
             ),
@@ -301,7 +301,7 @@ def _unallocated(
     """Return claims without allocations, with what they promised.
 
     Each is a row with ``uuid``, ``host_id`` and ``host``; None: what it was
-    promised is not known.
+    promised is unknown.
 
     :param consumers: only those of these instances
     """
@@ -333,16 +333,20 @@ def _unallocated(
         if consumers is not None:
             some = some.where(uuid.in_(consumers))
         lost += conn.execute(some)
-    found = (
+    claims = (
         (row, msgspec.json.decode(row.placement, type=_Promise))
         for row in lost
     )
-    return [(row, one.amounts) for row, one in found if one.amounts != {}]
+    return [
+        (row, promise.amounts)
+        for row, promise in claims
+        if promise.amounts != {}
+    ]
 
 
 def _promised(amounts: Mapping[str, int] | None) -> str:
     if amounts is None:
-        return 'what it was promised is not known: release it'
+        return 'what it was promised is unknown: release it'
     listed = ', '.join(f'{number} {name}' for name, number in amounts.items())
     return f'it was promised {listed}'
 
@@ -360,24 +364,24 @@ def _lost_moves(conn: Connection) -> list[Finding]:
             kind='move',
             host=row.host,
             consumer=row.instance_uuid,
-            text='moves here, but no instance is known by this uuid',
+            text='moves here, but there is no instance of this uuid',
         )
         for row in conn.execute(query)
     ]
 
 
 def _drop_moves(writer: Writer) -> int:
-    """Delete moves of instances that are not known.
+    """Delete moves of instances without a claim.
 
     What they hold is without a claim from then on.
     """
     moves, inst = schema.moves, schema.instances
-    known = sa.exists().where(inst.c.uuid == moves.c.instance_uuid)
-    return writer.conn.execute(sa.delete(moves).where(~known)).rowcount
+    has_claim = sa.exists().where(inst.c.uuid == moves.c.instance_uuid)
+    return writer.conn.execute(sa.delete(moves).where(~has_claim)).rowcount
 
 
 def _release_unclaimed(writer: Writer) -> int:
-    """Release allocations of which no claim is known, by their consumers.
+    """Release allocations without a claim, by their consumers.
 
     They are looked for again once the rows of their instances are locked.
     """
@@ -418,7 +422,7 @@ def _drop_orphaned(writer: Writer) -> int:
     held = schema.allocations
     dropped = 0
     for finding in _orphaned(writer.conn):
-        gone = writer.conn.execute(
+        deleted = writer.conn.execute(
             sa.delete(held).where(
                 held.c.consumer_uuid == finding.consumer,
                 held.c.resource_class == finding.resource_class,
@@ -429,25 +433,24 @@ def _drop_orphaned(writer: Writer) -> int:
                 ),
             )
         )
-        dropped += gone.rowcount
+        dropped += deleted.rowcount
     return dropped
 
 
 def _correct_use(writer: Writer) -> int:
     """Correct the use of inventories, each row under its lock.
 
-    It is not lowered on a host with a claim of which nobody knows what it was
-    promised.
+    It is not lowered on a host with a claim of unknown amounts.
 
     Claims change use and allocations in one transaction, so each row is read
     again once it is locked.
     """
     conn = writer.conn
     offered, held = schema.inventories, schema.allocations
-    found = conn.execute(_differing(None)).all()
+    differing = conn.execute(_differing(None)).all()
     doubtful = {row.host_id for row, _ in _unallocated(conn)}
     corrected = 0
-    for row in found:
+    for row in differing:
         mine = (offered.c.host_id == row.host_id) & (
             offered.c.resource_class == row.resource_class
         )

@@ -42,33 +42,37 @@ class Registration(NamedTuple):
     elsewhere: list[str] = []
 
 
-def register(writer: Writer, one: Registration) -> None:
+def register(writer: Writer, registration: Registration) -> None:
     """Record a daemon, or what changed of it, and its configuration."""
     values = {
-        'name': one.name,
-        'version': one.version,
-        'fingerprint': one.fingerprint,
+        'name': registration.name,
+        'version': registration.version,
+        'fingerprint': registration.fingerprint,
         'seen_at': clock.NOW,
-        'elsewhere': msgspec.json.encode(one.elsewhere).decode(),
+        'elsewhere': msgspec.json.encode(registration.elsewhere).decode(),
     }
     table, conn = schema.daemons, writer.conn
-    known = sa.update(table).where(table.c.id == one.id).values(values)
-    if not conn.execute(known).rowcount:
+    update = (
+        sa.update(table).where(table.c.id == registration.id).values(values)
+    )
+    if not conn.execute(update).rowcount:
         conn.execute(
-            table.insert().values(id=one.id, started_at=clock.NOW, **values)
+            table.insert().values(
+                id=registration.id, started_at=clock.NOW, **values
+            )
         )
-    if configuration(conn, one.name) != one.document:
-        _keep_configuration(conn, one)
+    if configuration(conn, registration.name) != registration.document:
+        _keep_configuration(conn, registration)
 
 
-def _keep_configuration(conn: Connection, one: Registration) -> None:
+def _keep_configuration(conn: Connection, registration: Registration) -> None:
     table = schema.configurations
     conn.execute(
         table.insert().values(
-            daemon=one.name,
-            version=one.version,
-            fingerprint=one.fingerprint,
-            document=msgspec.json.encode(one.document).decode(),
+            daemon=registration.name,
+            version=registration.version,
+            fingerprint=registration.fingerprint,
+            document=msgspec.json.encode(registration.document).decode(),
         )
     )
     newest = sa.select(table.c.id).order_by(table.c.id.desc())
@@ -109,21 +113,21 @@ def configuration(
     if before is not None:
         query = query.where(table.c.created_at <= before)
     text = conn.execute(query).scalar()
-    found: dict[str, dict[str, Any]] | None = text and msgspec.json.decode(
+    document: dict[str, dict[str, Any]] | None = text and msgspec.json.decode(
         text
     )
-    return found
+    return document
 
 
 def touch(writer: Writer, daemon_id: str) -> bool:
     """Record a sign of life; return whether the daemon is recorded."""
     table = schema.daemons
-    seen = (
+    update = (
         sa.update(table)
         .where(table.c.id == daemon_id)
         .values(seen_at=clock.NOW)
     )
-    return bool(writer.conn.execute(seen).rowcount)
+    return bool(writer.conn.execute(update).rowcount)
 
 
 def remove(writer: Writer, daemon_id: str) -> None:

@@ -169,7 +169,7 @@ def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
         rows = conn.execute(
             query.where(table.c.document.contains(f'"{instance}"'))
         ).all()
-    found = [
+    decisions = [
         {
             'created_at': moments.text(row.created_at),
             'request_id': row.request_id,
@@ -181,9 +181,9 @@ def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
-    if not found:
+    if not decisions:
         raise errors.DecisionNotFound(request_id=request_id)
-    return found
+    return decisions
 
 
 def _reasons(document: str) -> dict[str, Any]:
@@ -252,56 +252,58 @@ class DecisionSummary(NamedTuple):
 
 def search(
     conn: Connection,
-    wanted: DecisionFilter,
+    criteria: DecisionFilter,
     limit: int | None = None,
     after: int = 0,
 ) -> list[DecisionSummary]:
-    """Return the newest decisions that are wanted, newest first.
+    """Return the newest decisions that match, newest first.
 
     :param limit: at most so many; None: all
     :param after: only those with a larger id
     """
     matching = (
-        row for row in _rows(conn, wanted, after) if _matches(row, wanted)
+        row for row in _rows(conn, criteria, after) if _matches(row, criteria)
     )
     return list(itertools.islice(matching, limit))
 
 
-def count(conn: Connection, wanted: DecisionFilter) -> int | None:
-    """Return how many decisions are wanted; None: counting takes too long."""
-    if wanted.texts:
+def count(conn: Connection, criteria: DecisionFilter) -> int | None:
+    """Return how many decisions match; None: counting takes too long."""
+    if criteria.texts:
         return None
     query = sa.select(sa.func.count()).select_from(schema.decisions)
-    return int(conn.execute(_limited(conn, query, wanted)).scalar_one())
+    return int(conn.execute(_limited(conn, query, criteria)).scalar_one())
 
 
 def filters(conn: Connection) -> set[str]:
     """Return the names of the filters that refused the newest requests."""
     refused = _rows(conn, DecisionFilter(outcome=REFUSED))
-    return {one.filter for one in itertools.islice(refused, _PART)} - {''}
+    return {summary.filter for summary in itertools.islice(refused, _PART)} - {
+        ''
+    }
 
 
 def _limited(
-    conn: Connection, query: Any, wanted: DecisionFilter, after: int = 0
+    conn: Connection, query: Any, criteria: DecisionFilter, after: int = 0
 ) -> Any:
     """Limit a query by what columns say, and roughly by the documents."""
     table = schema.decisions
     now = clock.read(conn)
-    if wanted.since is not None:
-        first = _first_since(conn, moments.stamp(wanted.since, now))
+    if criteria.since is not None:
+        first = _first_since(conn, moments.stamp(criteria.since, now))
         after = max(after, first - 1)
-    if wanted.until is not None:
-        last = _first_since(conn, moments.stamp(wanted.until, now))
+    if criteria.until is not None:
+        last = _first_since(conn, moments.stamp(criteria.until, now))
         query = query.where(table.c.id < last)
-    if wanted.pod is not None:
+    if criteria.pod is not None:
         query = query.where(
-            table.c.caller_request_id == wanted.pod,
+            table.c.caller_request_id == criteria.pod,
             table.c.kind.startswith(POD_KIND, autoescape=True),
         )
-    for text in wanted.texts:
+    for text in criteria.texts:
         if _PLAIN_TEXT.fullmatch(text):
             query = query.where(table.c.document.contains(f'"{text}"'))
-    return _with_outcome(query.where(table.c.id > after), wanted.outcome)
+    return _with_outcome(query.where(table.c.id > after), criteria.outcome)
 
 
 def _first_since(conn: Connection, stamp: float) -> int:
@@ -329,12 +331,12 @@ def _first_since(conn: Connection, stamp: float) -> int:
 
 
 def _rows(
-    conn: Connection, wanted: DecisionFilter, after: int = 0
+    conn: Connection, criteria: DecisionFilter, after: int = 0
 ) -> Iterator[DecisionSummary]:
     """Yield decisions, newest first, in parts: there may be very many."""
     table = schema.decisions
     query = sa.select(table).order_by(table.c.id.desc()).limit(_PART)
-    query = _limited(conn, query, wanted, after)
+    query = _limited(conn, query, criteria, after)
     before = None
     while True:
         part = query if before is None else query.where(table.c.id < before)
@@ -372,10 +374,12 @@ def _decisive(facts: Mapping[str, Any]) -> str:
     return ''
 
 
-def _matches(one: DecisionSummary, wanted: DecisionFilter) -> bool:
+def _matches(summary: DecisionSummary, criteria: DecisionFilter) -> bool:
     return (
-        wanted.filter in (None, one.filter)
-        and wanted.project in (None, one.project_id)
-        and (wanted.host is None or wanted.host in one.hosts)
-        and (wanted.instance is None or wanted.instance in one.instances)
+        criteria.filter in (None, summary.filter)
+        and criteria.project in (None, summary.project_id)
+        and (criteria.host is None or criteria.host in summary.hosts)
+        and (
+            criteria.instance is None or criteria.instance in summary.instances
+        )
     )

@@ -35,8 +35,8 @@ def take(writer: Writer, name: str, holder: str, seconds: float) -> bool:
     )
     if taken.rowcount:
         return True
-    known = sa.select(table.c.name).where(table.c.name == name)
-    if conn.execute(known).first() is not None:
+    lease = sa.select(table.c.name).where(table.c.name == name)
+    if conn.execute(lease).first() is not None:
         return False
     conn.execute(
         table.insert(),
@@ -62,8 +62,8 @@ def holder_of(writer: Writer, name: str) -> str | None:
     query = sa.select(table.c.holder).where(
         table.c.name == name, table.c.expires_at > now
     )
-    found = writer.conn.execute(query).scalar()
-    return None if found is None else str(found)
+    holder = writer.conn.execute(query).scalar()
+    return None if holder is None else str(holder)
 
 
 # How long a lease is valid without being renewed, in seconds: a holder that

@@ -42,8 +42,8 @@ def count_delivery(
     conn = writer.conn
     table = schema.quarantine
     mine = table.c.message_id == message.message_id
-    found = conn.execute(sa.select(table).where(mine).with_for_update())
-    row = found.first()
+    result = conn.execute(sa.select(table).where(mine).with_for_update())
+    row = result.first()
     deliveries = 1 if row is None else row.deliveries + 1
     aside = bool(limit and deliveries > limit) or bool(row and row.put_aside)
     values = {

@@ -53,17 +53,20 @@ def record(writer: Writer, refusals: Mapping[str, Refusals]) -> None:
     :raises DBDuplicateEntry: another daemon added one of the same hosts
     """
     table = schema.refused_reports
-    for host, one in sorted(refusals.items()):
-        values = {'reason': one.reason[:_MAX_REASON], 'refused_at': clock.NOW}
-        found = writer.conn.execute(
+    for host, added in sorted(refusals.items()):
+        values = {
+            'reason': added.reason[:_MAX_REASON],
+            'refused_at': clock.NOW,
+        }
+        updated = writer.conn.execute(
             sa.update(table)
             .where(table.c.host == host)
-            .values(refused=table.c.refused + one.refused, **values)
+            .values(refused=table.c.refused + added.refused, **values)
         )
-        if not found.rowcount:
+        if not updated.rowcount:
             writer.conn.execute(
                 sa.insert(table).values(
-                    host=host, refused=one.refused, **values
+                    host=host, refused=added.refused, **values
                 )
             )
 

@@ -64,6 +64,18 @@ def beat(monkeypatch: Any, store: Store, beaten: int) -> list[int]:
     return calls
 
 
+def counted(monkeypatch: Any, owner: Any, name: str) -> list[Any]:
+    """Return a list that gets the arguments of each call of a function."""
+    real, calls = getattr(owner, name), []
+
+    def call(*args: Any) -> Any:
+        calls.append(args)
+        return real(*args)
+
+    monkeypatch.setattr(owner, name, call)
+    return calls
+
+
 def schedule(service: Any, requests: list[Any]) -> list[Any]:
     """Send requests for hosts in one message; return their answers."""
     return service.client.schedule_many(
@@ -112,6 +124,31 @@ def test_only_the_loser_is_scheduled_again_when_a_claim_is_lost(
     assert audit_findings(service.store) == []
 
 
+@pytest.mark.db
+def test_claims_of_a_lost_portion_travel_together(make_service, monkeypatch):
+    service = make_service(
+        database='postgresql',
+        scheduler__batch_size=200,
+        scheduler__snapshot_max_age=60.0,
+    )
+    calls = beat(monkeypatch, service.store, 1)
+    real, sent = claims.ClaimBatch.wait, []
+
+    def wait(batch: Any) -> int:
+        sent.append(len(calls))
+        return real(batch)
+
+    monkeypatch.setattr(claims.ClaimBatch, 'wait', wait)
+    refreshed = counted(monkeypatch, change_feed, 'refresh')
+    answers = schedule(service, [{'flavor': {'memory_mb': 256}}] * 60)
+    assert len(instances_of(answers)) == 60
+    assert calls[:61] == [60] + [1] * 60
+    # All of them are sent before any is waited for.
+    assert sent[:61] == [1] + [61] * 60
+    # What the rival took is read once.
+    assert len(refreshed) == 1
+
+
 @BOTH
 @pytest.mark.parametrize('beaten', [1, 2, 3])
 def test_all_of_many_portions_are_answered_when_a_claim_is_lost(
@@ -124,6 +161,46 @@ def test_all_of_many_portions_are_answered_when_a_claim_is_lost(
     assert len(calls) > 3
     assert len(placed) == 250
     assert held(service, 1) == placed
+
+
+@pytest.mark.db
+def test_hosts_are_read_before_releases_travel(make_service, monkeypatch):
+    """Else reading would wait for them, and hosts be selected later."""
+    service = make_service(database='postgresql')
+    asked = {'flavor': {'memory_mb': 1}}
+    placed = service.client.select_destinations(CONTEXT, asked)
+    scheduler = service.daemon.scheduler
+    source, loop = scheduler._source, scheduler._loop
+    refresh, decide = source.refresh, loop._decide
+    travelling: list[bool] = []
+
+    def watched_refresh() -> Any:
+        travelling.append(source.pending_release is not None)
+        return refresh()
+
+    def late(batch: list[Any]) -> None:
+        if len(batch) == 2:
+            source.refreshed_at = -1000.0
+            monkeypatch.setattr(source, 'refresh', watched_refresh)
+        decide(batch)
+
+    monkeypatch.setattr(loop, '_decide', late)
+    holding, both_sent = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        holding.set()
+        both_sent.wait()
+
+    loop.between_batches(hold)
+    assert holding.wait(10)
+    answers: list[Any] = [
+        scheduler.release([placed['placements'][0]['instance_uuid']]),
+        scheduler.select_destinations(documents.request(asked)),
+    ]
+    both_sent.set()
+    for answer in answers:
+        answer.result(30)
+    assert travelling[:1] == [False]
 
 
 def test_others_are_placed_when_one_request_raises(make_service, monkeypatch):

@@ -192,3 +192,39 @@ def test_several_statements_are_one_transaction(single):
     assert send((insert, {'n': 1}), (insert, {'n': 2}), (count, {})) == '2'
     single.exec_driver_sql('DEALLOCATE ALL')
     assert send((insert, {'n': 3}), (count, {})) == '3'
+    statement = pg_statements.Statement.of(count)
+    single.exec_driver_sql(f'DEALLOCATE {statement.name.decode()}')
+    assert send((insert, {'n': 4}), (count, {})) == '4'
+
+
+def test_transactions_travel_together_and_fail_alone(single):
+    """The second one fails where it is prepared, the third one later."""
+    single.exec_driver_sql('CREATE TABLE kept (n int UNIQUE)')
+    insert = 'INSERT INTO kept VALUES (CAST(:n AS int)) RETURNING n'
+    missing = 'SELECT nothing_of_the_kind'
+    start = time.monotonic()
+    sent = [
+        pg_statements.PendingStatements(
+            single,
+            [pg_statements.BoundStatement.of(text, values)
+             for text, values in statements],
+        )
+        for statements in (
+            [("SELECT 'x' FROM pg_sleep(0.5)", {}), (insert, {'n': 1})],
+            [(insert, {'n': 2}), (missing, {})],
+            [(insert, {'n': 1}), ('SELECT 6', {})],
+            [('SELECT 6', {}), (insert, {'n': 3})],
+        )
+    ]  # fmt: skip
+    assert time.monotonic() - start < 0.4
+    # Whichever is waited for first.
+    assert sent[3].receive() == '3'
+    assert sent[0].receive() == '1'
+    for failed, state in ((sent[1], '42703'), (sent[2], '23505')):
+        with pytest.raises(pg_statements.StatementError) as caught:
+            failed.receive()
+        assert caught.value.sqlstate == state
+    kept = 'SELECT string_agg(CAST(n AS text), :by ORDER BY n) FROM kept'
+    assert scalar(single, kept, {'by': ' '}) == '1 3'
+    with pytest.raises(pg_statements.StatementError):
+        scalar(single, missing, {})

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import Unrecorded
+from scheduler_service.engine.ports import ClaimLost
 from scheduler_service.model import Instance
 from scheduler_service.store import schema
 from scheduler_service.store.claims import (
@@ -240,6 +241,34 @@ def test_host_stays_when_it_is_claimed_while_it_is_removed(store):
     store.write(lambda w: host_rows.remove_service_host(w, 'compute-1'))
     lost[0].join(10)
     assert len(lost) == 2
+    assert audit_findings(store) == []
+
+
+def test_a_second_copy_of_a_message_claims_nothing_after_the_release(store):
+    """The caller sent it twice: the broker does not mark it as redelivered."""
+    snapshot = import_two_hosts(store)
+    mine = claim_on(snapshot, 0, key='m/0')
+    write_claims(store, mine)
+    copy = claim_on(snapshot, 1, consumer=mine.consumer, key='m/0')
+    lost: list[ClaimLost] = []
+
+    def claim() -> None:
+        try:
+            write_claims(store, copy)
+        except ClaimLost as fault:
+            lost.append(fault)
+
+    thread = threading.Thread(target=claim)
+    with store.engine.begin() as releasing:
+        request = {mine.consumer: ReleaseRequest()}
+        assert lifecycle.cancel(Writer(releasing), request)
+        thread.start()
+        thread.join(0.5)
+        assert thread.is_alive()
+    thread.join(10)
+    claim()
+    assert len(lost) == 2
+    assert claim_state(store, mine.consumer) is None
     assert audit_findings(store) == []
 
 
