@@ -114,11 +114,13 @@ class Recalled(NamedTuple):
     """The outcome that a message has from an earlier delivery.
 
     :ivar held: whether all that the result places is claimed still
+    :ivar given_up: placements that are claimed, but are not the outcome
     """
 
     result: Any = None
     error: errors.SchedulerError | None = None
     held: bool = False
+    given_up: Sequence[Placement] = ()
 
     def settle(self, job: Job) -> None:
         """Set it on a job's future; nothing is recorded anew."""
@@ -135,6 +137,9 @@ class Recalled(NamedTuple):
         """
         if self.held:
             job.placements, job.state = self.result.placements, State.CLAIMED
+        elif self.given_up:
+            job.placements, job.state = self.given_up, State.CLAIMED
+            job.failure, job.is_repeated = self.error, False
         else:
             self.settle(job)
 

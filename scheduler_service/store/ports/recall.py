@@ -185,7 +185,9 @@ class Outcomes:
         }
         placements.update(_of_others(conn, job, uuids - placements.keys()))
         if uuids - placements.keys():
-            return _expired(job)
+            if whole is not None:
+                return whole
+            return _recall_rest(conn, job, held, bool(texts))
         answer = HostsAnswer(
             request_id=str(job.request.request_id),
             placements=[
@@ -293,6 +295,32 @@ def _of_others(
         return {}
     placements = claims.placements(conn, sorted(uuids), job.move)
     return msgspec.convert(placements, dict[str, Placement])
+
+
+def _recall_rest(
+    conn: Connection, job: HostJob, held: Mapping[str, str], released: bool
+) -> Recalled | None:
+    """Return the outcome of a request that claimed and was not answered.
+
+    Some of its instances hold no claim any more.
+
+    :param held: the placements that it still has, as JSON
+    :param released: whether one of the others was released since
+    :return: None: those that hold no claim are scheduled again
+    """
+    try:
+        _check_released(conn, job)
+    except errors.RequestCancelled as error:
+        cancelled = error
+    else:
+        if not released:
+            return None
+        cancelled = errors.RequestCancelled(
+            'An instance of the request was released after it was claimed',
+            request_id=job.request.request_id,
+        )
+    given_up = [_decode(text, type=Placement) for text in held.values()]
+    return Recalled(error=cancelled, given_up=given_up)
 
 
 def _check_released(conn: Connection, job: HostJob) -> None:

@@ -278,6 +278,57 @@ def test_the_claim_before_a_move_is_recalled(store, one, two):
     assert claimed(store) == before
 
 
+def never_answered(store: Store) -> None:
+    """Leave what a daemon leaves that ends before it answers."""
+    whole = schema.outcomes.c.instance_uuid == ''
+    store.write(
+        lambda w: (
+            w.conn.execute(sa.delete(schema.outcomes).where(whole)) and None
+        )
+    )
+
+
+def test_a_request_is_cancelled_whole_when_a_part_was_released(
+    store, one, two
+):
+    """An earlier request placed one; the answer was not sent."""
+    earlier, more = new_uuid(), new_uuid()
+    select([earlier]).run(one)
+    asked = select([earlier, more])
+    asked.run(one)
+    never_answered(store)
+    release(earlier).run(one)
+    assert asked.run(two) == {'error': 'RequestCancelled'}
+    assert claimed(store) == {}
+
+
+def test_a_request_is_cancelled_when_its_other_claims_were_undone(
+    store, one, two
+):
+    released, undone = new_uuid(), new_uuid()
+    asked = select([released, undone])
+    asked.run(one)
+    never_answered(store)
+    release(released).run(one)
+    store.write(lambda w: lifecycle.release(w, [undone], final=False) and None)
+    assert asked.run(two) == {'error': 'RequestCancelled'}
+    assert claimed(store) == {}
+
+
+def test_a_place_that_an_earlier_request_lost_is_chosen_again(store, one, two):
+    earlier, more = new_uuid(), new_uuid()
+    select([earlier]).run(one)
+    asked = select([earlier, more])
+    before = asked.run(one)['placements']
+    never_answered(store)
+    store.write(
+        lambda w: lifecycle.release(w, [earlier], final=False) and None
+    )
+    after = asked.run(two)['placements']
+    assert after[1] == before[1]
+    assert {*claimed(store)} == {earlier, more}
+
+
 def test_each_entry_of_a_message_is_recalled(store, one, two):
     kept, gone = new_uuid(), new_uuid()
     asked = select_many([kept], [gone], 'example.org.')
