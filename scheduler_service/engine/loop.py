@@ -196,9 +196,10 @@ class EngineLoop:
         self.requests += len(jobs)
         self._health.size('batch', len(jobs))
         # All others have waited for a stage since they were decided.
-        queued = next((job for job in jobs if job.state is State.QUEUED), None)
-        if queued is not None:
-            self._health.time('wait', start - queued.queued_at)
+        for job in jobs:
+            if job.state is State.QUEUED:
+                self._health.time('wait', start - job.queued_at)
+                break
 
     def _next_jobs(self, batch: list[Job]) -> list[HostJob]:
         """Take batchable jobs that are first in line, into *batch*."""

@@ -141,8 +141,9 @@ def claim_all(
     """
     conn = writer.conn
     dialect = rows.dialect_of(conn)
-    redelivered, grouped = [], []
+    redelivered, grouped, keys = [], [], []
     for claim in claims:
+        keys.append(claim.key)
         if claim.redelivered:
             redelivered.append(claim)
         if claim.group:
@@ -166,8 +167,7 @@ def claim_all(
     # A caller that lost its connection may have sent a message twice, and the
     # claims of the first copy may be gone by now: the inserts above wait for
     # a release that is under way, whose outcome is seen here.
-    keys = sorted({claim.key for claim in claims if claim.key})
-    if keys and outcomes.any_of(conn, keys):
+    if outcomes.any_of(conn, keys):
         raise ClaimLost
 
 

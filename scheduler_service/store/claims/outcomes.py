@@ -137,8 +137,11 @@ def find(conn: Connection, key: str) -> list[RecordedOutcome]:
     return [RecordedOutcome(*row) for row in conn.execute(query)]
 
 
-def any_of(conn: Connection, keys: Collection[str]) -> bool:
-    """Whether one of these requests has a recorded outcome."""
+def any_of(conn: Connection, keys: Collection[str | None]) -> bool:
+    """Whether one of these requests has a recorded outcome.
+
+    :param keys: None: of a request without a key, which has none
+    """
     table = schema.outcomes
     query = sa.select(table.c.kind).where(table.c.idempotency_key.in_(keys))
     return conn.execute(query.limit(1)).first() is not None
