@@ -21,7 +21,7 @@ from oslo_db import exception as db_exception
 from sqlalchemy.engine import Connection
 
 from scheduler_service.engine.ports import ClaimLost
-from scheduler_service.store import rows, schema
+from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.claims import (
     claim_sql,
     outcomes,
@@ -192,8 +192,8 @@ def _record_intents(
 def _insert(writer: Writer, claims: Sequence[Claim]) -> None:
     """Insert instances, moves and allocations, and those that are intended.
 
-    :raises ClaimLost: a move cannot be made, or an earlier claim of an
-        instance is being undone
+    :raises ClaimLost: a move cannot be made, an instance is not as it was
+        reported any more, or an earlier claim of it is being undone
     :raises DBDuplicateEntry: a consumer holds a claim already
     """
     conn, touched = writer.conn, writer.touched
@@ -210,12 +210,13 @@ def _insert(writer: Writer, claims: Sequence[Claim]) -> None:
         if claim.move:
             moving.append(claim)
             continue
-        placed.append(claim_sql.instance_row(claim))
         if claim.is_present:
-            reported.append(consumer)
+            reported.append(claim)
+        else:
+            placed.append(claim_sql.instance_row(claim))
     touched.load += sorted(hosts)
     if reported:
-        _remove_reported(writer, reported)
+        _claim_reported(writer, reported)
     if placed:
         rows.insert_packed(
             conn, 'instances', claim_sql.INSTANCE, placed, 'created_at'
@@ -243,21 +244,30 @@ def _check_copies(conn: Connection, redelivered: Sequence[Claim]) -> None:
         raise ClaimLost
 
 
-def _remove_reported(writer: Writer, uuids: Sequence[str]) -> None:
-    """Remove reported instances, which are claimed on another host.
+def _claim_reported(writer: Writer, claims: Sequence[Claim]) -> None:
+    """Write claims into the rows of instances that hosts reported elsewhere.
 
-    An instance that holds a claim by now stays, so that claiming for it
-    fails.
+    Who waits for such a row finds it claimed afterwards. It would find nothing
+    if the row were replaced by another one.
+
+    :raises ClaimLost: an instance holds a claim by now, or is gone
     """
     inst, hosts = schema.instances, schema.hosts
-    replaced = inst.c.uuid.in_(uuids) & (inst.c.state == 'reported')
     ids = (
         sa.select(hosts.c.id)
         .join(inst, inst.c.host == hosts.c.host)
-        .where(replaced)
+        .where(inst.c.uuid.in_([claim.consumer for claim in claims]))
     )
     writer.touched.load += writer.conn.execute(ids).scalars()
-    writer.conn.execute(sa.delete(inst).where(replaced))
+    for row in sorted(map(claim_sql.instance_row, claims)):
+        values = dict(zip(claim_sql.INSTANCE, row, strict=True))
+        claimed = writer.conn.execute(
+            sa.update(inst)
+            .where(inst.c.uuid == values['uuid'], inst.c.state == 'reported')
+            .values(**values, created_at=clock.NOW)
+        )
+        if not claimed.rowcount:
+            raise ClaimLost
 
 
 def _insert_moves(conn: Connection, claims: Sequence[Claim]) -> None:

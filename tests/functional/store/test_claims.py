@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service.columns.topology import least_number
-from scheduler_service.model import ServerGroup
+from scheduler_service.model import Instance, ServerGroup
 from scheduler_service.store import claims, schema
 from scheduler_service.store.claims import (
     claim_queries,
@@ -18,6 +18,7 @@ from scheduler_service.store.claims import (
     outcomes,
 )
 from scheduler_service.store.connection import Writer
+from scheduler_service.store.writing import instances as instance_rows
 from scheduler_service.store.writing import server_groups
 from tests.support.stores import (
     DEFAULT_RATIOS,
@@ -210,8 +211,11 @@ def test_claim_is_lost_when_its_group_came_after_the_hosts_were_read(
     # A group that does not exist has no members.
     write_claims(store, new_claim(snapshot, 100, **how, group_owner=None))
     store.write(lambda writer: server_groups.create(writer, group))
-    before = used_amounts(store)
     how.update(consumer=str(uuid.uuid4()))
+    if is_present:
+        reported = Instance(uuid=how['consumer'], host='compute-1')
+        store.write(lambda w: instance_rows.report(w, [reported]))
+    before = used_amounts(store)
     late = new_claim(snapshot, 100, **how, group_owner=None)
     other = new_claim(snapshot, 100)
     with pytest.raises(claims.ClaimLost):

@@ -244,6 +244,23 @@ def test_host_stays_when_it_is_claimed_while_it_is_removed(store):
     assert audit_findings(store) == []
 
 
+def test_a_confirmation_waits_for_the_claim_of_a_reported_instance(store):
+    """It would find nothing if the claim replaced the row."""
+    snapshot = import_two_hosts(store)
+    mine = claim_on(snapshot, 0, is_present=True)
+    reported = Instance(uuid=mine.consumer, host='compute-2')
+    store.write(lambda w: instance_rows.report(w, [reported]))
+    thread = threading.Thread(target=confirm, args=(store, mine))
+    with store.engine.begin() as claiming:
+        claim_all(Writer(claiming), [mine], DEFAULT_RATIOS)
+        thread.start()
+        thread.join(0.5)
+        assert thread.is_alive()
+    thread.join(10)
+    assert claim_state(store, mine.consumer) == 'confirmed'
+    assert audit_findings(store) == []
+
+
 def test_a_second_copy_of_a_message_claims_nothing_after_the_release(store):
     """The caller sent it twice: the broker does not mark it as redelivered."""
     snapshot = import_two_hosts(store)
