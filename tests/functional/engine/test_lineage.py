@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 import sqlalchemy as sa
 
@@ -168,6 +166,10 @@ def test_disabled_hosts_are_not_chosen_when_a_backup_was_restored(
         answer = service.client.select_destinations(CONTEXT, {'flavor': SMALL})
         return answer['placements'][0]['selected']['host']
 
+    def history_changes():
+        counters = service.client.ping(CONTEXT)['counters']
+        return counters.get('database_history_changes', 0)
+
     restore = backup(store)
     for _ in range(5):
         chosen()
@@ -179,10 +181,8 @@ def test_disabled_hosts_are_not_chosen_when_a_backup_was_restored(
         retried(lambda host=host: disable(store, host))
     disable(store, hosts[0], revision)
     assert load_snapshot(store).revision > revision
-    time.sleep(2.0)
+    wait_until(lambda: history_changes() >= 1, 30.0)
     assert {chosen() for _ in range(8)} == {hosts[-1]}
-    counters = service.client.ping(CONTEXT)['counters']
-    assert counters['database_history_changes'] >= 1
 
 
 def test_the_snapshot_is_read_again_at_once_when_connections_were_dropped(
