@@ -81,6 +81,10 @@ class GuestTopology(NamedTuple):
         """Whether limits of shared CPUs and memory apply to its cells."""
         return not self.pinned or any(cell.shared for cell in self.cells)
 
+    def emulator_cpus(self, number: int) -> int:
+        """Return how many CPUs a cell needs for emulator threads."""
+        return int(self.pinned and self.isolated_emulator and not number)
+
 
 def guest_topology(request: Request) -> GuestTopology | None:
     """Return the topology that a request requires, None for none.
@@ -302,6 +306,11 @@ def _joined(topologies: Sequence[_ParsedTopology]) -> CellColumns:
     )
 
 
+def columns_of(text: bytes | None) -> CellColumns:
+    """Return the cells of one topology, none if it cannot be read."""
+    return _joined([_read(text)])
+
+
 def forget_topologies() -> None:
     """Drop what was read, as a benchmark of first requests needs it."""
     _read.cache_clear()
@@ -514,6 +523,52 @@ def fits_on(
     return any(_matches(fit[:, list(some)], amounts) for some in sets)
 
 
+def first_cells(
+    guest: GuestTopology,
+    columns: CellColumns,
+    host: Hosts,
+    order: Sequence[int],
+    sets: Iterable[Sequence[int]],
+) -> list[int] | None:
+    """Return the cells of a host that the guest cells get, in their order.
+
+    Of all cells that they fit, those that come first in *order*.
+
+    :param host: one host
+    :param order: numbers of all its cells
+    :param sets: numbers of cells; the guest cells lie within one of them
+    :return: None: they fit none of the sets
+    """
+    listed = _listed_kinds(guest)
+    kinds = list(dict.fromkeys(listed))
+    counts = np.diff(columns.starts)[host.topology]
+    fit = _fitting(guest, kinds, columns, host, counts)
+    fit = fit[[kinds.index(kind) for kind in listed]]
+    chosen: list[int] = []
+    usable = [set(some) for some in sets]
+    for number in range(len(listed)):
+        later = fit[number + 1 :]
+        for cell in order:
+            if cell in chosen or not fit[number, cell]:
+                continue
+            still = [
+                some
+                for some in usable
+                if cell in some
+                and _matches(
+                    later[:, sorted(some.difference(chosen, [cell]))],
+                    [1] * len(later),
+                )
+            ]
+            if still:
+                usable = still
+                chosen.append(cell)
+                break
+        else:
+            return None
+    return chosen
+
+
 def _step(counts: Ints, kinds: int) -> int:
     """Return how many hosts are evaluated at once, at least 1."""
     if kinds > _FEW_KINDS:
@@ -524,11 +579,15 @@ def _step(counts: Ints, kinds: int) -> int:
 
 def _kinds(guest: GuestTopology) -> Counter[_Kind]:
     """Return the kinds of guest cells with their counts."""
-    emulator = guest.pinned and guest.isolated_emulator
-    return Counter(
-        _Kind(cell, int(emulator and not number))
+    return Counter(_listed_kinds(guest))
+
+
+def _listed_kinds(guest: GuestTopology) -> list[_Kind]:
+    """Return the kind of each guest cell."""
+    return [
+        _Kind(cell, guest.emulator_cpus(number))
         for number, cell in enumerate(guest.cells)
-    )
+    ]
 
 
 def _fitting(
