@@ -15,7 +15,7 @@ import functools
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -528,7 +528,7 @@ def first_cells(
     columns: CellColumns,
     host: Hosts,
     order: Sequence[int],
-    sets: Iterable[Sequence[int]],
+    is_near: Callable[[Sequence[int]], bool],
 ) -> list[int] | None:
     """Return the cells of a host that the guest cells get, in their order.
 
@@ -536,37 +536,26 @@ def first_cells(
 
     :param host: one host
     :param order: numbers of all its cells
-    :param sets: numbers of cells; the guest cells lie within one of them
-    :return: None: they fit none of the sets
+    :param is_near: whether the guest may have a set of cells, in any order
+    :return: None: the guest cells do not fit
     """
     listed = _listed_kinds(guest)
     kinds = list(dict.fromkeys(listed))
     counts = np.diff(columns.starts)[host.topology]
     fit = _fitting(guest, kinds, columns, host, counts)
     fit = fit[[kinds.index(kind) for kind in listed]]
-    chosen: list[int] = []
-    usable = [set(some) for some in sets]
-    for number in range(len(listed)):
-        later = fit[number + 1 :]
-        for cell in order:
-            if cell in chosen or not fit[number, cell]:
-                continue
-            still = [
-                some
-                for some in usable
-                if cell in some
-                and _matches(
-                    later[:, sorted(some.difference(chosen, [cell]))],
-                    [1] * len(later),
-                )
-            ]
-            if still:
-                usable = still
-                chosen.append(cell)
-                break
-        else:
+
+    def complete(chosen: list[int]) -> list[int] | None:
+        left = [cell for cell in order if cell not in chosen]
+        later = fit[len(chosen) :]
+        if not _matches(later[:, left], [1] * len(later)):
             return None
-    return chosen
+        if not len(later):
+            return chosen if is_near(chosen) else None
+        tries = (complete([*chosen, cell]) for cell in left if later[0, cell])
+        return next((made for made in tries if made is not None), None)
+
+    return complete([])
 
 
 def _step(counts: Ints, kinds: int) -> int:

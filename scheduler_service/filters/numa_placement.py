@@ -119,11 +119,19 @@ def _chosen_cells(
             )
 
         order = sorted(numbers, key=preference)
-    sets: Iterable[Sequence[int]] = [numbers]
-    if devices or guest.physnets or guest.tunneled:
-        sets = near_sets(guest, devices, cells, pools)
     alone = numa.Hosts(np.array([0], np.int64), stated[:1], stated[1:])
-    return numa.first_cells(guest, columns, alone, [*order], sets)
+    sets = near_sets(guest, devices, cells, pools)
+    if not numa.fits_on(guest, columns, alone, sets):
+        return None
+    near: dict[frozenset[int], bool] = {}
+
+    def is_near(some: Sequence[int]) -> bool:
+        key = frozenset(some)
+        if key not in near:
+            near[key] = _is_near(guest, devices, cells, pools, some)
+        return near[key]
+
+    return numa.first_cells(guest, columns, alone, [*order], is_near)
 
 
 def _free_cpus(cell: dict[str, Any]) -> set[int]:
@@ -220,8 +228,20 @@ def near_sets(
     return (
         some
         for some in itertools.combinations(range(len(cells)), len(guest.cells))
-        if _reaches_networks(guest, cells, some)
-        and has_devices(pools, devices, _place(cells, some))
+        if _is_near(guest, devices, cells, pools, some)
+    )
+
+
+def _is_near(
+    guest: numa.GuestTopology,
+    devices: Sequence[DeviceRequest],
+    cells: Sequence[Any],
+    pools: Sequence[Any],
+    some: Sequence[int],
+) -> bool:
+    """Say whether devices and networks are near enough to some cells."""
+    return _reaches_networks(guest, cells, some) and has_devices(
+        pools, devices, _place(cells, some)
     )
 
 

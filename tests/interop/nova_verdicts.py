@@ -14,7 +14,7 @@ import json
 import sys
 import uuid
 
-from nova import config, objects
+from nova import config, exception, objects
 from nova.pci import stats
 from nova.scheduler import host_manager, utils
 from nova.virt import hardware
@@ -125,6 +125,8 @@ def several(cells, guest, cpu_ratio, ram_ratio, pools, requests, most):
     """Return how many instances of one request fit a host, at most *most*.
 
     As the scheduler counts them between instances, with its own function.
+    None where it fails: an emulator thread takes a core of which a part is
+    taken before, as a whole.
     """
     host = host_manager.HostState('h', 'h', str(uuid.uuid4()))
     host.numa_topology = topology(cells)
@@ -156,7 +158,10 @@ def several(cells, guest, cpu_ratio, ram_ratio, pools, requests, most):
                 return count
         elif not host.pci_stats.support_requests(asked, {}):
             return count
-        host._locked_consume_from_request(spec)
+        try:
+            host._locked_consume_from_request(spec)
+        except exception.CPUPinningInvalid:
+            return None
     return most
 
 

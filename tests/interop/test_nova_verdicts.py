@@ -477,13 +477,15 @@ def test_as_many_instances_of_a_request_fit_a_host_as_nova_says(judged):
             }
         )
     counts = judged(several=cases)['several']
-    assert sum(count > 1 for count in counts) > 50
+    assert sum((count or 0) > 1 for count in counts) > 50
     chain = HostPipeline(
         [NUMATopologyFilter(), PciPassthroughFilter()],
         [],
         Settings(cpu_allocation_ratio=2.0, ram_allocation_ratio=1.5),
     )
     for case, count in zip(cases, counts, strict=True):
+        if count is None:
+            continue
         hosts = inventory(
             a={
                 'numa_topology': {'cells': case['cells']},
