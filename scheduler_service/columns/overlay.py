@@ -45,8 +45,6 @@ class Overlay:
     def __init__(self, table: HostTable) -> None:
         self.table = table
         self._assumed: list[_Assumed] = []
-        # Rows on which the request in progress builds an instance.
-        self._builds: list[int] | None = None
 
     def begin(self, count_builds: bool = True) -> int:
         """Begin to place the instances of one request, until :meth:`end`.
@@ -57,14 +55,14 @@ class Overlay:
         :param count_builds: false where no instance is placed after another
         :return: what :meth:`forget` takes, to forget all of them
         """
-        self._builds = [] if count_builds else None
+        self.table.builds = [] if count_builds else None
         return len(self._assumed)
 
     def end(self) -> None:
         """Let builds count no more: all instances are placed, or forgotten."""
-        if self._builds:
-            self._count_builds(self._builds, -1)
-        self._builds = None
+        if self.table.builds:
+            self._count_builds(self.table.builds, -1)
+        self.table.builds = None
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -93,9 +91,9 @@ class Overlay:
             _Assumed(row, amounts, placed.uuid, before, joined)
         )
         table.add_use(row, amounts, 1)
-        if self._builds is not None:
+        if table.builds is not None:
             self._count_build(row, 1)
-            self._builds.append(row)
+            table.builds.append(row)
 
     def assume_many(
         self,
@@ -116,8 +114,8 @@ class Overlay:
                 _Assumed(row, amounts, instance.uuid, before, joined)
             )
         _add_use(table, rows, amounts, 1)
-        if self._builds is not None:
-            self._builds += rows
+        if table.builds is not None:
+            table.builds += rows
             self._count_builds(rows, 1)
 
     def commit(self, count: int | None = None) -> None:
@@ -144,9 +142,9 @@ class Overlay:
             gone, lambda assumed: assumed.amounts
         ):
             _add_use(table, [assumed.row for assumed in some], amounts, -1)
-        if self._builds:
-            builds = self._builds[-len(gone) :]
-            del self._builds[-len(gone) :]
+        if table.builds:
+            builds = table.builds[-len(gone) :]
+            del table.builds[-len(gone) :]
             self._count_builds(builds, -1)
 
     def _join(self, uuid: str, instance: str) -> ServerGroup | None:

@@ -100,6 +100,8 @@ class HostTable:
     :ivar instances: which instance is where
     :ivar groups: server groups by uuid
     :ivar load: columns that follow the hosts' use
+    :ivar builds: rows of the instances that an overlay assumes of the request
+        in progress, where it is for several
     """
 
     ids: Ints
@@ -110,6 +112,7 @@ class HostTable:
     instances: InstanceIndex
     groups: dict[str, ServerGroup]
     load: LoadColumns = dataclasses.field(default_factory=LoadColumns)
+    builds: list[int] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -130,6 +133,7 @@ class HostTable:
             instances=self.instances.changed(()),
             groups=dict(self.groups),
             load=LoadColumns(),
+            builds=None,
         )
 
     def add_use(

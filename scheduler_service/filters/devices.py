@@ -130,9 +130,22 @@ def has_devices(
 ) -> bool:
     """Say whether a host's pools have all requested devices at once.
 
+    :param place: of the instance; None: devices may be anywhere
+    """
+    return without_devices(pools, devices, place) is not None
+
+
+def without_devices(
+    pools: Sequence[Mapping[str, Any]],
+    devices: Sequence[DeviceRequest],
+    place: GuestPlace | None = None,
+) -> list[dict[str, Any]] | None:
+    """Return a host's pools without the requested devices.
+
     Pools with few tags are taken first: others may be needed for their tags.
 
     :param place: of the instance; None: devices may be anywhere
+    :return: None: the pools do not have them all at once
     """
     pools = sorted(pools, key=lambda pool: len(pool.get('tags') or ()))
     free = [_count(pool) for pool in pools]
@@ -152,8 +165,11 @@ def has_devices(
             free[index] -= taken
             needed -= taken
         if needed:
-            return False
-    return True
+            return None
+    return [
+        {**pool, 'count': count}
+        for pool, count in zip(pools, free, strict=True)
+    ]
 
 
 def _near(

@@ -15,7 +15,7 @@ import functools
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -80,6 +80,10 @@ class GuestTopology(NamedTuple):
     def shares(self) -> bool:
         """Whether limits of shared CPUs and memory apply to its cells."""
         return not self.pinned or any(cell.shared for cell in self.cells)
+
+    def emulator_cpus(self, number: int) -> int:
+        """Return how many CPUs a cell needs for emulator threads."""
+        return int(self.pinned and self.isolated_emulator and not number)
 
 
 def guest_topology(request: Request) -> GuestTopology | None:
@@ -302,6 +306,11 @@ def _joined(topologies: Sequence[_ParsedTopology]) -> CellColumns:
     )
 
 
+def columns_of(text: bytes | None) -> CellColumns:
+    """Return the cells of one topology, none if it cannot be read."""
+    return _joined([_read(text)])
+
+
 def forget_topologies() -> None:
     """Drop what was read, as a benchmark of first requests needs it."""
     _read.cache_clear()
@@ -514,6 +523,41 @@ def fits_on(
     return any(_matches(fit[:, list(some)], amounts) for some in sets)
 
 
+def first_cells(
+    guest: GuestTopology,
+    columns: CellColumns,
+    host: Hosts,
+    order: Sequence[int],
+    is_near: Callable[[Sequence[int]], bool],
+) -> list[int] | None:
+    """Return the cells of a host that the guest cells get, in their order.
+
+    Of all cells that they fit, those that come first in *order*.
+
+    :param host: one host
+    :param order: numbers of all its cells
+    :param is_near: whether the guest may have a set of cells, in any order
+    :return: None: the guest cells do not fit
+    """
+    listed = _listed_kinds(guest)
+    kinds = list(dict.fromkeys(listed))
+    counts = np.diff(columns.starts)[host.topology]
+    fit = _fitting(guest, kinds, columns, host, counts)
+    fit = fit[[kinds.index(kind) for kind in listed]]
+
+    def complete(chosen: list[int]) -> list[int] | None:
+        left = [cell for cell in order if cell not in chosen]
+        later = fit[len(chosen) :]
+        if not _matches(later[:, left], [1] * len(later)):
+            return None
+        if not len(later):
+            return chosen if is_near(chosen) else None
+        tries = (complete([*chosen, cell]) for cell in left if later[0, cell])
+        return next((made for made in tries if made is not None), None)
+
+    return complete([])
+
+
 def _step(counts: Ints, kinds: int) -> int:
     """Return how many hosts are evaluated at once, at least 1."""
     if kinds > _FEW_KINDS:
@@ -524,11 +568,15 @@ def _step(counts: Ints, kinds: int) -> int:
 
 def _kinds(guest: GuestTopology) -> Counter[_Kind]:
     """Return the kinds of guest cells with their counts."""
-    emulator = guest.pinned and guest.isolated_emulator
-    return Counter(
-        _Kind(cell, int(emulator and not number))
+    return Counter(_listed_kinds(guest))
+
+
+def _listed_kinds(guest: GuestTopology) -> list[_Kind]:
+    """Return the kind of each guest cell."""
+    return [
+        _Kind(cell, guest.emulator_cpus(number))
         for number, cell in enumerate(guest.cells)
-    )
+    ]
 
 
 def _fitting(

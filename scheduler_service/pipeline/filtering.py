@@ -27,6 +27,7 @@ from scheduler_service.filters.hosts.aggregate_multi_tenancy_isolation import (
 )
 from scheduler_service.model import Request
 from scheduler_service.pipeline.capacity_check import CapacityCheck
+from scheduler_service.pipeline.earlier_instances import EarlierInstances
 from scheduler_service.pipeline.mandatory_filters import MANDATORY_FILTERS
 from scheduler_service.settings import Settings
 from scheduler_service.time_slice import Counts
@@ -62,7 +63,7 @@ class FilterResult(NamedTuple):
 
 
 def in_order(
-    filters: Sequence[HostFilter], room: Sequence[HostFilter]
+    filters: Sequence[HostFilter], checks: Sequence[HostFilter]
 ) -> tuple[HostFilter, ...]:
     """Return all filters of a pipeline in the order in which they run.
 
@@ -75,16 +76,17 @@ def in_order(
        of the configuration, which operators expect in the counts. Their
        cost does not depend on the hosts that are left.
     3. The capacity check of the claim. The capacity filters come before
-       it, since their reasons are more precise.
+       it, since their reasons are more precise. After it the check of what
+       earlier instances of the request take.
     4. The configured filters that visit hosts one by one, in the order of
        the configuration. Each host that is left costs a call.
 
     :param filters: the configured filters
-    :param room: the capacity check of the claim, or nothing
+    :param checks: those of step 3
     """
     at_once = [each for each in filters if each.vectorised]
     by_host = [each for each in filters if not each.vectorised]
-    return (*MANDATORY_FILTERS, *at_once, *room, *by_host)
+    return (*MANDATORY_FILTERS, *at_once, *checks, *by_host)
 
 
 def is_plugin(part: Any) -> bool:
@@ -108,8 +110,9 @@ class Filtering:
         self.resources = CapacityCheck(filters)
         self.settings = settings
         room = (self.resources,) if check_room else ()
+        checks = *room, EarlierInstances(filters)
         self._all = [
-            _with_preparation(each) for each in in_order(filters, room)
+            _with_preparation(each) for each in in_order(filters, checks)
         ]
         # Forcing a host overrides the configured filters.
         self._forced = [_with_preparation(each) for each in in_order((), room)]

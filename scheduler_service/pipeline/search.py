@@ -104,7 +104,7 @@ class HostSearch:
         self._best = 0
         # None: as these say.
         self._passed: Passed | None = None
-        if request.shape is None:
+        if request.shape is None or table.builds:
             self.plan = self._make_plan()
         else:
             self.plan = self._kept_plan(request.shape)

@@ -6,15 +6,17 @@ Reads JSON from the standard input, and writes JSON as the last line:
   and its query of placement of
 * ``numa``: hosts with a guest, of which nova says whether it fits
 * ``devices``: pools with requests for devices, of which it says the same
+* ``several``: hosts with a guest and requests for devices, of which it says
+  how many such instances of one request fit
 """
 
 import json
 import sys
 import uuid
 
-from nova import config, objects
+from nova import config, exception, objects
 from nova.pci import stats
-from nova.scheduler import utils
+from nova.scheduler import host_manager, utils
 from nova.virt import hardware
 
 
@@ -29,6 +31,7 @@ def main():
         'requests': [request(**case) for case in cases.get('requests', ())],
         'numa': [fits(**case) for case in cases.get('numa', ())],
         'devices': [devices(**case) for case in cases.get('devices', ())],
+        'several': [several(**case) for case in cases.get('several', ())],
     }
     print(json.dumps(judged))
 
@@ -99,6 +102,69 @@ def topology(cells):
     )
 
 
+def instance_topology(guest):
+    """Return the topology of an instance."""
+    return objects.InstanceNUMATopology(
+        cells=[
+            objects.InstanceNUMACell(
+                id=at,
+                cpuset=set(cell['cpuset']),
+                pcpuset=set(cell['pcpuset']),
+                memory=cell['memory'],
+                pagesize=cell['pagesize'],
+                cpu_policy=cell['cpu_policy'],
+                cpu_thread_policy=cell['cpu_thread_policy'],
+            )
+            for at, cell in enumerate(guest['cells'])
+        ],
+        emulator_threads_policy=guest['emulator_threads_policy'],
+    )
+
+
+def several(cells, guest, cpu_ratio, ram_ratio, pools, requests, most):
+    """Return how many instances of one request fit a host, at most *most*.
+
+    As the scheduler counts them between instances, with its own function.
+    None where it fails: an emulator thread takes a core of which a part is
+    taken before, as a whole.
+    """
+    host = host_manager.HostState('h', 'h', str(uuid.uuid4()))
+    host.numa_topology = topology(cells)
+    host.pci_stats = device_stats(host.numa_topology, pools)
+    host.limits['numa_topology'] = objects.NUMATopologyLimits(
+        cpu_allocation_ratio=cpu_ratio, ram_allocation_ratio=ram_ratio
+    )
+    host.free_ram_mb = host.free_disk_mb = 0
+    for count in range(most):
+        asked = pci_requests(requests)
+        spec = objects.RequestSpec(
+            flavor=objects.Flavor(
+                root_gb=0, ephemeral_gb=0, memory_mb=0, vcpus=0
+            ),
+            numa_topology=guest and instance_topology(guest),
+            pci_requests=objects.InstancePCIRequests(requests=asked),
+            requested_resources=[],
+        )
+        if guest:
+            fitted = hardware.numa_fit_instance_to_host(
+                host.numa_topology,
+                instance_topology(guest),
+                provider_mapping={},
+                limits=host.limits['numa_topology'],
+                pci_requests=asked,
+                pci_stats=host.pci_stats,
+            )
+            if fitted is None:
+                return count
+        elif not host.pci_stats.support_requests(asked, {}):
+            return count
+        try:
+            host._locked_consume_from_request(spec)
+        except exception.CPUPinningInvalid:
+            return None
+    return most
+
+
 def fits(
     hosts, guest, cpu_ratio, ram_ratio, pools=None, requests=(), networks=None
 ):
@@ -114,21 +180,7 @@ def fits(
                 physnets=set(networks['physnets']),
                 tunneled=networks['tunneled'],
             )
-        guest_topology = objects.InstanceNUMATopology(
-            cells=[
-                objects.InstanceNUMACell(
-                    id=at,
-                    cpuset=set(cell['cpuset']),
-                    pcpuset=set(cell['pcpuset']),
-                    memory=cell['memory'],
-                    pagesize=cell['pagesize'],
-                    cpu_policy=cell['cpu_policy'],
-                    cpu_thread_policy=cell['cpu_thread_policy'],
-                )
-                for at, cell in enumerate(guest['cells'])
-            ],
-            emulator_threads_policy=guest['emulator_threads_policy'],
-        )
+        guest_topology = instance_topology(guest)
         given = pools[number] if pools else None
         fitted = hardware.numa_fit_instance_to_host(
             host,

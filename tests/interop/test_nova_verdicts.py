@@ -10,6 +10,8 @@ from urllib.parse import parse_qsl
 
 import pytest
 
+from scheduler_service import errors
+from scheduler_service.columns import Overlay
 from scheduler_service.compute import request as compute_request
 from scheduler_service.compute.placement import candidates
 from scheduler_service.compute.request import translate
@@ -19,6 +21,10 @@ from scheduler_service.filters.hosts.numa_topology_filter import (
 from scheduler_service.filters.hosts.pci_passthrough_filter import (
     PciPassthroughFilter,
 )
+from scheduler_service.model import documents
+from scheduler_service.pipeline import HostPipeline
+from scheduler_service.settings import Settings
+from scheduler_service.testing import table
 from tests.support.interop import NOVA_ENVIRONMENT
 from tests.support.paths import ROOT
 from tests.support.plugins import inventory, passing
@@ -299,6 +305,51 @@ def networked(rng: random.Random, made: dict[str, Any]) -> dict[str, Any]:
     return {**made, 'network_metadata': affinity}
 
 
+def some_pools(rng: random.Random, cells: int) -> list[dict[str, Any]]:
+    """Return the devices of a host with some cells."""
+    return [
+        {
+            'vendor_id': '8086',
+            'product_id': '1520',
+            'numa_node': rng.choice([*range(cells), None]),
+            'count': rng.randint(1, 2),
+            'tags': {'dev_type': 'type-VF', **tags},
+        }
+        for tags in [{}, {'physical_network': 'a'}, {}][: rng.randint(1, 3)]
+    ]
+
+
+def some_requests(rng: random.Random, count: int) -> list[dict[str, Any]]:
+    """Return requests for devices."""
+    return [
+        {
+            'count': rng.randint(1, 2),
+            'spec': [
+                {
+                    'vendor_id': '8086',
+                    **rng.choice([{}, {'physical_network': 'a'}]),
+                }
+            ],
+            'numa_policy': rng.choice(
+                ['legacy', 'preferred', 'required', 'socket']
+            ),
+        }
+        for _ in range(count)
+    ]
+
+
+def with_alternatives(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return requests for devices as a document has them."""
+    return [
+        {
+            'count': one['count'],
+            'alternatives': one['spec'],
+            'numa_policy': one['numa_policy'],
+        }
+        for one in requests
+    ]
+
+
 def test_devices_and_networks_are_near_as_nova_says(judged):
     rng = random.Random(63)
     cases = []
@@ -309,35 +360,8 @@ def test_devices_and_networks_are_near_as_nova_says(judged):
             hosts.append(
                 [networked(rng, cell(rng, number)) for number in range(count)]
             )
-            pools.append(
-                [
-                    {
-                        'vendor_id': '8086',
-                        'product_id': '1520',
-                        'numa_node': rng.choice([*range(count), None]),
-                        'count': rng.randint(1, 2),
-                        'tags': {'dev_type': 'type-VF', **tags},
-                    }
-                    for tags in [{}, {'physical_network': 'a'}, {}][
-                        : rng.randint(1, 3)
-                    ]
-                ]
-            )
-        requests = [
-            {
-                'count': rng.randint(1, 2),
-                'spec': [
-                    {
-                        'vendor_id': '8086',
-                        **rng.choice([{}, {'physical_network': 'a'}]),
-                    }
-                ],
-                'numa_policy': rng.choice(
-                    ['legacy', 'preferred', 'required', 'socket']
-                ),
-            }
-            for _ in range(rng.choice([0, 1, 1, 2]))
-        ]
+            pools.append(some_pools(rng, count))
+        requests = some_requests(rng, rng.choice([0, 1, 1, 2]))
         cases.append(
             {
                 'hosts': hosts,
@@ -373,14 +397,7 @@ def test_devices_and_networks_are_near_as_nova_says(judged):
         )
         asked = {
             'numa_topology': stated(case['guest'], case['networks']),
-            'pci_requests': [
-                {
-                    'count': one['count'],
-                    'alternatives': one['spec'],
-                    'numa_policy': one['numa_policy'],
-                }
-                for one in case['requests']
-            ],
+            'pci_requests': with_alternatives(case['requests']),
         }
         assert fitting_hosts(case, document, asked) == [
             f'h{at}' for at, fits in enumerate(expected) if fits
@@ -429,3 +446,70 @@ def test_devices_of_pools_are_given_as_nova_gives_them(judged):
             {'pci_requests': asked},
         )
         assert (found == ['a']) is expected, case
+
+
+MOST = 12
+
+
+def test_as_many_instances_of_a_request_fit_a_host_as_nova_says(judged):
+    rng = random.Random(20)
+    cases = []
+    for number in range(400):
+        count = rng.choice([1, 2, 3])
+        # Nova keeps the page size of the first cell that it tries, and counts
+        # no instances on hosts without pages.
+        asked = guest(rng, ())
+        cells = [cell(rng, number) for number in range(count)]
+        pages = [{'size_kb': 4, 'total': 2**19, 'used': 0, 'reserved': 0}]
+        for made in cells:
+            made['mempages'] = made['mempages'] or pages
+        cases.append(
+            {
+                'cells': cells,
+                'guest': asked if number % 5 else None,
+                'cpu_ratio': 2.0,
+                'ram_ratio': 1.5,
+                'pools': some_pools(rng, count),
+                'requests': some_requests(rng, rng.choice([0, 0, 1, 2]))
+                if number % 5
+                else some_requests(rng, 1),
+                'most': MOST,
+            }
+        )
+    counts = judged(several=cases)['several']
+    assert sum((count or 0) > 1 for count in counts) > 50
+    chain = HostPipeline(
+        [NUMATopologyFilter(), PciPassthroughFilter()],
+        [],
+        Settings(cpu_allocation_ratio=2.0, ram_allocation_ratio=1.5),
+    )
+    for case, count in zip(cases, counts, strict=True):
+        if count is None:
+            continue
+        hosts = inventory(
+            a={
+                'numa_topology': {'cells': case['cells']},
+                'pci_device_pools': case['pools'],
+                'vcpus': 1,
+            }
+        )
+        topology = case['guest'] and json.loads(
+            compute_request.msgspec.json.encode(stated(case['guest']))
+        )
+
+        def fits(instances: int, hosts=hosts, case=case, topology=topology):
+            made = documents.request(
+                {
+                    'num_instances': instances,
+                    'numa_topology': topology,
+                    'pci_requests': with_alternatives(case['requests']),
+                }
+            ).with_ids()
+            try:
+                chain.select(Overlay(table(hosts)), made, random.Random(1))
+            except errors.NoValidHost:
+                return False
+            return True
+
+        ours = sum(fits(instances) for instances in range(1, MOST + 1))
+        assert ours == count, case

@@ -268,6 +268,13 @@ def test_placement_that_is_away_is_an_error_and_comes_back(service, started):
         with pytest.raises(errors.PlacementUnavailable):
             select(daemon, vm)
         assert claim_state(daemon.store, vm) is None
+        # Nor is there a candidate, but nothing else depends on the service.
+        group = {'suffix': '1', 'resources': {'VCPU': 1}}
+        with pytest.raises(errors.PlacementUnavailable):
+            select(daemon, vm, resource_groups=[group])
+        assert claim_state(daemon.store, vm) is None
+        dry = daemon.scheduler.select_destinations(request(vm), claim=False)
+        assert dry.result(20).placements[0].selected.host == name
     finally:
         service.start()
     assert select(daemon, vm) == [name]

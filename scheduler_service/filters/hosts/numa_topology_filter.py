@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,10 +16,9 @@ from scheduler_service.filters import host_attributes, numa
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.devices import (
     DeviceRequest,
-    GuestPlace,
-    has_devices,
     requested_devices,
 )
+from scheduler_service.filters.numa_placement import near_sets
 from scheduler_service.filters.unreadable import where_readable
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
@@ -197,53 +195,5 @@ def _is_near(
     :param pools: of its free devices
     :param host: it alone
     """
-    sets = (
-        some
-        for some in itertools.combinations(range(len(cells)), len(guest.cells))
-        if _reaches_networks(guest, cells, some)
-        and has_devices(pools, devices, _place(cells, some))
-    )
+    sets = near_sets(guest, devices, cells, pools)
     return numa.fits_on(guest, columns, host, sets)
-
-
-def _place(cells: Sequence[Any], some: Sequence[int]) -> GuestPlace:
-    """Return the ids of some cells, and of all cells of their sockets."""
-    ids = [cell.get('id', number) for number, cell in enumerate(cells)]
-    sockets = [cell.get('socket') for cell in cells]
-    own = {sockets[number] for number in some}
-    return GuestPlace(
-        {ids[number] for number in some},
-        ()
-        if None in sockets
-        else {
-            cell
-            for cell, socket in zip(ids, sockets, strict=True)
-            if socket in own
-        },
-    )
-
-
-def _reaches_networks(
-    guest: numa.GuestTopology, cells: Sequence[Any], some: Sequence[int]
-) -> bool:
-    """Say whether no network needs another cell than some.
-
-    A network without an affinity to any cell is reached from all.
-    """
-    near = [
-        (
-            frozenset(
-                (cell.get('network_metadata') or {}).get('physnets') or ()
-            ),
-            bool((cell.get('network_metadata') or {}).get('tunneled')),
-        )
-        for cell in cells
-    ]
-    left = guest.physnets.difference(*(near[number][0] for number in some))
-    if any(left & physnets for physnets, _ in near):
-        return False
-    return (
-        not guest.tunneled
-        or any(near[number][1] for number in some)
-        or not any(tunneled for _, tunneled in near)
-    )

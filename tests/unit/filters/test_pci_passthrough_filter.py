@@ -3,6 +3,9 @@
 import pytest
 
 from scheduler_service import errors
+from scheduler_service.filters.hosts.numa_topology_filter import (
+    NUMATopologyFilter,
+)
 from scheduler_service.filters.hosts.pci_passthrough_filter import (
     PciPassthroughFilter,
 )
@@ -152,3 +155,32 @@ def test_remote_managed_devices_are_given_to_requests_for_them():
     filter_ = PciPassthroughFilter()
     assert passing(filter_, document, request, **SETTINGS) == ['a']
     assert passing(filter_, host(pool(1)), request, **SETTINGS) == []
+
+
+@pytest.mark.parametrize('policy', ['legacy', 'required', 'socket'])
+def test_the_distance_of_devices_is_left_to_the_filter_of_cells(policy):
+    cells = [
+        {
+            'id': at,
+            'cpuset': [at],
+            'memory': 1024,
+            'cpu_usage': at,
+            'socket': at,
+        }
+        for at in (0, 1)
+    ]
+    document = inventory(
+        a={
+            'pci_device_pools': [pool(1, numa_node=1)],
+            'numa_topology': {'cells': cells},
+        }
+    )
+    asked = {
+        'numa_topology': {'cells': [{'cpus': 1, 'memory_mb': 512}]},
+        'pci_requests': [
+            {'alternatives': [{'vendor_id': '8086'}], 'numa_policy': policy}
+        ],
+    }
+    ratios = {'cpu_allocation_ratio': 1.0, 'ram_allocation_ratio': 1.0}
+    assert passing(PciPassthroughFilter(), document, asked, **ratios) == ['a']
+    assert passing(NUMATopologyFilter(), document, asked, **ratios) == []
