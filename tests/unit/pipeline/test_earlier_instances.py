@@ -15,7 +15,7 @@ from scheduler_service.pipeline.search_cache import SearchCache
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
 from scheduler_service.weighers.ram_weigher import RAMWeigher
-from tests.unit.pipeline.test_hosts_resume import in_turns
+from tests.support.time_slices import in_turns
 
 SETTINGS = Settings(
     cpu_allocation_ratio=1.0,

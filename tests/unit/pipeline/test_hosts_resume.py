@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from scheduler_service import errors, time_slice
+from scheduler_service import errors
 from scheduler_service.columns import Overlay
 from scheduler_service.filters.hosts import all_filters
 from scheduler_service.model import documents
@@ -16,6 +16,7 @@ from scheduler_service.pipeline.search_cache import SearchCache
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
 from scheduler_service.weighers.ram_weigher import RAMWeigher
+from tests.support.time_slices import in_turns, one_turn
 
 RATIO = Settings(ram_allocation_ratio=1.0, max_io_ops_per_host=2)
 ENABLED = ('ComputeFilter', 'RamFilter', 'IoOpsFilter')
@@ -49,28 +50,6 @@ def use(found):
         **{name: found.number(name).copy()
            for name in ('num_instances', 'num_io_ops')},
     }  # fmt: skip
-
-
-def one_turn(chain, found, asked, placed):
-    """Select for one instance; return the result, None before the last."""
-    overlay = Overlay(found)
-    try:
-        time_slice.begin(0, lambda: True)
-        return chain.select(overlay, asked, random.Random(1), placed=placed)
-    except time_slice.TimeSliceOver:
-        return None
-    finally:
-        time_slice.end()
-
-
-def in_turns(chain, found, asked, between=lambda turn: None):
-    placed = {}
-    for turn in range(100):
-        result = one_turn(chain, found, asked, placed)
-        if result is not None:
-            return result
-        between(turn)
-    raise AssertionError('it takes no end')
 
 
 def test_a_request_gets_the_same_places_in_one_turn_and_in_many():
