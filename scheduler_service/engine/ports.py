@@ -169,9 +169,9 @@ class Claimer(Protocol):
         ...
 
     def send(self, *pending: Any) -> None:
-        """Send claims, those of each call of :meth:`prepare` by themselves.
+        """Send claims.
 
-        All of these are made, or none.
+        Those of one call of :meth:`prepare` are made as a whole or not at all.
         """
         ...
 

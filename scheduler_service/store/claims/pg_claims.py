@@ -204,12 +204,7 @@ def statements(
         'touched': touched.to_json(),
         'lineage': lineage,
     }
-    first, last = _intend(claims), []
-    keys = sorted({claim.key for claim in claims if claim.key})
-    if keys:
-        last.append(
-            BoundStatement.of(_CHECK, {'keys': postgresql.TextColumn(keys)})
-        )
+    made = _intend(claims)
     groups = sorted({claim.group for claim in claims if claim.group})
     if groups:
         values.update(_values_of_many(claims, fallback, _GROUPED_PLACE))
@@ -217,30 +212,24 @@ def statements(
         owners = claim_sql.group_owners(claims)
         values['owners'] = postgresql.TextColumn(map(owners.get, groups))
         values['policies'] = postgresql.TextColumn(policies)
-        return [
-            *first,
-            BoundStatement.of(_LOCK_GROUPS, values),
-            BoundStatement.of(_claim_many(grouped=True), values),
-            *last,
-        ]
-    if len(claims) == 1 and claims[0].amounts:
+        made.append(BoundStatement.of(_LOCK_GROUPS, values))
+        made.append(BoundStatement.of(_claim_many(grouped=True), values))
+    elif len(claims) == 1 and claims[0].amounts:
         amounts = claim_sql.ask_rows(claims, fallback)
         instance = claim_sql.instance_row(claims[0])
         values.update(zip(claim_sql.INSTANCE, instance, strict=True))
         values['expected'] = len(amounts)
         for at, row in enumerate(amounts):
             values.update(zip(_names_in_row(at), row, strict=True))
-        return [
-            *first,
-            BoundStatement.of(_claim_single(len(amounts)), values),
-            *last,
-        ]
-    values.update(_values_of_many(claims, fallback, _PLACE))
-    return [
-        *first,
-        BoundStatement.of(_claim_many(grouped=False), values),
-        *last,
-    ]
+        made.append(BoundStatement.of(_claim_single(len(amounts)), values))
+    else:
+        values.update(_values_of_many(claims, fallback, _PLACE))
+        made.append(BoundStatement.of(_claim_many(grouped=False), values))
+    keys = sorted({claim.key for claim in claims if claim.key})
+    if keys:
+        column = postgresql.TextColumn(keys)
+        made.append(BoundStatement.of(_CHECK, {'keys': column}))
+    return made
 
 
 def _intend(claims: Sequence[Claim]) -> list[BoundStatement]:

@@ -278,9 +278,8 @@ def count(conn: Connection, criteria: DecisionFilter) -> int | None:
 def filters(conn: Connection) -> set[str]:
     """Return the names of the filters that refused the newest requests."""
     refused = _rows(conn, DecisionFilter(outcome=REFUSED))
-    return {summary.filter for summary in itertools.islice(refused, _PART)} - {
-        ''
-    }
+    newest = itertools.islice(refused, _PART)
+    return {summary.filter for summary in newest} - {''}
 
 
 def _limited(
