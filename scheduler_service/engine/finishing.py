@@ -150,7 +150,8 @@ class Finisher:
         """Release what could not be completed or bound.
 
         An earlier delivery may have been answered: then its claims stay,
-        unless there is no room for them.
+        unless there is no room for them. A copy of the message that answers
+        with a claim made here records its answer, which the release looks for.
 
         :raises StoreUnavailable: it is done later
         """
@@ -216,4 +217,7 @@ def _is_released(job: HostJob) -> bool:
     if job.state is State.COMPLETED:
         return True
     lost = isinstance(job.failure, errors.NoValidHost)
-    return job.state is State.CLAIMED and (lost or not job.is_repeated)
+    is_made_here = job.selection is not None and not job.held
+    return job.state is State.CLAIMED and (
+        lost or is_made_here or not job.is_repeated
+    )

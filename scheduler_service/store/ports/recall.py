@@ -96,7 +96,8 @@ class Outcomes:
                     for uuid in outcome.of.instances
                 ]
                 outcomes.lock_releases(writer.conn, refused)
-                for outcome in found:
+            for outcome in found:
+                if has_copies or outcome.error is None:
                     _check_claims(writer, outcome)
 
         try:
