@@ -96,8 +96,7 @@ class Outcomes:
                     for uuid in outcome.of.instances
                 ]
                 outcomes.lock_releases(writer.conn, refused)
-            for outcome in found:
-                if has_copies or outcome.error is None:
+                for outcome in found:
                     _check_claims(writer, outcome)
 
         try:
