@@ -369,11 +369,6 @@ class Job(msgspec.Struct, eq=False):
         return self.message.key(self.entry)
 
     @property
-    def redelivered(self) -> bool:
-        """Whether its message was delivered before."""
-        return self.message.redelivered
-
-    @property
     def contested(self) -> bool:
         """Whether another daemon may process a copy of its message now."""
         if self.message.redelivered:

@@ -57,17 +57,9 @@ class ZoneStages:
         :raises StoreUnavailable: some jobs have no reply yet. They may be
             decided again: a pool that was stored for them is found then.
         """
-        waiting = [
-            job
-            for job in jobs
-            if not job.done()
-            and not (job.message.redelivered and self._recalled(job))
-        ]
-        while waiting:
-            again = self._decide_once(self._source.current(), waiting)
-            waiting = again and [
-                job for job in again if not self._recalled(job)
-            ]
+        again = self._decide_once(jobs, is_again=False)
+        while again:
+            again = self._decide_once(again, is_again=True)
 
     def _recalled(self, job: ZoneJob) -> bool:
         """Finish a job if its message has an outcome already."""
@@ -78,7 +70,7 @@ class ZoneStages:
         return True
 
     def _decide_once(
-        self, snapshot: Snapshot, jobs: Sequence[ZoneJob]
+        self, jobs: Sequence[ZoneJob], is_again: bool
     ) -> list[ZoneJob]:
         """Choose and store pools; return the jobs to decide again.
 
@@ -86,12 +78,15 @@ class ZoneStages:
         all that were to be stored if another daemon stored one of the zones,
         or processed one of the messages.
         """
+        snapshot = self._source.current()
         ids = [str(job.zone.id) for job in jobs if job.keep]
         stored = self._claimer.pools_of(ids) if ids else {}
         to_store: dict[str, tuple[ZoneJob, PoolChoice, PoolAnswer]] = {}
         repeated: list[ZoneJob] = []
         for job in jobs:
             zone_id = str(job.zone.id)
+            if (is_again or job.message.redelivered) and self._recalled(job):
+                continue
             if job.keep and zone_id in stored:
                 self._reply_with_stored(snapshot, job, *stored[zone_id])
             elif zone_id in to_store:
@@ -100,7 +95,13 @@ class ZoneStages:
                 choice = self._choose(snapshot, job)
                 if choice is None:
                     continue
-                answer = _answer(job, choice)
+                answer = PoolAnswer(
+                    request_id=str(job.zone.request_id),
+                    zone_id=zone_id,
+                    pool_id=choice.pool.id,
+                    pool_name=choice.pool.name,
+                    explanation=choice.explanation if job.explain else None,
+                )
                 if job.keep:
                     to_store[zone_id] = job, choice, answer
                 else:
@@ -146,7 +147,7 @@ class ZoneStages:
             {
                 'pool_id': choice.pool.id,
                 'pool_name': choice.pool.name,
-                'explanation': choice.explanation(),
+                'explanation': choice.explanation,
             },
         )
 
@@ -255,17 +256,8 @@ def _check_candidate(
     """
     if choice.pool.id not in candidates:
         raise errors.NoValidPoolFound(
-            f'The filter {choice.steps[-1][0]} chose pool {choice.pool.name}, '
-            'which is not one of those that were sent',
-            **choice.explanation(),
+            f'The filter {choice.explanation["funnel"][-1]["filter"]} chose '
+            f'pool {choice.pool.name}, which is not one of those that were '
+            'sent',
+            **choice.explanation,
         )
-
-
-def _answer(job: ZoneJob, choice: PoolChoice) -> PoolAnswer:
-    return PoolAnswer(
-        request_id=str(job.zone.request_id),
-        zone_id=str(job.zone.id),
-        pool_id=choice.pool.id,
-        pool_name=choice.pool.name,
-        explanation=choice.explanation() if job.explain else None,
-    )

@@ -17,7 +17,10 @@ from scheduler_service import errors
 from scheduler_service.model import document_text, problems
 from scheduler_service.model.inventory import (
     NESTED_TYPES,
+    Aggregate,
+    Host,
     HostReport,
+    Instance,
     Inventory,
     Pool,
     ReportedHost,
@@ -97,7 +100,8 @@ def parse(
     """
     check_text(document, fault=fault)
     parsed = arguments(document, kind, fault)
-    _refuse_first(problems.beyond_types(parsed), fault)
+    if isinstance(parsed, Aggregate | Host | Instance):
+        _refuse_first(problems.beyond_types(parsed), fault)
     return parsed
 
 

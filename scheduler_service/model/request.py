@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 import re
 import uuid
@@ -303,14 +304,16 @@ class Request(Document, dict=True):
         """
         if self.instance_uuids and self.request_id:
             return self
-        return msgspec.structs.replace(
-            self,
-            request_id=self.request_id
-            or request_id
-            or f'req-{_new_uuid(key, "request")}',
-            instance_uuids=self.instance_uuids
-            or [_new_uuid(key, n) for n in range(self.num_instances)],
+        named = copy.copy(self)
+        # No cached property depends on ids.
+        named.__dict__.update(self.__dict__)
+        named.request_id = (
+            self.request_id or request_id or f'req-{_new_uuid(key, "request")}'
         )
+        named.instance_uuids = self.instance_uuids or [
+            _new_uuid(key, n) for n in range(self.num_instances)
+        ]
+        return named
 
     @cached_property
     def shape(self) -> bytes | None:
@@ -510,17 +513,16 @@ class ZoneRequest(Document):
         """
         if self.id and self.request_id:
             return self
-        zone_id = self.id or _new_uuid(key, 'zone')
+        named = copy.copy(self)
         if not self.id and self.name is not None:
             name = f'{self.project_id or ""}\0{self.name}'
-            zone_id = str(uuid.uuid5(_ZONES, name))
-        return msgspec.structs.replace(
-            self,
-            id=zone_id,
-            request_id=self.request_id
-            or request_id
-            or f'req-{_new_uuid(key, "request")}',
+            named.id = str(uuid.uuid5(_ZONES, name))
+        elif not self.id:
+            named.id = _new_uuid(key, 'zone')
+        named.request_id = (
+            self.request_id or request_id or f'req-{_new_uuid(key, "request")}'
         )
+        return named
 
 
 class PoolCandidates(Document):

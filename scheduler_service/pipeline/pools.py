@@ -58,17 +58,12 @@ class PoolStorage:
 class PoolChoice:
     """The pool that a zone goes to, and the pools that each filter left.
 
-    :ivar steps: by filter, in order
-    :ivar pools: how many pools there were at first
+    :ivar explanation: how many pools there were, and which of them each filter
+        left, in order, as plain values
     """
 
     pool: Pool
-    steps: Steps
-    pools: int
-
-    def explanation(self) -> dict[str, Any]:
-        """Return the pools that each filter left, as plain values."""
-        return {'pools': self.pools, 'funnel': _funnel(self.steps)}
+    explanation: dict[str, Any]
 
 
 class PoolPipeline:
@@ -103,13 +98,10 @@ class PoolPipeline:
         """
         steps = self.run_filters(context, pools, zone, rng)
         remaining = steps[-1][1]
+        explanation = {'pools': len(pools), 'funnel': _funnel(steps)}
         if len(remaining) == 1:
-            return PoolChoice(remaining[0], steps, len(pools))
-        facts = {
-            'zone': zone.name,
-            'pools': len(pools),
-            'funnel': _funnel(steps),
-        }
+            return PoolChoice(remaining[0], explanation)
+        facts = {'zone': zone.name, **explanation}
         summary = ', '.join(f'{name} left {len(left)}' for name, left in steps)
         if not remaining:
             raise errors.NoValidPoolFound(

@@ -183,7 +183,6 @@ class SchedulerEndpoint:
             # With sent pools the reply reveals nothing about stored pools.
             known = parsed.keep or pools is not None
             authorization.zone(caller, zone, known)
-            zone = zone.with_ids(request_id=message.sent_id())
             return self._scheduler.schedule_zone(
                 zone,
                 caller,

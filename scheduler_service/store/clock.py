@@ -42,7 +42,7 @@ _SELECT_NOW = sa.select(NOW)
 
 def sql(dialect: str) -> str:
     """Return SQL for the time."""
-    return _SQL['mysql' if dialect == 'mariadb' else dialect]
+    return _SQL[dialect]
 
 
 def read(conn: Connection) -> float:

@@ -145,8 +145,6 @@ class Store:
             exception_checker=self._is_retryable,
         )(operator.call)
         self.dialect = engine.dialect.name
-        if self.dialect == 'mariadb':
-            self.dialect = 'mysql'
 
     @classmethod
     def connect(
@@ -161,7 +159,10 @@ class Store:
         try:
             parsed = make_url(url)
             if parsed.get_backend_name() in ('mysql', 'mariadb'):
-                parsed = parsed.update_query_dict({'charset': 'utf8mb4'})
+                # One name for both: the server says which of them it is.
+                parsed = parsed.set(
+                    drivername=parsed.drivername.replace('mariadb', 'mysql')
+                ).update_query_dict({'charset': 'utf8mb4'})
             engine = engines.create_engine(
                 parsed.render_as_string(hide_password=False),
                 max_retries=0,
@@ -374,7 +375,7 @@ def next_number(conn: Connection, counter: str, count: int = 1) -> int:
     The counter's row stays locked until the transaction ends.
     """
     values = {'counter': counter, 'count': count}
-    if conn.dialect.name in ('mysql', 'mariadb'):
+    if conn.dialect.name == 'mysql':
         # The server hands the value back with its answer.
         return int(conn.execute(_ADVANCE_MYSQL, values).lastrowid)
     return int(conn.execute(_ADVANCE, values).scalar_one())

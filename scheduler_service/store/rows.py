@@ -31,12 +31,6 @@ _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order='deterministic').encode
 
 
-def dialect_of(conn: Connection) -> str:
-    """Return ``sqlite``, ``postgresql`` or ``mysql`` (MariaDB too)."""
-    name = conn.dialect.name
-    return 'mysql' if name == 'mariadb' else name
-
-
 def source(
     dialect: str, columns: Mapping[str, str], parameter: str = 'rows'
 ) -> str:
@@ -77,7 +71,7 @@ def insert_packed(
     :param values: rows, each in the order of the columns
     :param stamp: one more column, which gets the database's time
     """
-    dialect = dialect_of(conn)
+    dialect = conn.dialect.name
     statement = _inserting(dialect, table, tuple(columns.items()), stamp)
     conn.execute(statement, pack(dialect, columns, values))
 

@@ -23,7 +23,7 @@ _TABLE: dict[str, Any] = {
     # another one, which compares blanks at their end, too.
     'mysql_collate': 'utf8mb4_bin',
 }
-_DOCUMENT = sa.Text().with_variant(mysql.MEDIUMTEXT(), 'mysql', 'mariadb')
+_DOCUMENT = sa.Text().with_variant(mysql.MEDIUMTEXT(), 'mysql')
 _BIG = sa.BigInteger()
 _NAME = sa.String(limits.NAME_LENGTH)
 _UUID = sa.String(limits.UUID_LENGTH)

@@ -119,7 +119,7 @@ class Sessions:
         self._lock = threading.Lock()
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
         self._aborted: list[Wait] = []
-        if engine.dialect.name in ('mysql', 'mariadb'):
+        if engine.dialect.name == 'mysql':
             _read_committed(engine)
         sa.event.listen(engine, 'connect', self._add)
         sa.event.listen(engine, 'checkout', self._check_limits)

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
-from scheduler_service.store import rows, schema
+from scheduler_service.store import schema
 
 VERSIONS = 'alembic_version'
 _COLUMNS = {
@@ -152,7 +152,7 @@ def _wrong_counters(conn: Connection) -> list[str]:
 
 def _columns(conn: Connection) -> dict[str, set[str]]:
     """Return the columns of each table of the database."""
-    query = sa.text(_COLUMNS[rows.dialect_of(conn)])
+    query = sa.text(_COLUMNS[conn.dialect.name])
     columns: dict[str, set[str]] = defaultdict(set)
     for table, column in conn.execute(query):
         columns[table].add(column)

@@ -140,7 +140,7 @@ def claim_all(
         the transaction has to be rolled back
     """
     conn = writer.conn
-    dialect = rows.dialect_of(conn)
+    dialect = conn.dialect.name
     redelivered, grouped, keys = [], [], []
     for claim in claims:
         keys.append(claim.key)
@@ -180,7 +180,7 @@ def _record_intents(
     :raises ClaimLost: an earlier claim of an instance is being undone
     :raises DBDuplicateEntry: there is a record of an earlier claim
     """
-    dialect = rows.dialect_of(conn)
+    dialect = conn.dialect.name
     recorded = conn.execute(
         sa.text(placement_records.intending(dialect)),
         rows.pack(dialect, placement_records.INTENT, intents),

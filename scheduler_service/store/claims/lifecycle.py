@@ -300,7 +300,7 @@ def release_allocations(
     for part in in_chunks(consumers):
         held += conn.execute(find, {'keys': part})
     if held:
-        dialect = rows.dialect_of(conn)
+        dialect = conn.dialect.name
         # In the order in which every transaction takes inventory rows.
         amounts: dict[tuple[int, str], int] = {}
         for row in held:

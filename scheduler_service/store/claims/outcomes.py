@@ -110,7 +110,7 @@ def add(conn: Connection, outcomes: Sequence[RecordedOutcome]) -> None:
     """
     if not outcomes:
         return
-    dialect = rows.dialect_of(conn)
+    dialect = conn.dialect.name
     packed = rows.pack(dialect, _OUTCOME, sorted(outcomes))
     conn.execute(_adding(dialect), packed)
 
@@ -221,7 +221,7 @@ def record_releases(
     :param requests: by instance
     :param kind: :data:`ALL` or :data:`MOVE`
     """
-    dialect = rows.dialect_of(writer.conn)
+    dialect = writer.conn.dialect.name
     writer.touched.released += sorted(requests)
     for part in in_chunks(sorted(requests), _CHUNK):
         values = {uuid: requests[uuid] for uuid in part}
@@ -281,7 +281,7 @@ def lock_releases(
         by other projects do not matter
     :return: when the last release was, by the database's clock; 0: never
     """
-    dialect = rows.dialect_of(conn)
+    dialect = conn.dialect.name
     table = schema.releases
     last = 0.0
     keys = {

@@ -177,7 +177,7 @@ def _change(writer: Writer, jobs: Sequence[ClaimsJob]) -> dict[ClaimsJob, Any]:
 
 def _unprocessed(jobs: Sequence[ClaimsJob]) -> list[ClaimsJob]:
     """Return jobs without a result whose message cannot have an outcome."""
-    return [job for job in jobs if not (job.done() or job.redelivered)]
+    return [job for job in jobs if not (job.done() or job.message.redelivered)]
 
 
 def _sendable(

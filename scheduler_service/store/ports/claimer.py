@@ -62,12 +62,13 @@ class StoreClaimer:
 
         :raises StoreUnavailable: the claims may have been made or not
         """
-        source = self._source
+        source, together = self._source, []
         for batch in batches:
-            if not batch.statements:
+            if batch.statements:
+                together.append(batch)
+            else:
                 with source.writer() as conn:
                     batch.send(conn)
-        together = [batch for batch in batches if batch.statements]
         if together:
             with source.raw_connection() as conn:
                 for batch in together:

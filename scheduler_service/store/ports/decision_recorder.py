@@ -39,7 +39,11 @@ from scheduler_service.model import (
 )
 from scheduler_service.store import clock
 from scheduler_service.store.claims import outcomes
-from scheduler_service.store.connection import Store, Writer
+from scheduler_service.store.connection import (
+    PersistentWriter,
+    Store,
+    Writer,
+)
 from scheduler_service.store.reading import change_feed
 from scheduler_service.store.records import decisions, quarantine
 from scheduler_service.store.records.decisions import Decision
@@ -98,6 +102,7 @@ class DecisionRecorder:
         logs: bool = True,
     ) -> None:
         self._store = store
+        self._writer = PersistentWriter(store)
         self.outcome_retention = outcome_retention
         self.keep = keep
         self.max_age = max_age
@@ -246,7 +251,7 @@ class DecisionRecorder:
             batch = [self._waiting.popleft() for _ in range(count)]
             self._stored_since_pruning += count
             try:
-                self._store.write(partial(decisions.record, decisions=batch))
+                self._writer.write(partial(decisions.record, decisions=batch))
             except errors.StoreUnavailable:
                 self._waiting.extendleft(reversed(batch))
                 raise
@@ -283,6 +288,7 @@ class DecisionRecorder:
                 self._attempt(self._prune_changes)
                 self._attempt(self._prune_by_age)
         self._attempt(self.flush)
+        self._writer.close()
 
     def _prune_changes(self) -> None:
         """Prune changes that every daemon has read, and old outcomes."""

@@ -142,7 +142,7 @@ class Outcomes:
             outcome is to be recalled
         """
         first = jobs[0]
-        if first.key is not None and first.redelivered:
+        if first.key is not None and first.message.redelivered:
             recalled = self.recall(writer.conn, first)
             if recalled is not None:
                 return [recalled]

@@ -28,7 +28,7 @@ _HOST = {'host': 'text'}
 
 def record(writer: Writer, hosts: Iterable[str]) -> None:
     """Record that service hosts sent a heartbeat now."""
-    dialect = rows.dialect_of(writer.conn)
+    dialect = writer.conn.dialect.name
     seen_at = clock.read(writer.conn)
     for part in in_chunks(sorted(set(hosts)), _CHUNK):
         packed = rows.pack(dialect, _HOST, [(host,) for host in part])

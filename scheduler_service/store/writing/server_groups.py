@@ -20,7 +20,6 @@ from scheduler_service.store.connection import Writer, in_chunks
 from scheduler_service.store.reading import loading
 from scheduler_service.store.rows import (
     delete,
-    dialect_of,
     insert,
     select_in,
 )
@@ -174,7 +173,7 @@ def _insert_missing(conn: Connection, group: ServerGroup) -> bool:
 
     If another daemon is about to add it, the statement waits.
     """
-    dialect = dialect_of(conn)
+    dialect = conn.dialect.name
     statement: Any
     if dialect == 'mysql':
         statement = sa.insert(_TABLE).prefix_with('IGNORE')

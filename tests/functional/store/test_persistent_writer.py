@@ -7,7 +7,11 @@ import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.store import schema
-from scheduler_service.store.connection import PersistentWriter, Writer
+from scheduler_service.store.connection import (
+    PersistentWriter,
+    Store,
+    Writer,
+)
 
 
 @pytest.fixture(params=['postgresql', 'mariadb'])
@@ -30,7 +34,6 @@ def session(writer: Writer) -> int:
     query = {
         'postgresql': 'SELECT pg_backend_pid()',
         'mysql': 'SELECT CONNECTION_ID()',
-        'mariadb': 'SELECT CONNECTION_ID()',
     }
     return int(writer.conn.execute(sa.text(query[kind])).scalar_one())
 
@@ -60,3 +63,11 @@ def test_an_error_of_the_work_is_raised_and_changes_nothing(store, writer):
     with store.reading() as conn:
         assert conn.execute(sa.select(schema.counters)).all()
     assert writer.write(session)
+
+
+def test_url_may_name_mariadb(make_store):
+    url = make_store('mariadb').engine.url.set(drivername='mariadb+pymysql')
+    store = Store.connect(url.render_as_string(hide_password=False))
+    assert store.dialect == 'mysql'
+    assert store.write(session)
+    store.dispose()

@@ -284,12 +284,3 @@ def test_decisions_are_recorded_with_their_reasons(
     assert listed == {'req-1': 'chosen', 'req-2': 'NoValidPoolFound'}
     assert decision['pool_name'] == 'gold'
     assert decision['zone'] == 'a.'
-
-
-def test_a_job_that_was_given_up_is_left_alone(
-    store, make_scheduler, make_job
-):
-    job = make_job(attributes=WANTS_GOLD)
-    job.fail(errors.TooLate())
-    make_scheduler().decide([job])
-    assert stored(store) == {}

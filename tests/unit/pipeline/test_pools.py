@@ -42,7 +42,7 @@ def choose(names, pools=POOLS, settings=None, **zone):
 def test_choice_tells_what_each_filter_left():
     choice = choose(['attribute', 'random'], attributes={'level': 'gold'})
     assert choice.pool.id == GOLD
-    assert choice.explanation() == {
+    assert choice.explanation == {
         'pools': 2,
         'funnel': [
             {'filter': 'attribute', 'left': 1, 'pools': ['gold']},

@@ -13,7 +13,7 @@ branch_labels = None
 depends_on = None
 
 _BIG = sa.BigInteger()
-_DOCUMENT = sa.Text().with_variant(mysql.MEDIUMTEXT(), 'mysql', 'mariadb')
+_DOCUMENT = sa.Text().with_variant(mysql.MEDIUMTEXT(), 'mysql')
 # Collations that compare by bytes and tell names apart by blanks at their
 # end: of MariaDB, and of MySQL since 8.0.17. A MySQL before has none.
 _UNPADDED = 'utf8mb4_nopad_bin', 'utf8mb4_0900_bin'
@@ -281,7 +281,7 @@ def upgrade() -> None:
 def _name_type(conn: Connection) -> Any:
     """Return the type of columns of names that people give."""
     plain = sa.String(255)
-    if conn.dialect.name not in ('mysql', 'mariadb'):
+    if conn.dialect.name != 'mysql':
         return plain
     collation = conn.scalar(
         sa.text(
