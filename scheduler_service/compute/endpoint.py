@@ -21,14 +21,13 @@ from scheduler_service.model import HostsAnswer, Request
 from scheduler_service.model.inventory import Document, Uuid
 from scheduler_service.model.limits import Name
 from scheduler_service.pipeline.mandatory_filters import has_node
-from scheduler_service.rpc.delivery import ReplyPlan
+from scheduler_service.rpc.delivery import ReplyPlan, undo_of
 from scheduler_service.rpc.incoming import (
     REQUEST_MAX_BYTES,
     ArgumentParser,
     delivered,
 )
 from scheduler_service.rpc.server import Dispatcher, Pending
-from scheduler_service.rpc.undo import undo_of
 from scheduler_service.scheduler import Scheduler
 from scheduler_service.store.ports import host_state_writer
 

@@ -14,15 +14,21 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
+from functools import partial
 from typing import Any, NamedTuple
 
 from scheduler_service import errors
 from scheduler_service.bus import wire
 from scheduler_service.bus.wire import Publication, Request
-from scheduler_service.engine.jobs import BatchItem, RequestReturned
+from scheduler_service.engine.jobs import (
+    BatchItem,
+    DeliveredMessage,
+    RequestReturned,
+)
 from scheduler_service.model import HostsAnswer, plain
 from scheduler_service.rpc.cast_replies import CastReply
 from scheduler_service.rpc.incoming import has_copies, stored_id
+from scheduler_service.scheduler import Scheduler
 from scheduler_service.store.ports.recall import (
     Outcome,
     OutcomeDiffers,
@@ -283,6 +289,54 @@ def _placements(result: Any) -> int:
     if isinstance(result, HostsAnswer):
         return len(result.placements)
     return sum(_placements(item.result()) for item in _items(result))
+
+
+def undo_of(
+    scheduler: Scheduler, message: DeliveredMessage
+) -> Callable[[Any], None] | None:
+    """Return what releases the claims of a result that reached no caller.
+
+    Any thread may call that function with the result: placements of one
+    request, or the items of many.
+
+    :return: None for a message without an id
+    """
+    return partial(_undo, scheduler, message) if message.id else None
+
+
+def _undo(
+    scheduler: Scheduler, message: DeliveredMessage, result: Any
+) -> None:
+    answers = [
+        None if item.exception() else item.result() for item in _items(result)
+    ]
+    for entry, answer in enumerate(answers or [result]):
+        if not isinstance(answer, HostsAnswer):
+            continue
+        uuids = [placement.instance_uuid for placement in answer.placements]
+        LOG.warning(
+            'The answer on %d instances did not reach its caller, their '
+            'claims are released: %s',
+            len(uuids),
+            ', '.join(uuids[:5]),
+        )
+        try:
+            done = scheduler.undo(uuids, message, entry)
+        except errors.ServiceBusy as error:
+            LOG.warning('Claims of a lost answer stay: %s', error)
+            scheduler.health.count('answers_undone', 'failed')
+        else:
+            done.add_done_callback(partial(_count_undone, scheduler))
+
+
+def _count_undone(scheduler: Scheduler, done: Future[Any]) -> None:
+    fault = done.exception()
+    if fault is not None:
+        LOG.warning('Claims of a lost answer stay: %s', fault)
+        scheduler.health.count('answers_undone', 'failed')
+    else:
+        kept = 'released' if done.result() else 'kept'
+        scheduler.health.count('answers_undone', kept)
 
 
 class RedeliveryWorker:

@@ -15,7 +15,7 @@ import msgspec
 
 from scheduler_service import errors
 from scheduler_service.bus import wire
-from scheduler_service.engine.jobs import BatchItem
+from scheduler_service.engine.jobs import BatchItem, DeliveredMessage
 from scheduler_service.model import (
     Entry,
     Pool,
@@ -30,11 +30,10 @@ from scheduler_service.policies import Enforcer
 from scheduler_service.request_context import RequestContext
 from scheduler_service.rpc import authorization, cast_replies
 from scheduler_service.rpc.cast_replies import CastReply
-from scheduler_service.rpc.delivery import ReplyPlan
+from scheduler_service.rpc.delivery import ReplyPlan, undo_of
 from scheduler_service.rpc.incoming import ArgumentParser, delivered
 from scheduler_service.rpc.peers import Peer, Peers
 from scheduler_service.rpc.server import Pending, finished
-from scheduler_service.rpc.undo import undo_each_of, undo_of
 from scheduler_service.scheduler import Scheduler
 
 VERSION = '1.2'
@@ -142,6 +141,7 @@ class SchedulerEndpoint:
         self, ctxt: Any, args: Any, incoming: Any
     ) -> Pending:
         """Select hosts for the instances of a request, and claim them."""
+        message = delivered(ctxt, incoming)
 
         def submit() -> Future[Any]:
             parsed = self._parse(args, _SelectArgs)
@@ -157,28 +157,25 @@ class SchedulerEndpoint:
                 incoming.deadline,
                 parsed.move,
                 caller,
-                delivered(ctxt, incoming),
+                message,
             )
 
         return self._submit_with_reply(
-            ctxt,
-            incoming,
+            message,
             'select_destinations',
             args,
             submit,
-            undo_of(self._scheduler, delivered(ctxt, incoming))
-            if _claims(args)
-            else None,
+            undo_of(self._scheduler, message) if _claims(args) else None,
         )
 
     def schedule_zone(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
         """Select a pool for a zone, and store it."""
+        message = delivered(ctxt, incoming)
 
         def submit() -> Future[Any]:
             parsed = self._parse(args, _ZoneArgs)
             caller = self._caller(ctxt, 'schedule_zone')
             pools = _candidates(parsed)
-            message = delivered(ctxt, incoming)
             zone = documents.zone(parsed.zone, named=pools is None)
             # With sent pools the reply reveals nothing about stored pools.
             known = parsed.keep or pools is not None
@@ -193,9 +190,7 @@ class SchedulerEndpoint:
                 pools,
             )
 
-        return self._submit_with_reply(
-            ctxt, incoming, 'schedule_zone', args, submit
-        )
+        return self._submit_with_reply(message, 'schedule_zone', args, submit)
 
     def schedule_many(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
         """Schedule many requests; a result or an error for each, in order."""
@@ -221,7 +216,7 @@ class SchedulerEndpoint:
             future,
             ReplyPlan(
                 _serialize_outcomes,
-                undo=undo_each_of(self._scheduler, message),
+                undo=undo_of(self._scheduler, message),
             ),
         )
 
@@ -298,8 +293,7 @@ class SchedulerEndpoint:
 
     def _submit_with_reply(
         self,
-        ctxt: Any,
-        incoming: Any,
+        message: DeliveredMessage,
         method: str,
         args: Any,
         submit: Callable[[], Future[Any]],
@@ -312,15 +306,14 @@ class SchedulerEndpoint:
         reply_to = _reply_to(args)
         cast = None
         if reply_to is not None or self._notifier is not None:
-            cast = CastReply(ctxt, method, args, reply_to, self._notifier)
+            cast = CastReply(
+                message.context, method, args, reply_to, self._notifier
+            )
         try:
             future = submit()
         except errors.SchedulerError as error:
             self._scheduler.reject(
-                method,
-                error,
-                cast_replies.document_of(args),
-                delivered(ctxt, incoming),
+                method, error, cast_replies.document_of(args), message
             )
             future = finished(error=error).future
         return Pending(future, ReplyPlan(cast=cast, undo=undo))
