@@ -185,6 +185,9 @@ def drain(args: Any, conf: Any) -> int:
         conf.default_availability_zone,
     )
     rows = [_move(move) for move in moves]
+    if not rows:
+        text = f'No instance is on host {args.host}: there is nothing to move'
+        print(output.cell(text), file=sys.stderr)
     columns = [
         'instance', 'project_id', 'vcpus', 'memory_mb', 'disk_gb', 'to',
         'zone', 'reason',
