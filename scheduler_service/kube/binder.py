@@ -61,10 +61,10 @@ class Binder:
         status, document = self._call('GET', pod, None, deadline)
         if status != 200:
             return False
-        spec = wire.field(document, 'spec', dict) or {}
-        metadata = wire.field(document, 'metadata', dict) or {}
-        same = not uid or wire.field(metadata, 'uid', str) == uid
-        return bool(same and wire.field(spec, 'nodeName', str) == node)
+        spec = wire.exact_field(document, 'spec', dict) or {}
+        metadata = wire.exact_field(document, 'metadata', dict) or {}
+        same = not uid or wire.exact_field(metadata, 'uid', str) == uid
+        return bool(same and wire.exact_field(spec, 'nodeName', str) == node)
 
     def _call(
         self, method: str, path: str, document: Any, deadline: float

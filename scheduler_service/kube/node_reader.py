@@ -130,7 +130,7 @@ class NodeReader:
         if host.status == 'disabled':
             reason = host.disabled_reason or 'disabled'
             return f'{PREFIX} its document: {reason}'
-        if wire.field(objects(node, 'spec'), 'unschedulable', bool):
+        if wire.exact_field(objects(node, 'spec'), 'unschedulable', bool):
             return _CORDONED
         for key in _tainted(node):
             if key in self._disabling:
@@ -155,7 +155,7 @@ def _host(node: Any, labels: Mapping[str, Any], domain: str) -> Host:
         for key, value in size.items()
         if (offered := quantity.class_of(key, domain))
     }
-    architecture = labels.get('kubernetes.io/arch') or wire.field(
+    architecture = labels.get('kubernetes.io/arch') or wire.exact_field(
         objects(status, 'nodeInfo'), 'architecture', str
     )
     architecture = _ARCHITECTURES.get(architecture, architecture)
@@ -231,9 +231,9 @@ def _trait_of(label: str, value: str) -> str:
 
 def _tainted(node: Any) -> Iterable[str]:
     """Return the keys of taints that keep pods away."""
-    for taint in wire.field(objects(node, 'spec'), 'taints', list) or ():
-        if wire.field(taint, 'effect', str) in _EFFECTS:
-            yield wire.field(taint, 'key', str)
+    for taint in wire.exact_field(objects(node, 'spec'), 'taints', list) or ():
+        if wire.exact_field(taint, 'effect', str) in _EFFECTS:
+            yield wire.exact_field(taint, 'key', str)
 
 
 def _is_cut_off(node: Any) -> bool:
@@ -246,9 +246,9 @@ def _is_cut_off(node: Any) -> bool:
 def _condition(node: Any, name: str, default: str) -> str:
     """Return the status of the first condition of a name."""
     status = objects(node, 'status')
-    for condition in wire.field(status, 'conditions', list) or ():
-        if wire.field(condition, 'type', str) == name:
-            return str(wire.field(condition, 'status', str))
+    for condition in wire.exact_field(status, 'conditions', list) or ():
+        if wire.exact_field(condition, 'type', str) == name:
+            return str(wire.exact_field(condition, 'status', str))
     return default
 
 
@@ -310,10 +310,10 @@ def inventory_of(document: Any, reader: NodeReader) -> Inventory:
     :param document: as ``kubectl get -o json`` prints it
     :raises WireError: the document is neither
     """
-    if wire.field(document, 'kind', str) == 'Node':
+    if wire.exact_field(document, 'kind', str) == 'Node':
         nodes = [document]
     else:
-        nodes = wire.field(document, 'items', list)
+        nodes = wire.exact_field(document, 'items', list)
         if nodes is None:
             raise wire.WireError('expected a list of nodes with items')
     hosts = [reader.read(node) for node in nodes]

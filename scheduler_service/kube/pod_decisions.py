@@ -35,8 +35,10 @@ class Pod(NamedTuple):
 
         :raises WireError: the document is not a pod
         """
-        metadata = wire.field(pod, 'metadata', dict) or {}
-        return cls(*(wire.field(metadata, key, str) for key in cls._fields))
+        metadata = wire.exact_field(pod, 'metadata', dict) or {}
+        return cls(
+            *(wire.exact_field(metadata, key, str) for key in cls._fields)
+        )
 
 
 class Rejection(NamedTuple):
