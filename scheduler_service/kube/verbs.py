@@ -14,7 +14,7 @@ import abc
 import contextlib
 import functools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -44,20 +44,27 @@ class _Victims(msgspec.Struct):
 
 
 _NULL = msgspec.Raw(b'null')
-# The fields that are read, spelled as in Go or in lower case.
-_Args = msgspec.defstruct(
-    '_Args',
-    [
-        (spelled, msgspec.Raw, _NULL)
-        for name in ('Pod', 'Nodes', 'NodeNames', 'NodeNameToVictims',
-                     'NodeNameToMetaVictims')
-        for spelled in (name, name.lower())
-    ],
-)  # fmt: skip
 
 
 class _List(msgspec.Struct):
     items: msgspec.Raw = _NULL
+
+
+# The fields that are read, spelled as in Go or in lower case.
+_Args = msgspec.defstruct(
+    '_Args',
+    [
+        (spelled, kind, default)
+        for name, kind, default in (
+            ('Pod', msgspec.Raw, _NULL),
+            ('Nodes', _List | None, None),
+            ('NodeNames', msgspec.Raw, _NULL),
+            ('NodeNameToVictims', msgspec.Raw, _NULL),
+            ('NodeNameToMetaVictims', msgspec.Raw, _NULL),
+        )
+        for spelled in (name, name.lower())
+    ],
+)
 
 
 # Parts that would change the path of a call.
@@ -67,7 +74,6 @@ _REMEMBERED_BYTES = 8 * 1024 * 1024
 # Nodes of a call, and victims of a call for preemption.
 MOST_OBJECTS = 100_000
 _args = msgspec.json.Decoder(_Args)
-_list = msgspec.json.Decoder(_List)
 _names = msgspec.json.Decoder(list[str])
 _raw_items = msgspec.json.Decoder(list[msgspec.Raw])
 _objects = msgspec.json.Decoder(list[_Object] | None)
@@ -109,10 +115,9 @@ class NodeArgs:
         names = read.limited('NodeNames', b',')
         if names is not None:
             return cls(pod, _decoded('NodeNames', _names, names), None)
-        nodes = read.limited('Nodes', b'"metadata"')
+        raw = read.limited('Nodes', b'"metadata"')
         items: dict[str, msgspec.Raw] = {}
-        if nodes is not None:
-            raw = _decoded('Nodes', _list, nodes).items
+        if raw is not None:
             # Stops at the first item that is no node, however many follow.
             parsed = _decoded('Nodes', _objects, raw)
             if parsed is not None:
@@ -151,11 +156,13 @@ class _Body:
             raise wire.NotJson(f'not JSON: {fault}') from None
 
     def _text(self, name: str) -> msgspec.Raw | None:
-        """Return the JSON of a field; None without it."""
+        """Return the JSON of a field, or of the items of a list."""
         for spelled in (name, name.lower()):
-            text: msgspec.Raw = getattr(self._args, spelled)
-            if text != _NULL:
-                return text
+            text = getattr(self._args, spelled)
+            if isinstance(text, _List):
+                text = text.items
+            if text is not None and text != _NULL:
+                return cast(msgspec.Raw, text)
         return None
 
     def document(self, name: str) -> Any:
@@ -176,17 +183,18 @@ class _Body:
             )
         return wire.field({name: wire.decode(text)}, name, dict)
 
-    def limited(self, name: str, *marks: bytes) -> bytes | None:
+    def limited(self, name: str, *marks: bytes) -> msgspec.Raw | None:
         """Return the JSON of a field with many objects; None without it.
 
         :param marks: texts, of which each object has one
-        :raises PayloadTooLarge: there are more than :data:`MOST_OBJECTS`
+        :raises PayloadTooLarge: there are more than :data:`MOST_OBJECTS`, in
+            a text that could take much memory
         """
-        raw = self._text(name)
-        if raw is None:
-            return None
-        text = bytes(raw)
-        if sum(map(text.count, marks)) > MOST_OBJECTS:
+        text = self._text(name)
+        if text is None or len(memoryview(text)) <= MOST_BYTES:
+            return text
+        content = bytes(text)
+        if sum(map(content.count, marks)) > MOST_OBJECTS:
             raise errors.PayloadTooLarge(
                 f'{name}: more than {MOST_OBJECTS} are not allowed',
                 limit=MOST_OBJECTS,
