@@ -12,7 +12,7 @@ from scheduler_service import factory
 from scheduler_service.filters.hosts.compute_filter import ComputeFilter
 from scheduler_service.http.routes import Route
 from scheduler_service.kube import node_reader, verbs
-from scheduler_service.kube.api import Address, ApiServer, TokenClient
+from scheduler_service.kube.api import Address, ApiServer
 from scheduler_service.kube.binder import Binder
 from scheduler_service.kube.evaluator import PodEvaluator, PodPipeline
 from scheduler_service.kube.following import Follower, Recounter
@@ -87,7 +87,7 @@ class Adapter(base.Adapter):
         elif _counts_pods(conf):
             self._parts = [
                 Recounter(
-                    _token_client(conf),
+                    ApiServer(_binding_address(conf)),
                     conf.extender.count_interval,
                     pods,
                     health,
@@ -132,7 +132,9 @@ class Adapter(base.Adapter):
         if self._evaluator is None:
             return [], []
         if ours.api_server:
-            binder = Binder(_token_client(conf), ours.api_timeout)
+            binder = Binder(
+                ApiServer(_binding_address(conf)), ours.api_timeout
+            )
         health, limit = self._scheduler.health, conf.http.max_body_bytes
         served = verbs.routes(
             self._evaluator, health, self._decisions, binder, limit
@@ -177,20 +179,18 @@ class Adapter(base.Adapter):
 
 def _address_of(conf: Any) -> Address:
     """Return the API server's address and credentials."""
-    group, binding = conf.kubernetes, conf.extender
-    return Address(
-        group.kubeconfig,
-        group.context,
-        binding.api_server,
-        binding.api_token_file,
-        binding.api_ca_file,
+    return _binding_address(conf)._replace(
+        kubeconfig=conf.kubernetes.kubeconfig, context=conf.kubernetes.context
     )
 
 
-def _token_client(conf: Any) -> TokenClient:
+def _binding_address(conf: Any) -> Address:
+    """Return the address of the API server at which pods are bound."""
     group = conf.extender
-    return TokenClient(
-        group.api_server, group.api_token_file, group.api_ca_file
+    return Address(
+        url=group.api_server,
+        token_file=group.api_token_file,
+        ca_file=group.api_ca_file,
     )
 
 

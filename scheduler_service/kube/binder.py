@@ -13,7 +13,7 @@ import urllib3
 
 from scheduler_service import errors
 from scheduler_service import extender_wire as wire
-from scheduler_service.kube.api import ApiLost, TokenClient
+from scheduler_service.kube.api import ApiLost, ApiServer
 
 # The least time for a call, in seconds, also after the deadline.
 _LEAST_S = 0.1
@@ -25,7 +25,7 @@ class Binder:
     :param timeout: seconds within which a pod has to be bound
     """
 
-    def __init__(self, client: TokenClient, timeout: float) -> None:
+    def __init__(self, client: ApiServer, timeout: float) -> None:
         self._client = client
         self._timeout = timeout
 
