@@ -13,7 +13,6 @@ from scheduler_service.filters.hosts.compute_filter import ComputeFilter
 from scheduler_service.http.routes import Route
 from scheduler_service.kube import node_reader, verbs
 from scheduler_service.kube.api import Address, ApiServer
-from scheduler_service.kube.binder import Binder
 from scheduler_service.kube.evaluator import PodEvaluator, PodPipeline
 from scheduler_service.kube.following import Follower, Recounter
 from scheduler_service.kube.node_tables import UnknownNodes
@@ -128,16 +127,17 @@ class Adapter(base.Adapter):
 
     def routes(self, conf: Any) -> tuple[list[Route], list[str]]:
         """Return the kube-scheduler's routes; all of them need a token."""
-        ours, binder = conf.extender, None
+        group, bind = conf.extender, None
         if self._evaluator is None:
             return [], []
-        if ours.api_server:
-            binder = Binder(
-                ApiServer(_binding_address(conf)), ours.api_timeout
+        if group.api_server:
+            bind = functools.partial(
+                ApiServer(_binding_address(conf)).bind,
+                timeout=group.api_timeout,
             )
         health, limit = self._scheduler.health, conf.http.max_body_bytes
         served = verbs.routes(
-            self._evaluator, health, self._decisions, binder, limit
+            self._evaluator, health, self._decisions, bind, limit
         )
         return served, []
 
@@ -178,7 +178,6 @@ class Adapter(base.Adapter):
 
 
 def _address_of(conf: Any) -> Address:
-    """Return the API server's address and credentials."""
     return _binding_address(conf)._replace(
         kubeconfig=conf.kubernetes.kubeconfig, context=conf.kubernetes.context
     )
@@ -195,7 +194,6 @@ def _binding_address(conf: Any) -> Address:
 
 
 def _counts_pods(conf: Any) -> bool:
-    """Whether pods of the cluster are followed or listed."""
     group = conf.extender
     recounted = bool(group.api_server) and group.count_interval > 0.0
     return bool(conf.kubernetes.enabled or recounted)

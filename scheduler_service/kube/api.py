@@ -1,4 +1,4 @@
-"""A client of an API server: lists, watches, and plain calls.
+"""A client of an API server: lists, watches, and bindings of pods.
 
 Any thread may use an :class:`ApiServer`; a watch belongs to the thread that
 opened it, but for :meth:`Watch.close`. Only kubeconfig files and service
@@ -13,11 +13,13 @@ import pathlib
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+from urllib import parse
 
 import msgspec
 import urllib3
 
 from scheduler_service import errors, tls_verify
+from scheduler_service import extender_wire as wire
 
 _GONE = 410
 _CONNECT_S = 5.0
@@ -31,6 +33,8 @@ _LONGER = 1.33
 # A chunk that took longer, in seconds, had not arrived yet.
 _WAITED_S = 0.001
 _GATHER_S = 0.02
+# The least time for a call of a bind, in seconds, also after the deadline.
+_LEAST_S = 0.1
 
 
 class ApiLost(Exception):
@@ -220,6 +224,72 @@ class ApiServer:
         except (urllib3.exceptions.HTTPError, OSError) as fault:
             raise ApiLost(str(fault)) from None
 
+    def bind(
+        self, space: str, name: str, uid: str, node: str, timeout: float
+    ) -> None:
+        """Bind a pod to a node, unless it is bound there already.
+
+        :param space: the pod's namespace
+        :param timeout: seconds within which the pod has to be bound
+        :raises ExtenderFailed: the API server refuses, or is unreachable
+        """
+        pod = (
+            f'/api/v1/namespaces/{parse.quote(space, safe="")}'
+            f'/pods/{parse.quote(name, safe="")}'
+        )
+        binding = {
+            'apiVersion': 'v1',
+            'kind': 'Binding',
+            'metadata': {'name': name, 'namespace': space, 'uid': uid},
+            'target': {'apiVersion': 'v1', 'kind': 'Node', 'name': node},
+        }
+        deadline = time.monotonic() + timeout
+        status, reply = self._call_until(
+            'POST', f'{pod}/binding', binding, deadline
+        )
+        if status in (200, 201):
+            return
+        if status == 409 and self._is_on(pod, uid, node, deadline):
+            return
+        raise errors.ExtenderFailed(
+            f'The API server did not bind {space}/{name} to {node}: '
+            f'{_message(reply) or status}',
+            status=status,
+        )
+
+    def _is_on(self, pod: str, uid: str, node: str, deadline: float) -> bool:
+        status, document = self._call_until('GET', pod, None, deadline)
+        if status != 200:
+            return False
+        spec = wire.exact_field(document, 'spec', dict) or {}
+        metadata = wire.exact_field(document, 'metadata', dict) or {}
+        same = not uid or wire.exact_field(metadata, 'uid', str) == uid
+        return bool(same and wire.exact_field(spec, 'nodeName', str) == node)
+
+    def _call_until(
+        self, method: str, path: str, document: Any, deadline: float
+    ) -> tuple[int, Any]:
+        """Return status and document of a reply.
+
+        :param deadline: monotonic time
+        """
+        seconds = max(deadline - time.monotonic(), _LEAST_S)
+        try:
+            response = self.call(
+                method,
+                path,
+                urllib3.Timeout(total=seconds),
+                body=None if document is None else wire.encode(document),
+            )
+        except ApiLost as fault:
+            raise errors.ExtenderFailed(
+                f'The API server is unreachable: {fault}'
+            ) from None
+        try:
+            return response.status, wire.decode(response.data or b'null')
+        except wire.WireError:
+            return response.status, None
+
     def list(self, kind: str, selector: str = '') -> Listing:
         """Return all objects of a kind.
 
@@ -353,3 +423,8 @@ def _release(response: Any) -> None:
 
 def _contents(path: str | None) -> bytes:
     return pathlib.Path(path).read_bytes() if path else b''
+
+
+def _message(reply: Any) -> str:
+    text = reply.get('message') if isinstance(reply, dict) else None
+    return str(text or '')[:500]

@@ -281,7 +281,6 @@ class PodEvaluator:
         return _written(list(scores), np.array(list(scores.values())))
 
     def _scores(self, parts: Sequence[_Part], demand: PodDemand) -> Ints:
-        """Return scores of 0 to 10, int64[m]."""
         weights = [part.results.totals(part.sent.rows) for part in parts]
         distances = None
         if self._use.complete or not self._assuming:

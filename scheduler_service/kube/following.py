@@ -135,7 +135,6 @@ class Follower:
         )
 
     def _followed(self) -> None:
-        """Record that objects are followed."""
         self._sink.set_lost(False)
         self._health.recover(self._cause)
 

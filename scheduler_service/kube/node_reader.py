@@ -244,7 +244,6 @@ def _is_cut_off(node: Any) -> bool:
 
 
 def _condition(node: Any, name: str, default: str) -> str:
-    """Return the status of the first condition of a name."""
     status = objects(node, 'status')
     for condition in wire.exact_field(status, 'conditions', list) or ():
         if wire.exact_field(condition, 'type', str) == name:

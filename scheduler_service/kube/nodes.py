@@ -162,7 +162,6 @@ class HostWriter:
         self._written = dict(nodes)
 
     def _stored(self) -> dict[str, tuple[int, Host]]:
-        """Return the stored nodes by name, with their ids."""
         with self._store.reading() as conn:
             hosts = loading.hosts(conn, reported=True)
         foreign = {

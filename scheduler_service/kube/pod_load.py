@@ -171,12 +171,10 @@ def _behind(used: Floats, size: Floats, spread: bool) -> Floats | None:
 
 
 def _concatenated(arrays: list[Floats]) -> Floats:
-    """Return arrays [3, m] as one."""
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=1)
 
 
 def _points(lost: Floats, best: float) -> Ints:
-    """Return *best* minus the lost points, at least 0, rounded down."""
     scores = (best + _ROUNDING) - lost
     np.maximum(scores, 0.0, out=scores)
     whole: Ints = scores.astype(np.int64)

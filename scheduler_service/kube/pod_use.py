@@ -272,7 +272,6 @@ class PodUse:
         return number
 
     def _widen(self) -> None:
-        """Double the length of the arrays."""
         more = self._width
         self._width *= 2
         self._load = np.pad(self._load, ((0, 0), (0, more)))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import msgspec
@@ -413,9 +413,9 @@ class BindVerb(_Verb):
     name = 'bind'
     needs_nodes = False
 
-    def __init__(self, binder: Any, *shared: Any) -> None:
+    def __init__(self, bind: Callable[..., None], *shared: Any) -> None:
         super().__init__(*shared)
-        self._binder = binder
+        self._bind = bind
 
     def run(self, text: bytes) -> Any:
         """Bind the named pod."""
@@ -431,7 +431,7 @@ class BindVerb(_Verb):
         with self.recording(pod):
             claimed = self._evaluator.claim(uid, node)
             try:
-                self._binder.bind(space, name, uid, node)
+                self._bind(space, name, uid, node)
             except errors.SchedulerError:
                 if claimed:
                     self._evaluator.unclaim(uid)
@@ -445,10 +445,10 @@ def routes(
     evaluator: PodEvaluator,
     health: Health,
     decisions: PodDecisions,
-    binder: Any,
+    bind: Callable[..., None] | None,
     max_bytes: int,
 ) -> list[Route]:
-    """Return the routes of the verbs; without a binder there is no bind.
+    """Return the routes of the verbs; *bind* binds a pod at an API server.
 
     Binds wait for an API server, on threads of their own.
     """
@@ -458,8 +458,8 @@ def routes(
         (PrioritizeVerb(*shared), 'inline'),
         (PreemptVerb(*shared), 'inline'),
     ]
-    if binder is not None:
-        served.append((BindVerb(binder, *shared), 'bind'))
+    if bind is not None:
+        served.append((BindVerb(bind, *shared), 'bind'))
     for verb, _ in served:
         # Counters exist from the start, so that the first call is an increase.
         health.count(
