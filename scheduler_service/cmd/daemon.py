@@ -281,7 +281,6 @@ class Daemon:
             _within(to_send, self._tracer.close, 'send-spans')
 
     def _is_connected(self) -> bool:
-        """Whether every server has a connection to its broker."""
         return all(server.bus.is_connected() for server in self._servers)
 
     def _close_bus(self) -> None:

@@ -50,7 +50,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_and_report(args: Any, words: Sequence[str]) -> int:
-    """Run a command; print one line if it fails."""
     try:
         _check_encoding(words)
         status = _run(args)

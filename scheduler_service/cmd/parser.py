@@ -184,7 +184,6 @@ def _flag(name: str, text: str, **how: Any) -> Argument:
 
 
 def _several(name: str, text: str, **how: Any) -> Argument:
-    """Return an option that may be given several times."""
     text += '; may be given several times'
     return Argument(name, text, action='append', default=[], **how)
 

@@ -80,7 +80,6 @@ class Reloader:
 
 
 def _places(changed: Sequence[effective.Option]) -> str:
-    """Return options with the values before and after."""
     return (
         ', '.join(
             f'{option.place}: {option.before} -> {option.shown}'

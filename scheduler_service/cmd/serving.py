@@ -113,7 +113,6 @@ class HttpServing:
     def _log_changes(
         self, tls: ssl.SSLContext | None, router: Router | None
     ) -> None:
-        """Log which files of credentials were replaced."""
         if tls is not self._tls:
             LOG.info('The certificates of [http] were replaced')
         if self.server is None or router is None:
@@ -149,7 +148,6 @@ class HttpServing:
         return router
 
     def _connections(self) -> tuple[int, dict[str, int]]:
-        """Return the number of open connections, and of closed by reason."""
         assert self.server is not None
         return self.server.connections, self.server.closed
 

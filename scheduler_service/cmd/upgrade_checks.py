@@ -250,7 +250,6 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
             )
 
     def _set_options(self) -> list[tuple[str, str]]:
-        """Return (group, name) of all options in the configuration files."""
         files = option_names.paths(self._conf)
         options = (
             (group, name) for _, group, name in option_names.entries(files)

@@ -245,7 +245,6 @@ def _reason(text: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value in types of JSON."""
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, dict):

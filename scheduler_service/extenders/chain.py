@@ -202,7 +202,6 @@ class Chain:
         return False
 
     def _clients_for(self, args: ExtenderArgs, verb: str) -> list[Client]:
-        """Return the clients of extenders that have a verb for a pod."""
         return [
             client
             for client in self._clients
@@ -244,7 +243,6 @@ def _is_interested(extender: Extender, resources: frozenset[str]) -> bool:
 def _document(
     client: Client, args: ExtenderArgs, names: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the arguments in the form that the extender takes."""
     document: dict[str, Any] = {
         'Pod': args.pod, 'Nodes': None, 'NodeNames': None,
     }  # fmt: skip

@@ -225,7 +225,6 @@ class ExtenderDispatcher:
         )
 
     def _query(self, job: HostJob, copy: TableCopy) -> None:
-        """Call the extenders for a job."""
         request = job.request
         if job.excluded_hosts:
             ignored = sorted(

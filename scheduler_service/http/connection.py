@@ -243,7 +243,6 @@ class Connection(web.RequestHandler):
         self._expect(settings.request_timeout, 'no TLS handshake')
 
     def _expect(self, seconds: float, late: str) -> None:
-        """Set the time at which the connection is closed, and the reason."""
         self.deadline = self._clock() + seconds
         self.late = late
 
@@ -360,7 +359,6 @@ class Connection(web.RequestHandler):
 
 
 def _response(reply: Reply, is_last: bool) -> web.Response:
-    """Return a reply as a response, maybe the last of its connection."""
     response = web.Response(
         body=reply.body,
         status=reply.status,

@@ -227,7 +227,6 @@ class Server:
         await asyncio.sleep(0)
 
     async def _tick(self) -> None:
-        """Close connections that are late."""
         while True:
             self._limits.drop_late(self._loop.time())
             await asyncio.sleep(_TICK_S)
@@ -260,7 +259,6 @@ class Server:
             self._loop.add_reader(self._listener, self._accept)
 
     def _take(self, sock: socket.socket, address: Any) -> None:
-        """Serve a connection, unless there are too many."""
         connection = Connection(
             self._http, self._settings, self._loop, address
         )

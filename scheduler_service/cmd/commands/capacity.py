@@ -156,7 +156,6 @@ def _request(text: str) -> Request:
 
 
 def _no_size(key: str) -> str:
-    """Return why a key of a flavor is refused."""
     return (
         f'{key}: neither a size ({", ".join(_NUMBERS)}) nor an extra spec '
         'with a colon'

@@ -296,5 +296,4 @@ def zones(args: Any, conf: Any) -> None:
 
 
 def _rows(structs: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return typed documents as rows of a table."""
     return [msgspec.structs.asdict(struct) for struct in structs]

@@ -118,7 +118,6 @@ def _print(statuses: Sequence[Status]) -> None:
 
 
 def _daemon(status: Status) -> dict[str, Any]:
-    """Return the row of a daemon."""
     row: dict[str, Any] = {'daemon': status['server']}
     if 'recent' not in status:
         return {**row, 'degraded': 'does not answer'}
@@ -138,7 +137,6 @@ def _daemon(status: Status) -> dict[str, Any]:
 
 
 def _line(statuses: Iterable[Status]) -> str:
-    """Return the state of all daemons as a line."""
     rows = [_daemon(status) for status in statuses]
     parts = [time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())]
     for name in ('rate', 'refused', 'queue'):
