@@ -143,10 +143,6 @@ class Daemon:
         )
 
     def _is_filled(self) -> bool:
-        """Whether every adapter's data for requests is in the store.
-
-        :raises StoreUnavailable: the database does not answer
-        """
         return all(adapter.is_filled() for adapter in self.adapters)
 
     def _serve(

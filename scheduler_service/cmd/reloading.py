@@ -58,10 +58,6 @@ class Reloader:
             notify('READY=1')
 
     def _reload(self) -> None:
-        """Check the configuration as a whole, then apply it.
-
-        :raises ConfigurationError: it cannot be used, and nothing is changed
-        """
         running = self._daemon.conf
         conf = self._read()
         effective.register_like(conf, running)

@@ -121,10 +121,6 @@ class HttpServing:
             LOG.info('The token of [http] was replaced')
 
     def _router(self, conf: Any) -> Router:
-        """Return the router of the server of [http].
-
-        :raises ConfigurationError: an option cannot be used
-        """
         from scheduler_service.http import access, app, metrics
 
         routes: list[Route] = []
@@ -199,10 +195,6 @@ def _server(
 
 
 def _digest(paths: tuple[str | None, ...]) -> bytes:
-    """Return a digest of the contents of files; None: no file.
-
-    :raises OSError: a file cannot be read
-    """
     parts = [
         b'' if path is None else pathlib.Path(path).read_bytes()
         for path in paths

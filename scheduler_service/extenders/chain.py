@@ -258,11 +258,6 @@ def _document(
 def _passed(
     extender: Extender, reply: wire.FilterReply, sent: Sequence[str]
 ) -> set[str]:
-    """Return the names of the nodes that a reply lets pass.
-
-    :raises CallFailed: the reply is an error, or names a node that was not
-        sent
-    """
     if reply.error:
         raise CallFailed('refused', reply.error)
     names = reply.nodes

@@ -335,12 +335,6 @@ class ExtenderDispatcher:
 def _no_valid_host(
     request: Request, hosts: int, sent: int, reasons: Mapping[str, str]
 ) -> errors.NoValidHost:
-    """Return the error for nodes that the extenders all rejected.
-
-    :param hosts: in the table
-    :param sent: to the extenders
-    :param reasons: by node name
-    """
     counts = Counter(reasons.values())
     common = sorted(counts, key=lambda reason: (-counts[reason], reason))
     common = common[:_MAX_REASONS]

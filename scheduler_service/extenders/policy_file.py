@@ -193,11 +193,6 @@ def without_credentials(url: str) -> str:
 
 
 class _Named(msgspec.Struct):
-    """A predicate or priority.
-
-    :ivar weight: of a priority
-    """
-
     name: str = ''
     argument: dict[str, Any] = {}
     weight: Annotated[int, msgspec.Meta(ge=0)] = 0

@@ -386,11 +386,6 @@ def _received(
 
 
 def _check_head(request: web.BaseRequest, limit: int) -> None:
-    """Refuse a request whose body need not be read.
-
-    :param limit: the most bytes of the body
-    :raises _Refused: the body has more, or a coding of its transfer
-    """
     size = request.content_length or 0
     if size > limit:
         raise _Refused(error_reply(too_large(size, limit)))
@@ -400,11 +395,6 @@ def _check_head(request: web.BaseRequest, limit: int) -> None:
 
 
 class _Refused(Exception):
-    """A request is refused before it is handled.
-
-    :ivar reply: says why
-    """
-
     def __init__(self, reply: Reply) -> None:
         super().__init__(reply.status)
         self.reply = reply

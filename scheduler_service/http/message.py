@@ -114,11 +114,6 @@ def too_large(size: int | None, limit: int) -> errors.PayloadTooLarge:
 
 
 def _decompressed(body: bytes, max_bytes: int) -> bytes:
-    """Decompress gzip data, of one member or several.
-
-    :raises PayloadTooLarge: the content is longer than *max_bytes*
-    :raises InvalidRequest: the data is not valid, or has too many members
-    """
     parts: list[bytes] = []
     view = memoryview(body)
     at, left = 0, max_bytes

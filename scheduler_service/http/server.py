@@ -214,7 +214,6 @@ class Server:
             ticking.cancel()
 
     async def _close_connections(self) -> None:
-        """Close idle connections now, busy ones after their replies."""
         deadline = self._loop.time() + _SHUTDOWN_S
         # Replies from now on say that their connections end.
         self._settings.era += 1

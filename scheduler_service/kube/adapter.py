@@ -200,10 +200,6 @@ def _counts_pods(conf: Any) -> bool:
 
 
 def _pod_pipeline(conf: Any) -> PodPipeline:
-    """Return the pipeline that evaluates nodes for pods.
-
-    :raises ConfigurationError: a filter or weigher does not load
-    """
     group = conf.extender
     enabled = factory.host_filters(conf, group.enabled_filters, 'extender')
     filters = [

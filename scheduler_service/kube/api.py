@@ -97,22 +97,11 @@ class _Line(msgspec.Struct, gc=False):
 
 
 class _ListMetadata(msgspec.Struct, rename='camel'):
-    """Metadata of a page of a list.
-
-    :ivar resource_version: at which a watch begins
-    :ivar following: token of the next page; empty: this page is the last
-    """
-
     resource_version: str
     following: str = msgspec.field(default='', name='continue')
 
 
 class _Page(msgspec.Struct):
-    """A page of a list.
-
-    :ivar items: objects, in JSON
-    """
-
     metadata: _ListMetadata
     items: list[msgspec.Raw] | None = None
 
@@ -269,10 +258,6 @@ class ApiServer:
     def _call_until(
         self, method: str, path: str, document: Any, deadline: float
     ) -> tuple[int, Any]:
-        """Return status and document of a reply.
-
-        :param deadline: monotonic time
-        """
         seconds = max(deadline - time.monotonic(), _LEAST_S)
         try:
             response = self.call(

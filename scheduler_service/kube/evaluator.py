@@ -348,12 +348,6 @@ class PodEvaluator:
         self._use.remove(uid)
 
     def _read(self, pod: Any, nodes: Nodes) -> tuple[PodRequest, PodDemand]:
-        """Return what a pod requests.
-
-        :raises WireError: the pod is invalid
-        :raises ServiceBusy: the pod requests extended resources, and the pods
-            of the cluster are not listed yet
-        """
         self._use.forget_old()
         last = nodes.pod
         if last is None or last[0] is not pod:

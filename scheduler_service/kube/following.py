@@ -146,11 +146,6 @@ class Follower:
         self._next = api
 
     def _follow(self) -> None:
-        """List if that is due, then watch until the watch ends.
-
-        :raises ApiLost: the API server does not answer, or refuses
-        :raises VersionExpired: everything has to be listed anew
-        """
         api, self._next = self._next, None
         if api is not None:
             self._api, self._version = api, ''
@@ -196,10 +191,6 @@ class Recounter(Follower):
         self._pods = sink
 
     def _follow(self) -> None:
-        """List pods, and wait for the interval.
-
-        :raises ApiLost: the API server does not answer, or refuses
-        """
         self._pods.begin_listing()
         self._pods.replace(self._api.list('pods', SELECTOR).objects)
         self._followed()

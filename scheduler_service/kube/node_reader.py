@@ -208,10 +208,6 @@ def _traits(labels: Mapping[str, Any], domain: str) -> set[str]:
 
 
 def _target(label: str, target: str) -> tuple[str, str]:
-    """Return a target's kind and name.
-
-    :raises ConfigurationError: the target is neither a trait nor metadata
-    """
     kind, _, name = target.partition('.')
     if kind == _TRAIT and re.fullmatch(r'[A-Z0-9_]{0,255}', name):
         return kind, name

@@ -236,10 +236,6 @@ def shortages(
 
 
 def _shortage(amounts: Mapping[str, int], left: Sequence[float]) -> str:
-    """Return the reason for a node.
-
-    :param left: what is free of each class, in the same order
-    """
     return '; '.join(
         f'{amount} {name} asked, {figure(max(0.0, free))} free'
         for (name, amount), free in zip(amounts.items(), left, strict=True)
@@ -248,10 +244,6 @@ def _shortage(amounts: Mapping[str, int], left: Sequence[float]) -> str:
 
 
 def _free(sent: NodeRows, name: str, used: Floats) -> Floats:
-    """Return what is free of a class, float64[m].
-
-    :param used: what pods use of it, float64[m]
-    """
     columns = sent.table.resources.get(name)
     if columns is None:
         return np.full(len(sent.rows), -1.0)

@@ -131,10 +131,6 @@ class NodeArgs:
 
 
 def _decoded(name: str, decoder: Any, text: bytes | msgspec.Raw) -> Any:
-    """Return a field of a body, parsed.
-
-    :raises WireError: it is not valid
-    """
     try:
         return decoder.decode(text)
     except _NOT_PARSED as fault:
@@ -203,12 +199,6 @@ class _Body:
 
 
 def _preempt_document(body: bytes) -> Any:
-    """Return the arguments of preempt.
-
-    :raises WireError: the body is not valid
-    :raises PayloadTooLarge: the pod is too large, or there are too many
-        victims
-    """
     sent = _Body(body)
     document = {
         name: sent.document(name) for name in ('Pod', 'NodeNameToMetaVictims')

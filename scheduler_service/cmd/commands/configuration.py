@@ -147,10 +147,6 @@ def _of(name: str | None, conf: Any) -> Document:
 
 
 def _of_files(conf: Any) -> Document:
-    """Return the configuration of the files, with the bus driver's options.
-
-    :raises ConfigurationError: values are not valid; it names all of them
-    """
     # Registers the driver's options, without a connection.
     oslo_messaging.get_rpc_transport(conf).cleanup()
     faults = effective.faults(conf)
