@@ -169,14 +169,14 @@ class HttpServing:
                     '[http] key_file also needs cert_file'
                 )
             return None, b''
-        from scheduler_service.http import tls
+        from scheduler_service.http import server
 
         paths = group.cert_file, group.key_file, group.ca_file
         try:
             digest = _digest(paths)
             if self._tls is not None and digest == self._files:
                 return self._tls, digest
-            return tls.settings(*paths), digest
+            return server.tls_settings(*paths), digest
         except (OSError, TypeError, ValueError) as fault:
             raise errors.ConfigurationError(
                 f'[http] the certificate does not load: {fault}'
