@@ -160,13 +160,13 @@ def differences(before: Any, after: Any) -> list[Option]:
     :raises: one of ``conf.FAULTS``, for a value that is not valid
     """
     old = {(option.group, option.name): option for option in options(before)}
-    found = []
+    changed = []
     for option in options(after):
         earlier = old.get((option.group, option.name))
         if earlier is None or earlier.value != option.value:
             shown = earlier.shown if earlier is not None else None
-            found.append(option._replace(before=shown))
-    return found
+            changed.append(option._replace(before=shown))
+    return changed
 
 
 def keep(conf: Any, running: Any) -> list[Option]:

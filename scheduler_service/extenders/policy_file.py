@@ -350,7 +350,7 @@ def _check(extenders: Sequence[Extender], timeout: type[Any]) -> None:
         raise ValueError(
             f'extenders: {len(binders)} have a bindVerb, at most one may'
         )
-    seen: set[str] = set()
+    managed: set[str] = set()
     for index, extender in enumerate(extenders):
         limit = extender.http_timeout
         if limit != 0 and not isinstance(limit, timeout):
@@ -359,12 +359,12 @@ def _check(extenders: Sequence[Extender], timeout: type[Any]) -> None:
                 + ('nanoseconds' if timeout is int else 'a text such as 5s')
             )
         for name in extender.managed:
-            if name in seen:
+            if name in managed:
                 raise ValueError(
                     f'extenders[{index}].managedResources: {name} is managed '
                     'by another extender already'
                 )
-            seen.add(name)
+            managed.add(name)
 
 
 def filters(predicates: Sequence[str]) -> list[str]:

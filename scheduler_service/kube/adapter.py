@@ -23,7 +23,7 @@ from scheduler_service.kube.pod_filters import (
     PodComputeFilter,
 )
 from scheduler_service.kube.pod_load import LoadScoring
-from scheduler_service.kube.pod_reader import LeftAlone, PodReader
+from scheduler_service.kube.pod_reader import IgnoredPods, PodReader
 from scheduler_service.kube.pod_use import (
     NOMINATED,
     SELECTOR,
@@ -224,13 +224,13 @@ def _pod_pipeline(conf: Any) -> PodPipeline:
         for weigher in weighers
         if _counts_pods(conf) and weigher.name in _CLASS_OF_WEIGHER
     }
-    return PodPipeline(pipeline, LoadScoring(multipliers), _left_alone(conf))
+    return PodPipeline(pipeline, LoadScoring(multipliers), _ignored(conf))
 
 
-def _left_alone(conf: Any) -> LeftAlone:
+def _ignored(conf: Any) -> IgnoredPods:
     group = conf.kubernetes
     labels = [text.partition('=') for text in group.ignored_labels]
-    return LeftAlone(
+    return IgnoredPods(
         frozenset(group.ignored_namespaces),
         tuple((key, value if eq else None) for key, eq, value in labels),
     )

@@ -221,8 +221,8 @@ def _target(label: str, target: str) -> tuple[str, str]:
 
 def _trait_of(label: str, value: str) -> str:
     text = label if value in ('', 'true') else f'{label}_{value}'
-    made = re.sub('[^A-Z0-9]', '_', text.upper())
-    return f'CUSTOM_{made}'[:_LONGEST]
+    name = re.sub('[^A-Z0-9]', '_', text.upper())
+    return f'CUSTOM_{name}'[:_LONGEST]
 
 
 def _tainted(node: Any) -> Iterable[str]:
@@ -281,14 +281,14 @@ def aggregates_of(nodes: Iterable[NodeHost]) -> list[Aggregate]:
         for pair in metadata.items():
             members.setdefault(pair, []).append(host.host)
     taken: set[int] = set()
-    made = []
+    aggregates = []
     for key, value in sorted(members):
         digest = hashlib.sha256(f'{key}\0{value}'.encode()).digest()
         number = int.from_bytes(digest[:4]) % _FIRST_ID
         while number in taken:
             number = (number + 1) % _FIRST_ID
         taken.add(number)
-        made.append(
+        aggregates.append(
             Aggregate(
                 id=_FIRST_ID + number,
                 name=f'{PREFIX}{key}={value}'[:_LONGEST],
@@ -296,7 +296,7 @@ def aggregates_of(nodes: Iterable[NodeHost]) -> list[Aggregate]:
                 metadata={key: value},
             )
         )
-    return made
+    return aggregates
 
 
 def inventory_of(document: Any, reader: NodeReader) -> Inventory:

@@ -204,13 +204,13 @@ class HostWriter:
 
         def write(writer: Writer) -> None:
             named = {aggregate.id for aggregate in aggregates}
-            gone = [
+            removed = [
                 stored.id
                 for stored in loading.aggregates(writer.conn)
                 if node_reader.is_of_nodes(stored) and stored.id not in named
             ]
-            if gone:
-                aggregate_rows.remove(writer, gone)
+            if removed:
+                aggregate_rows.remove(writer, removed)
             aggregate_rows.put(writer, aggregates)
 
         self._lease.keep()

@@ -84,11 +84,13 @@ class PodDecisions:
         """
         if rejections is None or not self.enabled:
             return
-        funnel, filters, left = [], [], nodes
+        funnel, filters, remaining = [], [], nodes
         for name, out, reason, _ in rejections:
-            funnel.append({'filter': name, 'start': left, 'end': left - out})
+            funnel.append(
+                {'filter': name, 'start': remaining, 'end': remaining - out}
+            )
             filters.append({'filter': name, 'out': out, 'reason': reason})
-            left -= out
+            remaining -= out
         why = {'hosts': nodes, 'passed': passed, 'funnel': funnel,
                'filters': filters}  # fmt: skip
         if passed:

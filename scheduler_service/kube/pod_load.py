@@ -215,7 +215,7 @@ def shortages(
     :param with_assumed: whether assumed pods count
     """
     amounts = demand.usage.classes
-    left = {
+    free_amounts = {
         name: _free(sent, name, use.used(
             name, sent.numbers, demand.uid, with_assumed
         ))
@@ -223,22 +223,26 @@ def shortages(
     }  # fmt: skip
     full = np.zeros(len(sent.rows), np.bool_)
     for name, amount in amounts.items():
-        full |= left[name] < amount
+        full |= free_amounts[name] < amount
     # Most nodes lack the same.
     texts: dict[tuple[float, ...], str] = {}
     reasons: dict[int, str] = {}
     for at in np.flatnonzero(full).tolist():
-        key = tuple(float(free[at]) for free in left.values())
+        key = tuple(float(free[at]) for free in free_amounts.values())
         if key not in texts:
             texts[key] = _shortage(amounts, key)
         reasons[at] = texts[key]
     return reasons
 
 
-def _shortage(amounts: Mapping[str, int], left: Sequence[float]) -> str:
+def _shortage(
+    amounts: Mapping[str, int], free_amounts: Sequence[float]
+) -> str:
     return '; '.join(
-        f'{amount} {name} asked, {figure(max(0.0, free))} free'
-        for (name, amount), free in zip(amounts.items(), left, strict=True)
+        f'{amount} {name} requested, {figure(max(0.0, free))} free'
+        for (name, amount), free in zip(
+            amounts.items(), free_amounts, strict=True
+        )
         if free < amount
     )
 
@@ -249,5 +253,5 @@ def _free(sent: NodeRows, name: str, used: Floats) -> Floats:
         return np.full(len(sent.rows), -1.0)
     ratio = np.nan_to_num(columns.ratio[sent.rows], nan=1.0)
     size = (columns.total[sent.rows] - columns.reserved[sent.rows]) * ratio
-    left: Floats = size - used - columns.used[sent.rows]
-    return left
+    available: Floats = size - used - columns.used[sent.rows]
+    return available

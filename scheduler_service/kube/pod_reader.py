@@ -93,7 +93,7 @@ class PodRequest(NamedTuple):
     usage: PodUsage
 
 
-class LeftAlone(NamedTuple):
+class IgnoredPods(NamedTuple):
     """Pods that pass on every node, and are not scored.
 
     :ivar namespaces: all pods in them
@@ -104,7 +104,7 @@ class LeftAlone(NamedTuple):
     labels: tuple[tuple[str, str | None], ...] = ()
 
     def has(self, pod: Any) -> bool:
-        """Whether a parsed pod is one of them.
+        """Whether a parsed pod is ignored.
 
         :raises WireError: the pod is invalid
         """

@@ -122,5 +122,5 @@ def class_of(name: str, domain: str) -> str | None:
         and _CLASS.fullmatch(short)
     ):
         return short
-    made = re.sub(r'[^A-Z0-9]', '_', name.upper())
-    return f'CUSTOM_{made}'[:_LONGEST_CLASS]
+    class_name = re.sub(r'[^A-Z0-9]', '_', name.upper())
+    return f'CUSTOM_{class_name}'[:_LONGEST_CLASS]

@@ -357,7 +357,7 @@ class PrioritizeVerb(_Verb):
         with self.recording(args.pod):
             scores = self._evaluator.prioritize(args.pod, args.nodes)
         self.count_nodes(len(args.names), len(scores.names))
-        if not scores.is_left_alone:
+        if not scores.is_ignored:
             self._decisions.scored(args.pod, scores.names, scores.values)
         return scores.text
 

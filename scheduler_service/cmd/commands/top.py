@@ -36,13 +36,13 @@ def top(args: Any, conf: Any) -> None:
 
     :raises ServiceBusy: no broker or no daemon answers
     """
-    left = args.count
+    remaining = args.count
     with connected(args, conf) as client:
-        while left is None or left > 0:
+        while remaining is None or remaining > 0:
             start = time.monotonic()
             _print(_statuses(client, args.timeout))
-            left = left and left - 1
-            if left != 0:
+            remaining = remaining and remaining - 1
+            if remaining != 0:
                 time.sleep(max(0.0, start + _EVERY_S - time.monotonic()))
 
 
