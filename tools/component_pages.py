@@ -26,7 +26,7 @@ KINDS = {
     'Weighers': [(kind.name, kind) for kind in weighers.BUILT_IN],
     'Pool filters': [(kind.__name__, kind) for kind in pools.BUILT_IN],
     'Request filters': [
-        (request_filter.name, type(request_filter))
+        (request_filter.__name__, request_filter)
         for request_filter in request_filters.BUILT_IN
     ],
 }
@@ -106,7 +106,7 @@ def _wrapped(label: str, text: str) -> str:
 
 def _when_it_runs(kind: Any) -> list[str]:
     """Return the line on when a host filter runs, none for others."""
-    if not issubclass(kind, hosts.HostFilter):
+    if not (isinstance(kind, type) and issubclass(kind, hosts.HostFilter)):
         return []
     when = (
         'once for a request, whatever its number of instances'

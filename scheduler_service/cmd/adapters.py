@@ -58,7 +58,7 @@ def enabled(conf: Any, store: Store, scheduler: Scheduler) -> list[Adapter]:
     :raises ConfigurationError: an option cannot be used
     """
     group = conf.compute
-    made: list[Adapter] = []
+    adapters: list[Adapter] = []
     if (
         group.enabled
         or group.api_database
@@ -67,9 +67,9 @@ def enabled(conf: Any, store: Store, scheduler: Scheduler) -> list[Adapter]:
     ):
         from scheduler_service.compute import adapter as compute
 
-        made.append(compute.Adapter(conf, store, scheduler))
+        adapters.append(compute.Adapter(conf, store, scheduler))
     if conf.kubernetes.enabled or conf.http.bind_port is not None:
         from scheduler_service.kube import adapter as kube
 
-        made.append(kube.Adapter(conf, store, scheduler))
-    return made
+        adapters.append(kube.Adapter(conf, store, scheduler))
+    return adapters

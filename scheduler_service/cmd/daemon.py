@@ -143,10 +143,6 @@ class Daemon:
         )
 
     def _is_filled(self) -> bool:
-        """Whether every adapter's data for requests is in the store.
-
-        :raises StoreUnavailable: the database does not answer
-        """
         return all(adapter.is_filled() for adapter in self.adapters)
 
     def _serve(
@@ -187,11 +183,11 @@ class Daemon:
         :raises ConfigurationError: the configuration cannot be used, and
             nothing is changed
         """
-        made = plan(conf, adapters.policy(conf))
+        new_plan = plan(conf, adapters.policy(conf))
         checked = [adapter.check(conf) for adapter in self.adapters]
         policy = policies.Enforcer(conf)
         serve = self.http.check(conf)
-        decide = self.scheduler.check(made)
+        decide = self.scheduler.check(new_plan)
 
         def apply() -> None:
             decide().result()
@@ -252,23 +248,23 @@ class Daemon:
         done = True
         for server in self._servers:
             stop = server.bus.stop_consuming
-            done &= _within(_left(deadline), stop, 'stop-consuming')
+            done &= _within(_remaining(deadline), stop, 'stop-consuming')
         if self._servers:
             self._redelivery.stop()
         self.http.end()
         for adapter in self.adapters:
-            adapter.stop(_left(deadline))
+            adapter.stop(_remaining(deadline))
         if self._register is not None:
-            self._register.stop(_left(deadline))
-        done &= self.scheduler.stop(_left(deadline))
+            self._register.stop(_remaining(deadline))
+        done &= self.scheduler.stop(_remaining(deadline))
         for server in self._servers:
-            done &= server.finish(_left(deadline))
+            done &= server.finish(_remaining(deadline))
         self._executor.shutdown(wait=False)
-        # Replies that are still left cannot be sent. A connection that is
+        # Replies that wait still cannot be sent. A connection that is
         # being made again would take long to close.
-        closing = min(_CLOSE_S, _left(deadline))
+        closing = min(_CLOSE_S, _remaining(deadline))
         done &= _within(closing, self._close_bus, 'close-bus')
-        self.dispose(min(_SEND_S, _left(deadline)))
+        self.dispose(min(_SEND_S, _remaining(deadline)))
         return done
 
     def dispose(self, to_send: float = _SEND_S) -> None:
@@ -281,7 +277,6 @@ class Daemon:
             _within(to_send, self._tracer.close, 'send-spans')
 
     def _is_connected(self) -> bool:
-        """Whether every server has a connection to its broker."""
         return all(server.bus.is_connected() for server in self._servers)
 
     def _close_bus(self) -> None:
@@ -308,7 +303,7 @@ def check(conf: Any) -> None:
     daemon.dispose()
 
 
-def _left(deadline: float) -> float:
+def _remaining(deadline: float) -> float:
     return max(0.1, deadline - time.monotonic())
 
 

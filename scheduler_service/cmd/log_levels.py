@@ -61,7 +61,6 @@ def _with_escapes(record: logging.LogRecord) -> logging.LogRecord:
 
 
 def _escaped(text: str) -> str:
-    """Return a text with control characters escaped as in Python."""
     return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
@@ -156,6 +155,5 @@ def change(conf: Any, before: Any) -> None:
 
 
 def _levels(conf: Any) -> dict[str, str]:
-    """Return level by logger."""
     pairs = (text.partition('=') for text in conf.default_log_levels)
     return {name: level for name, _, level in pairs}

@@ -50,7 +50,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_and_report(args: Any, words: Sequence[str]) -> int:
-    """Run a command; print one line if it fails."""
     try:
         _check_encoding(words)
         status = _run(args)
@@ -77,10 +76,6 @@ def _run_and_report(args: Any, words: Sequence[str]) -> int:
 
 
 def _check_encoding(words: Sequence[str]) -> None:
-    """Check that every argument is text in the locale's encoding.
-
-    :raises WrongUsage: with the argument that is not
-    """
     for word in words:
         try:
             word.encode()
@@ -91,10 +86,6 @@ def _check_encoding(words: Sequence[str]) -> None:
 
 
 def _run(args: Any) -> int:
-    """Run the parsed command.
-
-    :raises SchedulerError: the command failed
-    """
     name, _, function = args.run.partition(':')
     module = importlib.import_module(f'{__package__}.commands.{name}')
     command = getattr(module, function)
@@ -121,10 +112,6 @@ def _run(args: Any) -> int:
 
 
 def _configuration(args: Any) -> Any:
-    """Return the options of the files given on the command line.
-
-    :raises ConfigurationError: a file is missing, or an option is invalid
-    """
     from scheduler_service import conf as options
     from scheduler_service import rpc  # noqa: F401 - before oslo.messaging
     from scheduler_service.cmd import adapters, log_levels

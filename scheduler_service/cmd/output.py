@@ -222,7 +222,6 @@ def cell(value: Any) -> str:
 
 
 def _length(text: str) -> int:
-    """Return how many places of a terminal a text takes."""
     return len(text) if text.isascii() else sum(map(_places, text))
 
 
@@ -233,7 +232,6 @@ def _places(char: str) -> int:
 
 
 def _is_number(values: list[Any]) -> bool:
-    """Whether all values but None are numbers."""
     kinds = {type(value) for value in values} - {type(None)}
     return bool(kinds) and kinds <= {int, float}
 
@@ -252,7 +250,6 @@ def _narrow(widths: list[int], width: int) -> None:
 def _folded_row(
     cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]
 ) -> Iterator[str]:
-    """Yield the lines of a row, with cells folded to their widths."""
     parts = [
         _folded(text, size) for text, size in zip(cells, widths, strict=True)
     ]

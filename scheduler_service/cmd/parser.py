@@ -184,7 +184,6 @@ def _flag(name: str, text: str, **how: Any) -> Argument:
 
 
 def _several(name: str, text: str, **how: Any) -> Argument:
-    """Return an option that may be given several times."""
     text += '; may be given several times'
     return Argument(name, text, action='append', default=[], **how)
 
@@ -198,10 +197,6 @@ def _format(default: str, choices: tuple[str, ...] = _FORMATS) -> Argument:
 
 
 def _list(limit: int = 0) -> tuple[Argument, ...]:
-    """Return the options of a list.
-
-    :param limit: how many rows it prints by default; 0: all
-    """
     return (
         _format('table', (*_FORMATS, 'csv', 'value')),
         _several('-c --columns', 'only these columns, in this order',

@@ -12,15 +12,20 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from concurrent import futures
 from typing import Any, NoReturn
 
-from scheduler_service.cmd import watchdog
 from scheduler_service.cmd.daemon import UNREACHABLE_S, Daemon
 from scheduler_service.cmd.program import start_thread
-from scheduler_service.cmd.reloading import Reloader
-from scheduler_service.cmd.signals import SignalWorker, StopSignal, notify
+from scheduler_service.cmd.reloading import reload
+from scheduler_service.cmd.signals import (
+    SignalWorker,
+    StopSignal,
+    feed_watchdog,
+    notify,
+)
 from scheduler_service.cmd.state_report import StateReport
 
 LOG = logging.getLogger(__name__)
@@ -47,7 +52,7 @@ def run(conf: Any, read: Callable[[], Any]) -> NoReturn:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: _stop(daemon, stopping))
     # A reload that is requested during the start follows it.
-    reloading = SignalWorker(Reloader(daemon, read), 'reload')
+    reloading = SignalWorker(lambda: reload(daemon, read), 'reload')
     signal.signal(signal.SIGHUP, reloading.request)
     LOG.info('Starting %s on topic %s', daemon.name, conf.scheduler.topic)
     limit = conf.scheduler.graceful_shutdown_timeout
@@ -69,12 +74,12 @@ def run(conf: Any, read: Callable[[], Any]) -> NoReturn:
             '%(awaited)s',
             {**status, 'awaited': daemon.awaited()},
         )
-        feeding = _watchdog(daemon)
+        served = threading.Event()
+        feed_watchdog(daemon.scheduler.introspection.stalled_for, served)
         notify('READY=1')
         reloading.start()
         stopping.wait()
-        if feeding is not None:
-            feeding.stop()
+        served.set()
     notify('STOPPING=1')
     ending = start_thread(daemon.stop, 'stop')
     limit = daemon.conf.scheduler.graceful_shutdown_timeout
@@ -84,16 +89,6 @@ def run(conf: Any, read: Callable[[], Any]) -> NoReturn:
         _end_process()
     LOG.info('Stopped')
     _end_process()
-
-
-def _watchdog(daemon: Daemon) -> watchdog.Watchdog | None:
-    """Start feeding systemd's watchdog; None: there is none."""
-    limit = watchdog.limit_s()
-    if limit is None:
-        return None
-    feeding = watchdog.Watchdog(daemon.scheduler.introspection, limit)
-    feeding.start()
-    return feeding
 
 
 def _end_process() -> NoReturn:

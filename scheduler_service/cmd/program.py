@@ -24,15 +24,8 @@ if TYPE_CHECKING:
 T = TypeVar('T')
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _INTERRUPTED = 130
-_MEANING = {
-    errno.ENOSPC: 'the disk is full',
-    errno.EDQUOT: 'the quota of the disk is used up',
-    errno.EROFS: 'the file system is read-only',
-    errno.EACCES: 'this user may not do that',
-    errno.EPERM: 'this user may not do that',
-    errno.ENOENT: 'there is no such file or folder',
-    errno.EISDIR: 'that is a folder',
-}
+# Errors of standard output: files that were opened have names.
+_OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 # How many errors of a document are printed.
 _MAX_DETAILS = 200
 # Control characters may move the cursor of the terminal, or worse;
@@ -173,14 +166,10 @@ def _one_line(text: str) -> str:
 
 def os_error_text(fault: OSError) -> str:
     """Return the reason of an error, with the file's name if there is one."""
-    meaning = _MEANING.get(fault.errno or 0)
-    reason = fault.strerror or str(fault)
-    text = f'{meaning} ({reason})' if meaning else reason
+    text = fault.strerror or str(fault)
     if fault.filename is not None:
         return f'{fault.filename}: {text}'
-    # An error with a meaning and without a name is of standard output: opened
-    # files have names, and connections have no disk.
-    return f'standard output: {text}' if meaning else text
+    return f'standard output: {text}' if fault.errno in _OF_OUTPUT else text
 
 
 def start_thread(work: Callable[[], T], name: str) -> Future[T]:

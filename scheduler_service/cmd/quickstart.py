@@ -119,7 +119,6 @@ def _run(folder: pathlib.Path, document: str) -> int:
 
 
 def _shown(path: pathlib.Path) -> pathlib.Path:
-    """Return a path relative to the present folder, if it is inside."""
     with contextlib.suppress(ValueError):
         return path.relative_to(pathlib.Path.cwd())
     return path

@@ -25,62 +25,50 @@ LOG = logging.getLogger(__name__)
 _EXPECTED = (errors.SchedulerError, *options.FAULTS)
 
 
-class Reloader:
-    """Applies changed configuration files to a daemon.
+def reload(daemon: Daemon, read: Callable[[], Any]) -> None:
+    """Apply changed files; notify systemd of the beginning and the end.
 
     :param read: reads the command line and the files into a new object
     """
+    now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+    notify(f'RELOADING=1\nMONOTONIC_USEC={now_us}')
+    LOG.info('Reloading the configuration')
+    count = daemon.scheduler.health.count
+    try:
+        _reload(daemon, read())
+    except Exception as fault:
+        count('reloads', 'refused')
+        expected = isinstance(fault, _EXPECTED)
+        LOG.error(
+            'The new configuration cannot be used, and the running one '
+            'stays in force: %s',
+            fault if expected else f'{type(fault).__name__}: {fault}',
+            exc_info=None if expected else fault,
+        )
+    else:
+        count('reloads', 'taken')
+    finally:
+        notify('READY=1')
 
-    def __init__(self, daemon: Daemon, read: Callable[[], Any]) -> None:
-        self._daemon = daemon
-        self._read = read
 
-    def __call__(self) -> None:
-        """Reload, and notify systemd of the beginning and the end."""
-        now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
-        notify(f'RELOADING=1\nMONOTONIC_USEC={now_us}')
-        LOG.info('Reloading the configuration')
-        count = self._daemon.scheduler.health.count
-        try:
-            self._reload()
-        except Exception as fault:
-            count('reloads', 'refused')
-            expected = isinstance(fault, _EXPECTED)
-            LOG.error(
-                'The new configuration cannot be used, and the running one '
-                'stays in force: %s',
-                fault if expected else f'{type(fault).__name__}: {fault}',
-                exc_info=None if expected else fault,
-            )
-        else:
-            count('reloads', 'taken')
-        finally:
-            notify('READY=1')
-
-    def _reload(self) -> None:
-        """Check the configuration as a whole, then apply it.
-
-        :raises ConfigurationError: it cannot be used, and nothing is changed
-        """
-        running = self._daemon.conf
-        conf = self._read()
-        effective.register_like(conf, running)
-        effective.check(conf)
-        transport.address(conf)
-        option_names.warn(conf)
-        waiting = effective.keep(conf, running)
-        changed = effective.differences(running, conf)
-        log_levels.check(conf)
-        apply = self._daemon.reconfigure(conf)
-        apply()
-        log_levels.change(conf, running)
-        LOG.info('Configuration reloaded; changed: %s', _places(changed))
-        if waiting:
-            LOG.warning('These options need a restart: %s', _places(waiting))
+def _reload(daemon: Daemon, conf: Any) -> None:
+    running = daemon.conf
+    effective.register_like(conf, running)
+    effective.check(conf)
+    transport.address(conf)
+    option_names.warn(conf)
+    waiting = effective.keep(conf, running)
+    changed = effective.differences(running, conf)
+    log_levels.check(conf)
+    apply = daemon.reconfigure(conf)
+    apply()
+    log_levels.change(conf, running)
+    LOG.info('Configuration reloaded; changed: %s', _places(changed))
+    if waiting:
+        LOG.warning('These options need a restart: %s', _places(waiting))
 
 
 def _places(changed: Sequence[effective.Option]) -> str:
-    """Return options with the values before and after."""
     return (
         ', '.join(
             f'{option.place}: {option.before} -> {option.shown}'

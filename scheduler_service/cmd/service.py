@@ -72,14 +72,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _release() -> str:
-    """Return the text of ``--version``."""
     from importlib import metadata
 
     return f'scheduler-service {metadata.version("scheduler-service")}'
 
 
 def _parser() -> Any:
-    """Return the parser of the options."""
     from scheduler_service import conf as options
     from scheduler_service.cmd import adapters
 

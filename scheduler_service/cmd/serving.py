@@ -113,7 +113,6 @@ class HttpServing:
     def _log_changes(
         self, tls: ssl.SSLContext | None, router: Router | None
     ) -> None:
-        """Log which files of credentials were replaced."""
         if tls is not self._tls:
             LOG.info('The certificates of [http] were replaced')
         if self.server is None or router is None:
@@ -122,10 +121,6 @@ class HttpServing:
             LOG.info('The token of [http] was replaced')
 
     def _router(self, conf: Any) -> Router:
-        """Return the router of the server of [http].
-
-        :raises ConfigurationError: an option cannot be used
-        """
         from scheduler_service.http import access, app, metrics
 
         routes: list[Route] = []
@@ -149,7 +144,6 @@ class HttpServing:
         return router
 
     def _connections(self) -> tuple[int, dict[str, int]]:
-        """Return the number of open connections, and of closed by reason."""
         assert self.server is not None
         return self.server.connections, self.server.closed
 
@@ -175,14 +169,14 @@ class HttpServing:
                     '[http] key_file also needs cert_file'
                 )
             return None, b''
-        from scheduler_service.http import tls
+        from scheduler_service.http import server
 
         paths = group.cert_file, group.key_file, group.ca_file
         try:
             digest = _digest(paths)
             if self._tls is not None and digest == self._files:
                 return self._tls, digest
-            return tls.settings(*paths), digest
+            return server.tls_settings(*paths), digest
         except (OSError, TypeError, ValueError) as fault:
             raise errors.ConfigurationError(
                 f'[http] the certificate does not load: {fault}'
@@ -201,10 +195,6 @@ def _server(
 
 
 def _digest(paths: tuple[str | None, ...]) -> bytes:
-    """Return a digest of the contents of files; None: no file.
-
-    :raises OSError: a file cannot be read
-    """
     parts = [
         b'' if path is None else pathlib.Path(path).read_bytes()
         for path in paths

@@ -1,4 +1,4 @@
-"""Handlers of signals, and notifications to systemd."""
+"""Handlers of signals, notifications to systemd, and its watchdog."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from typing import Any
 LOG = logging.getLogger(__name__)
 # How long notifying systemd may take, in seconds.
 _NOTIFY_S = 2.0
+# How often the engine is checked for the watchdog, in seconds; at least four
+# times within systemd's limit.
+_CHECK_S = 2.0
 
 
 class StopSignal:
@@ -104,3 +107,43 @@ def notify(state: str) -> None:
             sock.sendall(state.encode())
         except OSError as fault:
             LOG.warning('Notifying systemd of %s failed: %s', state, fault)
+
+
+def feed_watchdog(
+    stalled_for: Callable[[], float], stopping: threading.Event
+) -> None:
+    """Feed systemd's watchdog on a thread, if there is one.
+
+    The thread pauses while the engine stands still: systemd then ends the
+    process, and starts another.
+
+    :param stalled_for: returns for how many seconds the engine stands still
+    :param stopping: ends the thread
+    """
+    try:
+        limit = int(os.environ.get('WATCHDOG_USEC', '')) / 1e6
+        pid = int(os.environ.get('WATCHDOG_PID', os.getpid()))
+    except ValueError:
+        return
+    if limit <= 0 or pid != os.getpid():
+        return
+
+    def run() -> None:
+        logged = False
+        while True:
+            still = stalled_for()
+            if still < limit / 2:
+                notify('WATCHDOG=1')
+                logged = False
+            elif not logged:
+                LOG.error(
+                    'The engine stands still for %.0f s; unless it moves, '
+                    'systemd is going to end the process. SIGUSR2 shows '
+                    'where it is',
+                    still,
+                )
+                logged = True
+            if stopping.wait(min(_CHECK_S, limit / 4)):
+                return
+
+    threading.Thread(target=run, name='watchdog', daemon=True).start()

@@ -71,7 +71,6 @@ class StateReport:
 
 
 def _sections(daemon: Daemon) -> dict[str, Callable[[], Any]]:
-    """Return functions that return the values of a section, by title."""
     introspection = daemon.scheduler.introspection
     health = daemon.scheduler.health
     return {
@@ -93,7 +92,6 @@ def _package() -> str:
 
 
 def _threads() -> str:
-    """Return the stack of each thread under its name."""
     from oslo_reports.models.threading import StackTraceModel
 
     names = {thread.ident: thread.name for thread in threading.enumerate()}
@@ -121,8 +119,6 @@ def _table(look: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def _guarded(generator: Callable[[], Any]) -> Callable[[], Any]:
-    """Return a generator whose faults do not end the report."""
-
     def generate() -> Any:
         try:
             return generator()

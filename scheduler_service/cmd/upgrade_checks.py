@@ -201,10 +201,6 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         return Result(Code.SUCCESS)
 
     def _read(self, look: Callable[[Any], T]) -> T:
-        """Return the result of *look* on a connection to the database.
-
-        :raises SchedulerError: the database cannot be read
-        """
         with (
             connections.open_store(self._conf, any_version=True) as store,
             store.reading() as conn,
@@ -250,7 +246,6 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
             )
 
     def _set_options(self) -> list[tuple[str, str]]:
-        """Return (group, name) of all options in the configuration files."""
         files = option_names.paths(self._conf)
         options = (
             (group, name) for _, group, name in option_names.entries(files)

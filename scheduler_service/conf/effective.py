@@ -160,13 +160,13 @@ def differences(before: Any, after: Any) -> list[Option]:
     :raises: one of ``conf.FAULTS``, for a value that is not valid
     """
     old = {(option.group, option.name): option for option in options(before)}
-    found = []
+    changed = []
     for option in options(after):
         earlier = old.get((option.group, option.name))
         if earlier is None or earlier.value != option.value:
             shown = earlier.shown if earlier is not None else None
-            found.append(option._replace(before=shown))
-    return found
+            changed.append(option._replace(before=shown))
+    return changed
 
 
 def keep(conf: Any, running: Any) -> list[Option]:
@@ -245,7 +245,6 @@ def _reason(text: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value in types of JSON."""
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, dict):

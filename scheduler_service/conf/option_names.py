@@ -114,7 +114,6 @@ def entries(files: Iterable[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def _registered(conf: Any) -> dict[str, set[str]]:
-    """Return the registered names by group, with aliases."""
     names: dict[str, set[str]] = {'DEFAULT': set()}
     for group, option in effective.registered(conf):
         _add(names, group, [option])
@@ -149,7 +148,6 @@ def _add(
 
 
 def _sentence(registered: dict[str, set[str]], group: str, name: str) -> str:
-    """Return the sentence for an unknown name; empty for a known name."""
     if name in registered.get(group, ()):
         return ''
     if group.startswith(_OF_OTHERS):

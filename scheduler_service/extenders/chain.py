@@ -1,4 +1,4 @@
-"""Calls all extenders in their order: filter, prioritize, bind, preempt.
+"""Calls all extenders in their order: filter, prioritize, bind.
 
 Filters run in sequence, each on the nodes that passed the previous one;
 prioritize calls run in parallel. The rules are those of a kube-scheduler, with
@@ -56,12 +56,10 @@ class ExtenderFilterResult:
 
     :ivar names: nodes that passed, in the order in which they were sent
     :ivar failed: node -> reason, of nodes that failed
-    :ivar unresolvable: failed nodes that no eviction of pods can help
     """
 
     names: list[str]
     failed: dict[str, str] = dataclasses.field(default_factory=dict)
-    unresolvable: set[str] = dataclasses.field(default_factory=set)
 
 
 class Chain:
@@ -132,7 +130,12 @@ class Chain:
             except (CallFailed, wire.WireError) as fault:
                 self._fail(client, 'filter', fault)
                 continue
-            self._record(result, reply, passed)
+            failed = {**reply.failed, **reply.unresolvable}
+            for name in result.names:
+                if name not in passed:
+                    reason = failed.get(name, 'rejected without a reason')
+                    result.failed[name] = reason
+            result.names = [name for name in result.names if name in passed]
         return result
 
     def prioritize(
@@ -198,47 +201,7 @@ class Chain:
             return True
         return False
 
-    def preempt(
-        self,
-        args: ExtenderArgs,
-        candidates: Mapping[str, wire.Victims],
-        pods: Mapping[str, Mapping[str, Any]],
-    ) -> dict[str, wire.Victims]:
-        """Return the candidates that every preempt verb keeps.
-
-        :param candidates: node -> the pods that would be evicted
-        :param pods: uid -> v1 Pod, of all victims
-        :raises ExtenderFailed: a call failed, or its reply names a node or a
-            pod that was not sent, and its extender is not ignorable
-        """
-        left = dict(candidates)
-        for client in self._clients_for(args, 'preempt_verb'):
-            if not left:
-                break
-            document = {
-                'Pod': args.pod, 'NodeNameToVictims': None,
-                'NodeNameToMetaVictims': None,
-            }  # fmt: skip
-            meta = wire.meta_victims(left, left)['NodeNameToMetaVictims']
-            if client.extender.node_cache_capable:
-                document['NodeNameToMetaVictims'] = meta
-            else:
-                document['NodeNameToVictims'] = {
-                    node: {
-                        'Pods': [pods[uid] for uid in victims.pods],
-                        'NumPDBViolations': victims.violations,
-                    }
-                    for node, victims in left.items()
-                }
-            try:
-                reply = wire.victims(self._call(client, 'preempt', document))
-                left = _kept(reply, left, client.extender.ignorable)
-            except (CallFailed, wire.WireError) as fault:
-                self._fail(client, 'preempt', fault)
-        return left
-
     def _clients_for(self, args: ExtenderArgs, verb: str) -> list[Client]:
-        """Return the clients of extenders that have a verb for a pod."""
         return [
             client
             for client in self._clients
@@ -268,23 +231,6 @@ class Chain:
             reason=_reason(fault),
         )
 
-    def _record(
-        self,
-        result: ExtenderFilterResult,
-        reply: wire.FilterReply,
-        passed: set[str],
-    ) -> None:
-        for name in result.names:
-            if name in passed:
-                continue
-            unresolvable = reply.unresolvable.get(name)
-            result.failed[name] = unresolvable or reply.failed.get(
-                name, 'rejected without a reason'
-            )
-            if unresolvable is not None:
-                result.unresolvable.add(name)
-        result.names = [name for name in result.names if name in passed]
-
 
 def _reason(fault: Exception) -> str:
     return fault.reason if isinstance(fault, CallFailed) else 'undecodable'
@@ -297,7 +243,6 @@ def _is_interested(extender: Extender, resources: frozenset[str]) -> bool:
 def _document(
     client: Client, args: ExtenderArgs, names: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the arguments in the form that the extender takes."""
     document: dict[str, Any] = {
         'Pod': args.pod, 'Nodes': None, 'NodeNames': None,
     }  # fmt: skip
@@ -313,11 +258,6 @@ def _document(
 def _passed(
     extender: Extender, reply: wire.FilterReply, sent: Sequence[str]
 ) -> set[str]:
-    """Return the names of the nodes that a reply lets pass.
-
-    :raises CallFailed: the reply is an error, or names a node that was not
-        sent
-    """
     if reply.error:
         raise CallFailed('refused', reply.error)
     names = reply.nodes
@@ -330,28 +270,3 @@ def _passed(
             'undecodable', f'node {unknown[0]!r} was not sent to it'
         )
     return passed
-
-
-def _kept(
-    reply: Mapping[str, wire.Victims],
-    sent: Mapping[str, wire.Victims],
-    ignorable: bool,
-) -> dict[str, wire.Victims]:
-    """Return the candidates that a reply keeps.
-
-    :raises WireError: the reply names a node or a pod that was not sent, or
-        no victim where the extender is not ignorable
-    """
-    kept = {}
-    for node, victims in reply.items():
-        if node not in sent:
-            raise wire.WireError(f'node {node!r} was not sent to it')
-        if not {*victims.pods} <= {*sent[node].pods}:
-            raise wire.WireError(f'node {node!r}: a pod was not sent to it')
-        if victims.pods:
-            kept[node] = victims
-        elif not ignorable:
-            raise wire.WireError(
-                f'expected at least one victim on node {node!r}'
-            )
-    return kept

@@ -114,7 +114,7 @@ class Client:
         self, method: str, url: str, body: bytes | None, deadline: float
     ) -> tuple[int, bytes, str | None]:
         """Return (status, body of status 200, Location header)."""
-        left = deadline - time.monotonic()
+        seconds = deadline - time.monotonic()
         shown = without_credentials(url)
         try:
             response = self._pool.request(
@@ -124,7 +124,7 @@ class Client:
                 headers={**_HEADERS, **tracing.headers()},
                 redirect=False,
                 preload_content=False,
-                timeout=urllib3.Timeout(total=max(left, 0.001)),
+                timeout=urllib3.Timeout(total=max(seconds, 0.001)),
             )
             try:
                 data = b''

@@ -225,7 +225,6 @@ class ExtenderDispatcher:
         )
 
     def _query(self, job: HostJob, copy: TableCopy) -> None:
-        """Call the extenders for a job."""
         request = job.request
         if job.excluded_hosts:
             ignored = sorted(
@@ -336,12 +335,6 @@ class ExtenderDispatcher:
 def _no_valid_host(
     request: Request, hosts: int, sent: int, reasons: Mapping[str, str]
 ) -> errors.NoValidHost:
-    """Return the error for nodes that the extenders all rejected.
-
-    :param hosts: in the table
-    :param sent: to the extenders
-    :param reasons: by node name
-    """
     counts = Counter(reasons.values())
     common = sorted(counts, key=lambda reason: (-counts[reason], reason))
     common = common[:_MAX_REASONS]

@@ -157,8 +157,6 @@ class NodeMaker:
         return figures
 
     def _capacity(self, view: HostTable, at: int) -> dict[str, str]:
-        """Return the capacity of a host, used and free."""
-
         def limit(name: str) -> float:
             return float(view.capacity(name, self._settings)[at])
 

@@ -10,19 +10,19 @@ main thread.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 from scheduler_service import errors
 
 DEFAULT_TIMEOUT_S = 5.0
-_LABEL = re.compile(r'[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?')
+_EXTENDED = re.compile(
+    r'(?!requests\.|([^/]*\.)?kubernetes\.io/)[^/]+/'
+    r'[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?'
+)
 # The part before the host; a password may have any character in it.
 _CREDENTIALS = re.compile(r'//.*@')
 _UNITS = {
@@ -30,21 +30,13 @@ _UNITS = {
     'h': 3600.0,
 }  # fmt: skip
 _SPAN = re.compile(r'(\d+\.?\d*|\.\d+)(ns|us|\u00b5s|ms|s|m|h)')
-_VERSIONS = tuple(
-    f'kubescheduler.config.k8s.io/{version}'
-    for version in ('v1', 'v1beta3', 'v1beta2', 'v1beta1')
-)
-_KEYS = (
-    'urlPrefix', 'filterVerb', 'prioritizeVerb', 'preemptVerb', 'bindVerb',
-    'weight', 'enableHTTPS', 'tlsConfig', 'httpTimeout', 'nodeCacheCapable',
-    'managedResources', 'ignorable',
-)  # fmt: skip
-_TLS_KEYS = (
-    'insecure', 'serverName', 'certFile', 'keyFile', 'caFile', 'certData',
-    'keyData', 'caData',
-)  # fmt: skip
+_DURATION = re.compile(rf'0|({_SPAN.pattern})+')
+# Keys of the older format without a meaning here.
+_IGNORED = frozenset((
+    'apiversion', 'hardpodaffinitysymmetricweight', 'alwayscheckallpredicates',
+))  # fmt: skip
 _NEWER_KEYS = (
-    'apiVersion', 'kind', 'extenders', 'profiles', 'parallelism',
+    'kind', 'profiles', 'parallelism',
     'leaderElection', 'clientConnection', 'healthzBindAddress',
     'metricsBindAddress', 'enableProfiling', 'enableContentionProfiling',
     'percentageOfNodesToScore', 'podInitialBackoffSeconds',
@@ -94,8 +86,9 @@ _PRIORITIES: dict[str, tuple[tuple[str, str, float], ...]] = {
 }
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Tls:
+class Tls(
+    msgspec.Struct, frozen=True, rename='camel', forbid_unknown_fields=True
+):
     """TLS settings of an extender; data takes precedence over files."""
 
     insecure: bool = False
@@ -107,31 +100,82 @@ class Tls:
     key_data: bytes = b''
     ca_data: bytes = b''
 
+    def __post_init__(self) -> None:
+        """Check the settings together."""
+        if self.insecure and (self.ca_file or self.ca_data):
+            raise ValueError('insecure and a CA exclude each other')
+        has_key = bool(self.key_file or self.key_data)
+        if bool(self.cert_file or self.cert_data) != has_key:
+            raise ValueError(
+                'a certificate needs its key, and a key its certificate'
+            )
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Extender:
+
+class ManagedResource(
+    msgspec.Struct, frozen=True, rename='camel', forbid_unknown_fields=True
+):
+    """An extended resource that an extender manages."""
+
+    name: str
+    ignored_by_scheduler: bool = False
+
+    def __post_init__(self) -> None:
+        """Check that the resource is an extended one."""
+        if not _EXTENDED.fullmatch(self.name):
+            raise ValueError(
+                f'{self.name!r} is not an extended resource: expected '
+                'DOMAIN/NAME with a domain outside kubernetes.io'
+            )
+
+
+class Extender(
+    msgspec.Struct, frozen=True, rename='camel', forbid_unknown_fields=True
+):
     """An extender; an empty verb is not called.
 
     :ivar weight: of its scores
-    :ivar timeout: of a whole call, in seconds
+    :ivar http_timeout: nanoseconds in the older format, else a text
     :ivar node_cache_capable: whether it takes names of nodes, not nodes
-    :ivar managed: resource -> whether the scheduler itself ignores it; empty:
-        the extender is called for every request
+    :ivar managed_resources: empty: it is called for every request
     :ivar ignorable: whether a request goes on if a call fails
     """
 
-    url_prefix: str
+    url_prefix: Annotated[str, msgspec.Meta(pattern='^https?://')]
     filter_verb: str = ''
     prioritize_verb: str = ''
     preempt_verb: str = ''
     bind_verb: str = ''
     weight: int = 0
-    enable_https: bool = False
-    tls: Tls | None = None
-    timeout: float = DEFAULT_TIMEOUT_S
+    enable_https: bool = msgspec.field(default=False, name='enableHTTPS')
+    tls: Tls | None = msgspec.field(default=None, name='tlsConfig')
+    http_timeout: Annotated[int, msgspec.Meta(ge=0)] | str = 0
     node_cache_capable: bool = False
-    managed: Mapping[str, bool] = dataclasses.field(default_factory=dict)
+    managed_resources: tuple[ManagedResource, ...] = ()
     ignorable: bool = False
+
+    def __post_init__(self) -> None:
+        """Check rules across fields."""
+        if self.prioritize_verb and self.weight <= 0:
+            raise ValueError(
+                'weight: expected a positive integer with prioritizeVerb'
+            )
+        text = self.http_timeout
+        if isinstance(text, str) and not _DURATION.fullmatch(text):
+            raise ValueError('httpTimeout: expected a duration such as 1m30s')
+
+    @property
+    def timeout(self) -> float:
+        """How long a whole call may take, in seconds."""
+        if isinstance(self.http_timeout, int):
+            return self.http_timeout / 1e9 or DEFAULT_TIMEOUT_S
+        spans = _SPAN.findall(self.http_timeout)
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in spans)
+        return seconds or DEFAULT_TIMEOUT_S
+
+    @property
+    def managed(self) -> list[str]:
+        """The names of the resources that it manages."""
+        return [resource.name for resource in self.managed_resources]
 
     @property
     def label(self) -> str:
@@ -148,8 +192,52 @@ def without_credentials(url: str) -> str:
     return _CREDENTIALS.sub('//', url).partition('?')[0]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PolicyFile:
+class _Named(msgspec.Struct):
+    name: str = ''
+    argument: dict[str, Any] = {}
+    weight: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+    def __post_init__(self) -> None:
+        """Check that there is no argument."""
+        if self.argument:
+            raise ValueError(f'{self.name} with an argument is not supported')
+
+
+class _Older(msgspec.Struct):
+    kind: str = ''
+    predicates: list[_Named] | None = None
+    priorities: list[_Named] | None = None
+    extenders: list[Extender] = []
+
+
+class _Newer(msgspec.Struct):
+    apiVersion: Literal[
+        'kubescheduler.config.k8s.io/v1',
+        'kubescheduler.config.k8s.io/v1beta3',
+        'kubescheduler.config.k8s.io/v1beta2',
+        'kubescheduler.config.k8s.io/v1beta1',
+    ]
+    extenders: list[Extender] = []
+
+
+# The other keys have no meaning here.
+_Configuration = msgspec.defstruct(
+    '_Configuration',
+    [(key, Any, None) for key in _NEWER_KEYS],
+    bases=(_Newer,),
+    forbid_unknown_fields=True,
+)
+# Key -> the type of its object, or of the objects in its list.
+_PARTS: dict[str, type[Any]] = {
+    'predicates': _Named,
+    'priorities': _Named,
+    'extenders': Extender,
+    'tlsConfig': Tls,
+    'managedResources': ManagedResource,
+}
+
+
+class PolicyFile(NamedTuple):
     """A parsed policy file.
 
     :ivar extenders: in the order in which they are called
@@ -158,10 +246,10 @@ class PolicyFile:
     :ivar unknown: paths of keys that were ignored
     """
 
-    extenders: tuple[Extender, ...] = ()
-    predicates: tuple[str, ...] | None = None
-    priorities: tuple[tuple[str, int], ...] | None = None
-    unknown: tuple[str, ...] = ()
+    extenders: tuple[Extender, ...]
+    predicates: tuple[str, ...] | None
+    priorities: tuple[tuple[str, int], ...] | None
+    unknown: tuple[str, ...]
 
 
 def read(text: bytes, source: str) -> PolicyFile:
@@ -177,262 +265,106 @@ def read(text: bytes, source: str) -> PolicyFile:
             f'{source}: cannot be read as YAML or JSON: {fault}'
         ) from None
     try:
-        policy = _policy(document)
-        _check(policy.extenders)
-    except _Invalid as fault:
+        return _policy(document)
+    except msgspec.ValidationError as fault:
+        reason, _, place = str(fault).partition(' - at `$')
+        place = place.strip('.`')
+        raise errors.ConfigurationError(
+            f'{source}: {place}: {reason}' if place else f'{source}: {reason}'
+        ) from None
+    except ValueError as fault:
         raise errors.ConfigurationError(f'{source}: {fault}') from None
-    # Ignorable extenders are called last; the sort is stable.
-    ordered = sorted(policy.extenders, key=lambda extender: extender.ignorable)
-    return dataclasses.replace(policy, extenders=tuple(ordered))
-
-
-class _Invalid(Exception):
-    """A value in the file is not valid."""
-
-
-class _Object:
-    """An object of the file, read by the rules of its format.
-
-    :param place: its path in the file
-    :param keys: the keys that it may have
-    :param strict: the newer format: case matters, unknown keys are errors
-    :param unknown: gets the paths of unknown keys
-    """
-
-    def __init__(
-        self,
-        document: Any,
-        place: str,
-        keys: Sequence[str],
-        strict: bool,
-        unknown: list[str],
-    ) -> None:
-        if not isinstance(document, dict):
-            raise _Invalid(f'{place or "the file"}: expected an object')
-        self.place = place
-        self.strict = strict
-        self.unknown = unknown
-        self._values: dict[str, Any] = {}
-        names = {key if strict else key.lower(): key for key in keys}
-        for key, value in document.items():
-            name = names.get(str(key) if strict else str(key).lower())
-            if name is not None:
-                self._values[name] = value
-                continue
-            if strict:
-                raise _Invalid(f'{self.at(key)}: unknown key')
-            unknown.append(self.at(key))
-
-    def at(self, key: Any) -> str:
-        """Return the path of a key in the file."""
-        return f'{self.place}.{key}' if self.place else str(key)
-
-    def get(self, key: str, kind: type[Any], default: Any) -> Any:
-        """Return the value of a key; the default if it is absent.
-
-        :raises _Invalid: it is not of *kind*
-        """
-        value = self._values.get(key)
-        if value is None:
-            return default
-        valid = isinstance(value, kind)
-        if kind is int and isinstance(value, bool):
-            valid = False
-        if not valid:
-            raise _Invalid(f'{self.at(key)}: expected a {kind.__name__}')
-        return value
-
-    def objects(
-        self, key: str, keys: Sequence[str], make: Callable[[_Object], Any]
-    ) -> tuple[Any, ...] | None:
-        """Return what *make* returns for each object of a list.
-
-        :return: None if the key is absent
-        """
-        documents = self.get(key, list, None)
-        if documents is None:
-            return None
-        return tuple(
-            make(
-                _Object(
-                    document,
-                    f'{self.at(key)}[{index}]',
-                    keys,
-                    self.strict,
-                    self.unknown,
-                )
-            )
-            for index, document in enumerate(documents)
-        )
 
 
 def _policy(document: Any) -> PolicyFile:
     kind = document.get('kind') if isinstance(document, dict) else None
-    unknown: list[str] = []
-    if kind == 'KubeSchedulerConfiguration':
-        whole = _Object(document, '', _NEWER_KEYS, True, unknown)
-        if whole.get('apiVersion', str, '') not in _VERSIONS:
-            raise _Invalid(
-                f'apiVersion: expected one of {", ".join(_VERSIONS)}'
-            )
-        extenders = whole.objects('extenders', _KEYS, _extender)
-        return PolicyFile(extenders or ())
-    if kind not in ('Policy', None):
-        raise _Invalid(
+    is_newer = kind == 'KubeSchedulerConfiguration'
+    if not is_newer and kind not in ('Policy', None):
+        raise ValueError(
             'kind: expected Policy or KubeSchedulerConfiguration, '
             f'got {kind!r}'
         )
-    keys = (
-        'kind', 'apiVersion', 'predicates', 'priorities', 'extenders',
-        'hardPodAffinitySymmetricWeight', 'alwaysCheckAllPredicates',
-    )  # fmt: skip
-    whole = _Object(document, '', keys, False, unknown)
-    parts = ('name', 'argument', 'weight')
-    extenders = whole.objects('extenders', (*_KEYS, 'apiVersion'), _extender)
-    return PolicyFile(
-        extenders or (),
-        whole.objects('predicates', parts, _named),
-        whole.objects('priorities', parts, _weighted),
-        tuple(unknown),
-    )
-
-
-def _named(obj: _Object) -> str:
-    name: str = obj.get('name', str, '')
-    if obj.get('argument', dict, None):
-        raise _Invalid(
-            f'{obj.place}: {name} with an argument is not supported'
+    unknown: list[str] = []
+    form: Any = _Configuration if is_newer else _Older
+    spelled = _spelled(document, form, None if is_newer else unknown)
+    parsed = msgspec.convert(spelled, form)
+    _check(parsed.extenders, str if is_newer else int)
+    # Ignorable extenders are called last; the sort is stable.
+    ordered = sorted(parsed.extenders, key=lambda extender: extender.ignorable)
+    predicates = priorities = None
+    if not is_newer and parsed.predicates is not None:
+        predicates = tuple(named.name for named in parsed.predicates)
+    if not is_newer and parsed.priorities is not None:
+        priorities = tuple(
+            (named.name, named.weight) for named in parsed.priorities
         )
-    return name
-
-
-def _weighted(obj: _Object) -> tuple[str, int]:
-    weight = obj.get('weight', int, 0)
-    if weight <= 0:
-        raise _Invalid(f'{obj.at("weight")}: expected a positive integer')
-    return _named(obj), weight
-
-
-def _extender(obj: _Object) -> Extender:
-    tls = obj.get('tlsConfig', dict, None)
-    prefix = obj.get('urlPrefix', str, '')
-    if not prefix.startswith(('http://', 'https://')):
-        raise _Invalid(
-            f'{obj.at("urlPrefix")}: expected http://... or https://...'
-        )
-    managed = obj.objects(
-        'managedResources', ('name', 'ignoredByScheduler'), _managed
-    )
-    return Extender(
-        url_prefix=prefix,
-        filter_verb=obj.get('filterVerb', str, ''),
-        prioritize_verb=obj.get('prioritizeVerb', str, ''),
-        preempt_verb=obj.get('preemptVerb', str, ''),
-        bind_verb=obj.get('bindVerb', str, ''),
-        weight=obj.get('weight', int, 0),
-        enable_https=obj.get('enableHTTPS', bool, False),
-        tls=None
-        if tls is None
-        else _tls(
-            _Object(
-                tls, obj.at('tlsConfig'), _TLS_KEYS, obj.strict, obj.unknown
+        if at := [n for n, (_, weight) in enumerate(priorities) if not weight]:
+            raise ValueError(
+                f'priorities[{at[0]}].weight: expected a positive integer'
             )
-        ),
-        timeout=_timeout(obj) or DEFAULT_TIMEOUT_S,
-        node_cache_capable=obj.get('nodeCacheCapable', bool, False),
-        managed=dict(managed or ()),
-        ignorable=obj.get('ignorable', bool, False),
-    )
+    return PolicyFile(tuple(ordered), predicates, priorities, tuple(unknown))
 
 
-def _timeout(obj: _Object) -> float:
-    if not obj.strict:
-        spent = obj.get('httpTimeout', int, 0)
-        if spent < 0:
-            raise _Invalid(
-                f'{obj.at("httpTimeout")}: expected a duration of at least 0'
-            )
-        return float(spent) / 1e9
-    text: str = obj.get('httpTimeout', str, '0')
-    spans = _SPAN.findall(text)
-    if ''.join(a + b for a, b in spans) != text and text != '0':
-        raise _Invalid(
-            f'{obj.at("httpTimeout")}: expected a duration such as 1m30s'
-        )
-    return sum(float(number) * _UNITS[unit] for number, unit in spans)
+def _spelled(
+    document: Any, form: Any, unknown: list[str] | None, place: str = ''
+) -> Any:
+    """Return an object without null, its keys spelled as in the newer format.
+
+    :param unknown: gets the paths of unknown keys, which are left out; None:
+        the newer format, in which keys stay as they are
+    """
+    if not isinstance(document, dict):
+        return document
+    names = {name.lower(): name for name in form.__struct_encode_fields__}
+    result = {}
+    for key, value in document.items():
+        name, at = str(key), f'{place}.{key}' if place else str(key)
+        if unknown is not None:
+            if name.lower() not in names:
+                if name.lower() not in _IGNORED:
+                    unknown.append(at)
+                continue
+            name = names[name.lower()]
+        part = _PARTS.get(name)
+        if part is not None and isinstance(value, list):
+            value = [
+                _spelled(item, part, unknown, f'{at}[{index}]')
+                for index, item in enumerate(value)
+            ]
+        elif part is not None:
+            value = _spelled(value, part, unknown, at)
+        if value is not None:
+            result[name] = value
+    return result
 
 
-def _managed(obj: _Object) -> tuple[str, bool]:
-    name: str = obj.get('name', str, '')
-    domain, slash, rest = name.partition('/')
-    if (
-        not slash
-        or not domain
-        or not _LABEL.fullmatch(rest)
-        or domain == 'kubernetes.io'
-        or domain.endswith('.kubernetes.io')
-        or name.startswith('requests.')
-    ):
-        raise _Invalid(
-            f'{obj.at("name")}: {name!r} is not an extended resource: '
-            'expected DOMAIN/NAME with a domain outside kubernetes.io'
-        )
-    return name, obj.get('ignoredByScheduler', bool, False)
+def _check(extenders: Sequence[Extender], timeout: type[Any]) -> None:
+    """Check rules across extenders.
 
-
-def _tls(obj: _Object) -> Tls:
-    data = {}
-    for key in ('certData', 'keyData', 'caData'):
-        try:
-            data[key] = base64.b64decode(obj.get(key, str, ''), validate=True)
-        except (binascii.Error, ValueError):
-            raise _Invalid(f'{obj.at(key)}: expected base64') from None
-    tls = Tls(
-        insecure=obj.get('insecure', bool, False),
-        server_name=obj.get('serverName', str, ''),
-        cert_file=obj.get('certFile', str, ''),
-        key_file=obj.get('keyFile', str, ''),
-        ca_file=obj.get('caFile', str, ''),
-        cert_data=data['certData'],
-        key_data=data['keyData'],
-        ca_data=data['caData'],
-    )
-    if tls.insecure and (tls.ca_file or tls.ca_data):
-        raise _Invalid(f'{obj.place}: insecure and a CA exclude each other')
-    if bool(tls.cert_file or tls.cert_data) != bool(
-        tls.key_file or tls.key_data
-    ):
-        raise _Invalid(
-            f'{obj.place}: a certificate needs its key, and a key its '
-            'certificate'
-        )
-    return tls
-
-
-def _check(extenders: Sequence[Extender]) -> None:
-    """Check rules across keys and extenders.
-
-    :raises _Invalid: an extender, or several together, are not valid
+    :param timeout: type of ``httpTimeout`` in the format of the file
+    :raises ValueError: several extenders together are not valid, or a timeout
+        has the form of the other format
     """
     binders = [extender for extender in extenders if extender.bind_verb]
     if len(binders) > 1:
-        raise _Invalid(
+        raise ValueError(
             f'extenders: {len(binders)} have a bindVerb, at most one may'
         )
-    seen: set[str] = set()
+    managed: set[str] = set()
     for index, extender in enumerate(extenders):
-        if extender.prioritize_verb and extender.weight <= 0:
-            raise _Invalid(
-                f'extenders[{index}].weight: expected a positive integer with '
-                'prioritizeVerb'
+        limit = extender.http_timeout
+        if limit != 0 and not isinstance(limit, timeout):
+            raise ValueError(
+                f'extenders[{index}].httpTimeout: expected '
+                + ('nanoseconds' if timeout is int else 'a text such as 5s')
             )
         for name in extender.managed:
-            if name in seen:
-                raise _Invalid(
+            if name in managed:
+                raise ValueError(
                     f'extenders[{index}].managedResources: {name} is managed '
                     'by another extender already'
                 )
-            seen.add(name)
+            managed.add(name)
 
 
 def filters(predicates: Sequence[str]) -> list[str]:

@@ -17,38 +17,29 @@ _MAX_SNAPSHOT_AGE_S = 30.0
 _READ = ('GET', 'HEAD')
 
 
-class Ready:
-    """``/readyz``: the result of each check; status 503 if any is bad.
+def ready(
+    scheduler: Scheduler, more: Mapping[str, Callable[[], bool]]
+) -> Reply:
+    """Return ``/readyz``: the result of each check; status 503 if any is bad.
 
     :param more: checks of adapters by name
     """
-
-    def __init__(
-        self, scheduler: Scheduler, more: Mapping[str, Callable[[], bool]]
-    ) -> None:
-        self._scheduler = scheduler
-        self._more = more
-
-    def serve(self, request: HttpRequest, content: bytes) -> Reply:
-        """Run all checks, and answer with their results."""
-        status = self._scheduler.status()
-        degraded = ' '.join(status['degraded'])
-        age = status['snapshot_age']
-        checks = {
-            'snapshot': age is not None and age < _MAX_SNAPSHOT_AGE_S,
-            'database': status['database'] == 'up',
-            'bus': 'broker' not in degraded,
-            **{name: check() for name, check in self._more.items()},
-        }
-        document = {
-            'ready': all(checks.values()),
-            **{name: 'ok' if good else 'bad' for name, good in checks.items()},
-            'snapshot_age': age,
-            'degraded': status['degraded'],
-        }
-        return Reply(
-            200 if all(checks.values()) else 503, wire.encode(document)
-        )
+    status = scheduler.status()
+    age = status['snapshot_age']
+    checks = {
+        'snapshot': age is not None and age < _MAX_SNAPSHOT_AGE_S,
+        'database': status['database'] == 'up',
+        'bus': 'broker' not in ' '.join(status['degraded']),
+        **{name: check() for name, check in more.items()},
+    }
+    is_ready = all(checks.values())
+    document = {
+        'ready': is_ready,
+        **{name: 'ok' if good else 'bad' for name, good in checks.items()},
+        'snapshot_age': age,
+        'degraded': status['degraded'],
+    }
+    return Reply(200 if is_ready else 503, wire.encode(document))
 
 
 def make(
@@ -67,13 +58,18 @@ def make(
     :param group: options of [http]
     :param connections: returns the metric families of the connections
     """
-    ready = Ready(scheduler, checks)
     measured = metrics.Metrics(scheduler, connections)
     return Router(
         (
             *routes,
             # These two never wait for the engine or the database.
-            Route('/readyz', ready.serve, 'status', 0, _READ),
+            Route(
+                '/readyz',
+                lambda *_: ready(scheduler, checks),
+                'status',
+                0,
+                _READ,
+            ),
             Route('/metrics', measured.serve, 'status', 0, _READ),
             *v1.V1(scheduler, guard, enforcer).routes(group.max_body_bytes),
         ),

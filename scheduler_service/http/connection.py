@@ -243,7 +243,6 @@ class Connection(web.RequestHandler):
         self._expect(settings.request_timeout, 'no TLS handshake')
 
     def _expect(self, seconds: float, late: str) -> None:
-        """Set the time at which the connection is closed, and the reason."""
         self.deadline = self._clock() + seconds
         self.late = late
 
@@ -360,7 +359,6 @@ class Connection(web.RequestHandler):
 
 
 def _response(reply: Reply, is_last: bool) -> web.Response:
-    """Return a reply as a response, maybe the last of its connection."""
     response = web.Response(
         body=reply.body,
         status=reply.status,
@@ -388,11 +386,6 @@ def _received(
 
 
 def _check_head(request: web.BaseRequest, limit: int) -> None:
-    """Refuse a request whose body need not be read.
-
-    :param limit: the most bytes of the body
-    :raises _Refused: the body has more, or a coding of its transfer
-    """
     size = request.content_length or 0
     if size > limit:
         raise _Refused(error_reply(too_large(size, limit)))
@@ -402,11 +395,6 @@ def _check_head(request: web.BaseRequest, limit: int) -> None:
 
 
 class _Refused(Exception):
-    """A request is refused before it is handled.
-
-    :ivar reply: says why
-    """
-
     def __init__(self, reply: Reply) -> None:
         super().__init__(reply.status)
         self.reply = reply

@@ -114,14 +114,9 @@ def too_large(size: int | None, limit: int) -> errors.PayloadTooLarge:
 
 
 def _decompressed(body: bytes, max_bytes: int) -> bytes:
-    """Decompress gzip data, of one member or several.
-
-    :raises PayloadTooLarge: the content is longer than *max_bytes*
-    :raises InvalidRequest: the data is not valid, or has too many members
-    """
     parts: list[bytes] = []
     view = memoryview(body)
-    at, left = 0, max_bytes
+    at, allowed = 0, max_bytes
     members = 0
     while at < len(view):
         members += 1
@@ -139,13 +134,13 @@ def _decompressed(body: bytes, max_bytes: int) -> bytes:
                     'the body ends within its gzip data'
                 )
             try:
-                parts.append(decoder.decompress(piece, left + 1))
+                parts.append(decoder.decompress(piece, allowed + 1))
             except zlib.error as fault:
                 raise errors.InvalidRequest(
                     f'the body is not valid gzip: {fault}'
                 ) from None
-            left -= len(parts[-1])
-            if left < 0:
+            allowed -= len(parts[-1])
+            if allowed < 0:
                 raise too_large(None, max_bytes)
             at += len(piece) - len(decoder.unused_data)
     return b''.join(parts)

@@ -91,8 +91,6 @@ _RESOURCES = (
 
 
 class _Collector:
-    """Makes metric families of the engine's state and counts."""
-
     def __init__(
         self,
         scheduler: Scheduler,
@@ -204,7 +202,6 @@ def _help(name: str) -> str:
 def _counter(
     name: str, text: str, labels: tuple[str, ...], counts: Any
 ) -> Any:
-    """Return a family of a single count, or of a count per label value."""
     if not isinstance(counts, Mapping):
         return core.CounterMetricFamily(name, text, counts)
     family = core.CounterMetricFamily(name, text, labels=labels)
@@ -214,7 +211,6 @@ def _counter(
 
 
 def _verb_of(route: str) -> str | None:
-    """Return the verb of a route; None: the route is not a verb's."""
     is_verb = route.startswith(VERB_ROUTE)
     return route.removeprefix(VERB_ROUTE) if is_verb else None
 
@@ -243,7 +239,6 @@ def _with_verb_calls(counters: Mapping[str, Any]) -> dict[str, Any]:
 def _histograms(
     distributions: Mapping[tuple[str, str], Any],
 ) -> Iterable[Any]:
-    """Return families of durations by stage, and of sizes."""
     stages = core.HistogramMetricFamily(
         f'{PREFIX}stage_duration_seconds',
         'Duration of a stage',

@@ -71,7 +71,6 @@ HEALTH = Route('/healthcheck', healthcheck, '', 0, ('GET', 'HEAD'))
 
 
 def _carried(request: HttpRequest) -> dict[str, str]:
-    """Return the headers that may carry a trace."""
     return {
         name: request.headers[name]
         for name in tracing.CARRIED

@@ -21,6 +21,7 @@ from typing import Any, cast
 
 from aiohttp import web
 
+from scheduler_service import tls_verify
 from scheduler_service.http.access import Guard
 from scheduler_service.http.connection import (
     Connection,
@@ -30,6 +31,8 @@ from scheduler_service.http.connection import (
 from scheduler_service.http.routes import Router
 
 LOG = logging.getLogger(__name__)
+# Of TLS 1.2; those of TLS 1.3 are all of this kind.
+_CIPHERS = 'ECDHE+AESGCM:ECDHE+CHACHA20'
 _BACKLOG = 1024
 _TICK_S = 0.25
 # Connections accepted before open connections are polled again.
@@ -214,7 +217,6 @@ class Server:
             ticking.cancel()
 
     async def _close_connections(self) -> None:
-        """Close idle connections now, busy ones after their replies."""
         deadline = self._loop.time() + _SHUTDOWN_S
         # Replies from now on say that their connections end.
         self._settings.era += 1
@@ -227,7 +229,6 @@ class Server:
         await asyncio.sleep(0)
 
     async def _tick(self) -> None:
-        """Close connections that are late."""
         while True:
             self._limits.drop_late(self._loop.time())
             await asyncio.sleep(_TICK_S)
@@ -260,7 +261,6 @@ class Server:
             self._loop.add_reader(self._listener, self._accept)
 
     def _take(self, sock: socket.socket, address: Any) -> None:
-        """Serve a connection, unless there are too many."""
         connection = Connection(
             self._http, self._settings, self._loop, address
         )
@@ -323,3 +323,31 @@ def _files_allowed(needed: int) -> int:
             needed,
         )
     return allowed
+
+
+def tls_settings(cert: str, key: str, ca: str | None) -> ssl.SSLContext:
+    """Return the settings of HTTPS.
+
+    :param ca: path of the CA of client certificates, which are optional
+    :raises OSError: a file cannot be read, or is not valid
+    """
+    context = tls_verify.widen(
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    )
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(_CIPHERS)
+    # All offered ciphers are strong. The client has the choice, since some are
+    # fast on its processor; Go's clients prefer AES with 128 bits.
+    context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
+    context.set_alpn_protocols(['http/1.1'])
+    files = f'cert_file {cert} with key_file {key}'
+    try:
+        # An empty password: OpenSSL would prompt for that of an encrypted key.
+        context.load_cert_chain(cert, key, password=lambda: b'')
+        if ca:
+            files = f'ca_file {ca}'
+            context.load_verify_locations(ca)
+            context.verify_mode = ssl.CERT_OPTIONAL
+    except (OSError, ValueError) as fault:
+        raise OSError(f'{files}: {fault}') from None
+    return context

@@ -89,10 +89,6 @@ class V1:
         ]
 
     def _authorize(self, request: HttpRequest, rule: str) -> None:
-        """Check a rule for the client of a request.
-
-        :raises Forbidden: the rule does not allow the request
-        """
         credentials = self._guard.credentials(request)
         RequestContext(self._enforcer, credentials).authorize(rule, {})
 

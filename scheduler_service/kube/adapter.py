@@ -12,8 +12,7 @@ from scheduler_service import factory
 from scheduler_service.filters.hosts.compute_filter import ComputeFilter
 from scheduler_service.http.routes import Route
 from scheduler_service.kube import node_reader, verbs
-from scheduler_service.kube.api import Address, ApiServer, TokenClient
-from scheduler_service.kube.binder import Binder
+from scheduler_service.kube.api import Address, ApiServer
 from scheduler_service.kube.evaluator import PodEvaluator, PodPipeline
 from scheduler_service.kube.following import Follower, Recounter
 from scheduler_service.kube.node_tables import UnknownNodes
@@ -24,7 +23,7 @@ from scheduler_service.kube.pod_filters import (
     PodComputeFilter,
 )
 from scheduler_service.kube.pod_load import LoadScoring
-from scheduler_service.kube.pod_reader import LeftAlone, PodReader
+from scheduler_service.kube.pod_reader import IgnoredPods, PodReader
 from scheduler_service.kube.pod_use import (
     NOMINATED,
     SELECTOR,
@@ -87,7 +86,7 @@ class Adapter(base.Adapter):
         elif _counts_pods(conf):
             self._parts = [
                 Recounter(
-                    _token_client(conf),
+                    ApiServer(_binding_address(conf)),
                     conf.extender.count_interval,
                     pods,
                     health,
@@ -128,14 +127,17 @@ class Adapter(base.Adapter):
 
     def routes(self, conf: Any) -> tuple[list[Route], list[str]]:
         """Return the kube-scheduler's routes; all of them need a token."""
-        ours, binder = conf.extender, None
+        group, bind = conf.extender, None
         if self._evaluator is None:
             return [], []
-        if ours.api_server:
-            binder = Binder(_token_client(conf), ours.api_timeout)
+        if group.api_server:
+            bind = functools.partial(
+                ApiServer(_binding_address(conf)).bind,
+                timeout=group.api_timeout,
+            )
         health, limit = self._scheduler.health, conf.http.max_body_bytes
         served = verbs.routes(
-            self._evaluator, health, self._decisions, binder, limit
+            self._evaluator, health, self._decisions, bind, limit
         )
         return served, []
 
@@ -176,36 +178,28 @@ class Adapter(base.Adapter):
 
 
 def _address_of(conf: Any) -> Address:
-    """Return the API server's address and credentials."""
-    group, binding = conf.kubernetes, conf.extender
-    return Address(
-        group.kubeconfig,
-        group.context,
-        binding.api_server,
-        binding.api_token_file,
-        binding.api_ca_file,
+    return _binding_address(conf)._replace(
+        kubeconfig=conf.kubernetes.kubeconfig, context=conf.kubernetes.context
     )
 
 
-def _token_client(conf: Any) -> TokenClient:
+def _binding_address(conf: Any) -> Address:
+    """Return the address of the API server at which pods are bound."""
     group = conf.extender
-    return TokenClient(
-        group.api_server, group.api_token_file, group.api_ca_file
+    return Address(
+        url=group.api_server,
+        token_file=group.api_token_file,
+        ca_file=group.api_ca_file,
     )
 
 
 def _counts_pods(conf: Any) -> bool:
-    """Whether pods of the cluster are followed or listed."""
     group = conf.extender
     recounted = bool(group.api_server) and group.count_interval > 0.0
     return bool(conf.kubernetes.enabled or recounted)
 
 
 def _pod_pipeline(conf: Any) -> PodPipeline:
-    """Return the pipeline that evaluates nodes for pods.
-
-    :raises ConfigurationError: a filter or weigher does not load
-    """
     group = conf.extender
     enabled = factory.host_filters(conf, group.enabled_filters, 'extender')
     filters = [
@@ -230,13 +224,13 @@ def _pod_pipeline(conf: Any) -> PodPipeline:
         for weigher in weighers
         if _counts_pods(conf) and weigher.name in _CLASS_OF_WEIGHER
     }
-    return PodPipeline(pipeline, LoadScoring(multipliers), _left_alone(conf))
+    return PodPipeline(pipeline, LoadScoring(multipliers), _ignored(conf))
 
 
-def _left_alone(conf: Any) -> LeftAlone:
+def _ignored(conf: Any) -> IgnoredPods:
     group = conf.kubernetes
     labels = [text.partition('=') for text in group.ignored_labels]
-    return LeftAlone(
+    return IgnoredPods(
         frozenset(group.ignored_namespaces),
         tuple((key, value if eq else None) for key, eq, value in labels),
     )

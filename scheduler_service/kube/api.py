@@ -1,8 +1,8 @@
-"""Calls of an API server: lists and watches, or plain calls with a token.
+"""A client of an API server: lists, watches, and bindings of pods.
 
-Both clients may be used by any thread; a watch by the thread that opened it,
-but for :meth:`Watch.close`. :class:`ApiServer` needs the client library, a
-:class:`TokenClient` does not.
+Any thread may use an :class:`ApiServer`; a watch belongs to the thread that
+opened it, but for :meth:`Watch.close`. Only kubeconfig files and service
+accounts need the library of Kubernetes.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import contextlib
 import importlib.util
 import pathlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
+from urllib import parse
 
 import msgspec
 import urllib3
 
 from scheduler_service import errors, tls_verify
+from scheduler_service import extender_wire as wire
 
 _GONE = 410
 _CONNECT_S = 5.0
@@ -31,6 +33,8 @@ _LONGER = 1.33
 # A chunk that took longer, in seconds, had not arrived yet.
 _WAITED_S = 0.001
 _GATHER_S = 0.02
+# The least time for a call of a bind, in seconds, also after the deadline.
+_LEAST_S = 0.1
 
 
 class ApiLost(Exception):
@@ -93,22 +97,11 @@ class _Line(msgspec.Struct, gc=False):
 
 
 class _ListMetadata(msgspec.Struct, rename='camel'):
-    """Metadata of a page of a list.
-
-    :ivar resource_version: at which a watch begins
-    :ivar following: token of the next page; empty: this page is the last
-    """
-
     resource_version: str
     following: str = msgspec.field(default='', name='continue')
 
 
 class _Page(msgspec.Struct):
-    """A page of a list.
-
-    :ivar items: objects, in JSON
-    """
-
     metadata: _ListMetadata
     items: list[msgspec.Raw] | None = None
 
@@ -118,36 +111,89 @@ _read_object = msgspec.json.Decoder(_Object).decode
 _read_page = msgspec.json.Decoder(_Page).decode
 
 
-def _page(kind: str, body: bytes) -> _Page:
-    """Return a page of a list.
+class ApiServer:
+    """A client of an API server.
 
-    :raises ApiLost: the body is not a list
-    """
-    try:
-        return _read_page(body)
-    except msgspec.DecodeError as fault:
-        raise ApiLost(f'no list of {kind}: {fault}') from None
-
-
-class TokenClient:
-    """Calls an API server with a token, without the client library.
-
-    :param url: of the server
-    :param token_file: path of a bearer token, read again for each call
-    :param ca_file: path of the CA of its certificate; None: the system's CAs
+    :param watch_seconds: after which a watch ends, to be opened again
+    :ivar identity: equal if address and credentials are; a token that is read
+        again for each call does not count
+    :raises ConfigurationError: the library is needed and not installed, or
+        the address cannot be used
     """
 
     def __init__(
-        self, url: str, token_file: str | None, ca_file: str | None
+        self, address: Address, watch_seconds: int = _WATCH_S
     ) -> None:
-        self._url = url.rstrip('/')
-        self._token_file = token_file
-        self._pool = urllib3.PoolManager(
-            ssl_context=tls_verify.of_server(has_ca=ca_file is not None),
-            ca_certs=ca_file,
-            maxsize=_MAX_KEPT,
-            retries=False,
+        self._watch_seconds = watch_seconds
+        self._token_file = address.token_file
+        self._credentials: Any = None
+        try:
+            if address.url and not address.kubeconfig:
+                self._url = address.url.rstrip('/')
+                self._pool = urllib3.PoolManager(
+                    ssl_context=tls_verify.of_server(bool(address.ca_file)),
+                    ca_certs=address.ca_file,
+                    maxsize=_MAX_KEPT,
+                    retries=False,
+                )
+                self.identity: tuple[Any, ...] = (
+                    self._url,
+                    address.token_file,
+                    _contents(address.ca_file),
+                )
+            else:
+                self._load(address)
+        # With an invalid file the library raises any exception.
+        except Exception as fault:
+            raise errors.ConfigurationError(
+                f'The API server of a cluster cannot be used: {fault}'
+            ) from None
+
+    def _load(self, address: Address) -> None:
+        """Take address and credentials from a file or the service account."""
+        if importlib.util.find_spec('kubernetes') is None:
+            raise LookupError(
+                'a kubeconfig file or a service account is read with the '
+                'library kubernetes: install scheduler-service[kubernetes]'
+            )
+        # Here, since it takes a second and most daemons need none of it.
+        from kubernetes import client, config
+
+        used = client.Configuration()
+        if address.kubeconfig:
+            config.load_kube_config(
+                config_file=address.kubeconfig,
+                context=address.context,
+                client_configuration=used,
+                persist_config=False,
+            )
+        else:
+            config.load_incluster_config(client_configuration=used)
+        # Retries and their logging are up to this package.
+        used.retries = False
+        self._url = used.host.rstrip('/')
+        self._credentials = used
+        self._pool = client.ApiClient(used).rest_client.pool_manager
+        ca = used.ssl_ca_cert or getattr(used, 'ca_cert_data', None)
+        self._pool.connection_pool_kw['ssl_context'] = tls_verify.of_server(
+            has_ca=bool(ca), is_verified=used.verify_ssl
         )
+        # The token of a service account is read again for each call.
+        tokens = sorted(used.api_key.items()) if address.kubeconfig else ()
+        files = used.ssl_ca_cert, used.cert_file, used.key_file
+        self.identity = self._url, *map(_contents, files), *tokens
+
+    def _headers(self) -> dict[str, str]:
+        headers = {'Content-Type': 'application/json'}
+        if self._credentials is not None:
+            # Runs the file's program for a new token, once the last expired.
+            for part in self._credentials.auth_settings().values():
+                if part['value']:
+                    headers[part['key']] = part['value']
+        elif self._token_file:
+            token = pathlib.Path(self._token_file).read_text().strip()
+            headers['Authorization'] = f'Bearer {token}'
+        return headers
 
     def call(
         self, method: str, path: str, timeout: urllib3.Timeout, **more: Any
@@ -156,90 +202,78 @@ class TokenClient:
 
         :raises ApiLost: the API server does not answer
         """
-        headers = {'Content-Type': 'application/json'}
         try:
-            if self._token_file:
-                token = pathlib.Path(self._token_file).read_text().strip()
-                headers['Authorization'] = f'Bearer {token}'
             return self._pool.request(
                 method,
                 self._url + path,
-                headers=headers,
+                headers=self._headers(),
                 timeout=timeout,
                 **more,
             )
         except (urllib3.exceptions.HTTPError, OSError) as fault:
             raise ApiLost(str(fault)) from None
 
-    def list_pods(self, selector: str) -> list[msgspec.Raw]:
-        """Return all pods.
-
-        :param selector: of their fields
-        :raises ApiLost: the API server does not answer, or refuses
-        """
-        pods: list[msgspec.Raw] = []
-        fields = {'fieldSelector': selector, 'limit': str(_PAGE)}
-        timeout = urllib3.Timeout(connect=_CONNECT_S, read=_LIST_S)
-        while True:
-            response = self.call('GET', '/api/v1/pods', timeout, fields=fields)
-            if response.status != 200:
-                raise ApiLost(f'pods: {response.status} {response.reason}')
-            page = _page('pods', response.data)
-            pods += page.items or []
-            if not page.metadata.following:
-                return pods
-            fields['continue'] = page.metadata.following
-
-
-class ApiServer:
-    """A client of an API server.
-
-    :param watch_seconds: after which a watch ends, to be opened again
-    :ivar identity: equal if address and credentials are; a token that is read
-        again for each call does not count
-    :raises ConfigurationError: the library is not installed, or the address
-        cannot be used
-    """
-
-    def __init__(
-        self, address: Address, watch_seconds: int = _WATCH_S
+    def bind(
+        self, space: str, name: str, uid: str, node: str, timeout: float
     ) -> None:
-        self._watch_seconds = watch_seconds
-        if importlib.util.find_spec('kubernetes') is None:
-            raise errors.ConfigurationError(
-                'The API server of a cluster is followed with the library '
-                'kubernetes: install scheduler-service[kubernetes]'
-            )
-        # Here, since it takes a second and most daemons need none of it.
-        from kubernetes import client, config
+        """Bind a pod to a node, unless it is bound there already.
 
-        configuration = client.Configuration()
-        try:
-            if address.kubeconfig:
-                config.load_kube_config(
-                    config_file=address.kubeconfig,
-                    context=address.context,
-                    client_configuration=configuration,
-                    persist_config=False,
-                )
-            elif address.url:
-                _use_url(configuration, address)
-            else:
-                config.load_incluster_config(
-                    client_configuration=configuration
-                )
-        # With an invalid file the library raises any exception.
-        except Exception as fault:
-            raise errors.ConfigurationError(
-                f'[kubernetes] the API server cannot be used: {fault}'
-            ) from None
-        self.identity = _identity(configuration, bool(address.kubeconfig))
-        core = client.CoreV1Api(_client(client.ApiClient, configuration))
-        self._calls = {
-            'nodes': core.list_node,
-            'pods': core.list_pod_for_all_namespaces,
+        :param space: the pod's namespace
+        :param timeout: seconds within which the pod has to be bound
+        :raises ExtenderFailed: the API server refuses, or is unreachable
+        """
+        pod = (
+            f'/api/v1/namespaces/{parse.quote(space, safe="")}'
+            f'/pods/{parse.quote(name, safe="")}'
+        )
+        binding = {
+            'apiVersion': 'v1',
+            'kind': 'Binding',
+            'metadata': {'name': name, 'namespace': space, 'uid': uid},
+            'target': {'apiVersion': 'v1', 'kind': 'Node', 'name': node},
         }
-        self._refused: type[Exception] = client.ApiException
+        deadline = time.monotonic() + timeout
+        status, reply = self._call_until(
+            'POST', f'{pod}/binding', binding, deadline
+        )
+        if status in (200, 201):
+            return
+        if status == 409 and self._is_on(pod, uid, node, deadline):
+            return
+        raise errors.ExtenderFailed(
+            f'The API server did not bind {space}/{name} to {node}: '
+            f'{_message(reply) or status}',
+            status=status,
+        )
+
+    def _is_on(self, pod: str, uid: str, node: str, deadline: float) -> bool:
+        status, document = self._call_until('GET', pod, None, deadline)
+        if status != 200:
+            return False
+        spec = wire.exact_field(document, 'spec', dict) or {}
+        metadata = wire.exact_field(document, 'metadata', dict) or {}
+        same = not uid or wire.exact_field(metadata, 'uid', str) == uid
+        return bool(same and wire.exact_field(spec, 'nodeName', str) == node)
+
+    def _call_until(
+        self, method: str, path: str, document: Any, deadline: float
+    ) -> tuple[int, Any]:
+        seconds = max(deadline - time.monotonic(), _LEAST_S)
+        try:
+            response = self.call(
+                method,
+                path,
+                urllib3.Timeout(total=seconds),
+                body=None if document is None else wire.encode(document),
+            )
+        except ApiLost as fault:
+            raise errors.ExtenderFailed(
+                f'The API server is unreachable: {fault}'
+            ) from None
+        try:
+            return response.status, wire.decode(response.data or b'null')
+        except wire.WireError:
+            return response.status, None
 
     def list(self, kind: str, selector: str = '') -> Listing:
         """Return all objects of a kind.
@@ -250,24 +284,24 @@ class ApiServer:
         :raises VersionExpired: there were too many changes meanwhile
         """
         objects: list[msgspec.Raw] = []
-        more: dict[str, Any] = {}
+        more: dict[str, str] = {}
         while True:
-            page = self._list_page(kind, selector, more)
+            response = self._open(
+                kind, selector, _LIST_S, limit=str(_PAGE), **more
+            )
+            try:
+                page = _read_page(response.data)
+            except msgspec.DecodeError as fault:
+                raise ApiLost(f'no list of {kind}: {fault}') from None
+            except (urllib3.exceptions.HTTPError, OSError) as fault:
+                raise ApiLost(str(fault)) from None
+            finally:
+                _release(response)
             objects += page.items or []
             metadata = page.metadata
             if not metadata.following:
                 return Listing(objects, metadata.resource_version)
-            more = {'_continue': metadata.following}
-
-    def _list_page(
-        self, kind: str, selector: str, more: Mapping[str, Any]
-    ) -> _Page:
-        response = self._open(kind, selector, _LIST_S, limit=_PAGE, **more)
-        with _released(response):
-            try:
-                return _page(kind, response.data)
-            except (urllib3.exceptions.HTTPError, OSError) as fault:
-                raise ApiLost(str(fault)) from None
+            more = {'continue': metadata.following}
 
     def watch(self, kind: str, version: str, selector: str = '') -> Watch:
         """Watch changes from a version on.
@@ -279,33 +313,29 @@ class ApiServer:
         return Watch(
             self._open(
                 kind, selector, _LONGER * seconds,
-                watch=True, resource_version=version,
-                allow_watch_bookmarks=True, timeout_seconds=seconds,
+                watch='true', resourceVersion=version,
+                allowWatchBookmarks='true', timeoutSeconds=str(seconds),
             )
         )  # fmt: skip
 
     def _open(
-        self, kind: str, selector: str, silence: float, **more: Any
+        self, kind: str, selector: str, silence: float, **fields: str
     ) -> Any:
         if selector:
-            more['field_selector'] = selector
-        try:
-            response = self._calls[kind](
-                _preload_content=False,
-                _request_timeout=(_CONNECT_S, silence),
-                **more,
-            )
-            status, reason = response.status, response.reason
-        except self._refused as fault:
-            status = getattr(fault, 'status', 0)
-            reason = getattr(fault, 'reason', fault)
-        except (urllib3.exceptions.HTTPError, OSError) as fault:
-            raise ApiLost(str(fault)) from None
-        if status == _GONE:
+            fields['fieldSelector'] = selector
+        response = self.call(
+            'GET',
+            f'/api/v1/{kind}',
+            urllib3.Timeout(connect=_CONNECT_S, read=silence),
+            fields=fields,
+            preload_content=False,
+        )
+        if response.status == 200:
+            return response
+        _release(response)
+        if response.status == _GONE:
             raise VersionExpired
-        if status != 200:
-            raise ApiLost(f'{kind}: {status} {reason}')
-        return response
+        raise ApiLost(f'{kind}: {response.status} {response.reason}')
 
 
 class Watch:
@@ -322,12 +352,11 @@ class Watch:
         """
         rest = b''
         try:
-            with _released(self._response):
-                for chunk in self._chunks():
-                    *lines, rest = (rest + chunk).split(b'\n')
-                    for line in lines:
-                        if line:
-                            yield _event(line)
+            for chunk in self._chunks():
+                *lines, rest = (rest + chunk).split(b'\n')
+                for line in lines:
+                    if line:
+                        yield _event(line)
         except (
             urllib3.exceptions.HTTPError,
             msgspec.MsgspecError,
@@ -335,6 +364,8 @@ class Watch:
             ValueError,
         ) as fault:
             raise ApiLost(str(fault)) from None
+        finally:
+            _release(self._response)
 
     def _chunks(self) -> Iterator[bytes]:
         """Yield chunks as they arrive.
@@ -370,58 +401,15 @@ def _event(text: bytes) -> WatchEvent:
     return WatchEvent(line.type, line.object, version)
 
 
-@contextlib.contextmanager
-def _released(response: Any) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        response.close()
-        response.release_conn()
+def _release(response: Any) -> None:
+    response.close()
+    response.release_conn()
 
 
-def _client(kind: Any, configuration: Any) -> Any:
-    """Return a client of the library, with our check of certificates."""
-    # Retries and their logging are up to this package.
-    configuration.retries = False
-    made = kind(configuration)
-    ca = configuration.ssl_ca_cert or getattr(
-        configuration, 'ca_cert_data', None
-    )
-    made.rest_client.pool_manager.connection_pool_kw['ssl_context'] = (
-        tls_verify.of_server(
-            has_ca=bool(ca), is_verified=configuration.verify_ssl
-        )
-    )
-    return made
+def _contents(path: str | None) -> bytes:
+    return pathlib.Path(path).read_bytes() if path else b''
 
 
-def _identity(used: Any, has_tokens: bool) -> tuple[Any, ...]:
-    """Return a value that is equal for equal address and credentials.
-
-    :param has_tokens: whether tokens are fixed, so that they count
-    """
-    files = used.ssl_ca_cert, used.cert_file, used.key_file
-    tokens = sorted(used.api_key.items()) if has_tokens else ()
-    return (
-        used.host,
-        *(pathlib.Path(path).read_bytes() if path else b'' for path in files),
-        *tokens,
-    )
-
-
-def _use_url(configuration: Any, address: Address) -> None:
-    """Use an address with a token that is read again for each call."""
-    configuration.host = address.url
-    configuration.ssl_ca_cert = address.ca_file
-    path = address.token_file
-    if path is None:
-        return
-
-    def read_token(used: Any) -> None:
-        token = pathlib.Path(path).read_text().strip()
-        # Release 36 of the library renamed the key.
-        for name in ('BearerToken', 'authorization'):
-            used.api_key[name] = f'Bearer {token}'
-
-    read_token(configuration)
-    configuration.refresh_api_key_hook = read_token
+def _message(reply: Any) -> str:
+    text = reply.get('message') if isinstance(reply, dict) else None
+    return str(text or '')[:500]

@@ -36,7 +36,7 @@ from scheduler_service.kube.pod_load import (
     shortages,
 )
 from scheduler_service.kube.pod_reader import (
-    LeftAlone,
+    IgnoredPods,
     PlacedPod,
     PodReader,
     PodRequest,
@@ -107,7 +107,7 @@ class PodFilterResult(NamedTuple):
     :ivar passed: names of nodes, in the order they were sent
     :ivar failed: node -> reason, where evicting pods may help
     :ivar never: node -> reason, where evicting pods cannot help
-    :ivar rejections: by filter; None: the pod is left alone
+    :ivar rejections: by filter; None: the pod is ignored
     """
 
     passed: list[str]
@@ -122,13 +122,13 @@ class Scores(NamedTuple):
     :ivar names: of nodes, each once, in the order they were sent
     :ivar values: their scores, int64[m]
     :ivar text: the reply in JSON
-    :ivar is_left_alone: whether the pod was not scored
+    :ivar is_ignored: whether the pod was not scored
     """
 
     names: list[str]
     values: Ints
     text: msgspec.Raw
-    is_left_alone: bool = False
+    is_ignored: bool = False
 
 
 class _Part(NamedTuple):
@@ -148,12 +148,12 @@ class PodPipeline(NamedTuple):
     """The filters and weighers for pods.
 
     :ivar scoring: how much the load of nodes counts
-    :ivar left_alone: pods to which none of it applies
+    :ivar ignored: pods to which none of it applies
     """
 
     pipeline: HostPipeline
     scoring: LoadScoring
-    left_alone: LeftAlone = LeftAlone()
+    ignored: IgnoredPods = IgnoredPods()
 
 
 class PodEvaluator:
@@ -180,7 +180,7 @@ class PodEvaluator:
         assuming: bool = False,
         waiting: bool = False,
     ) -> None:
-        self._pipeline, self._scoring, self._left_alone = pods
+        self._pipeline, self._scoring, self._ignored = pods
         self._lock = threading.Lock()
         self._stored = StoredNodes(self._pipeline, snapshot)
         self._use = use
@@ -200,7 +200,7 @@ class PodEvaluator:
     def use(self, pods: PodPipeline) -> None:
         """Evaluate by another pipeline, from the next call on."""
         with self._lock:
-            self._pipeline, self._scoring, self._left_alone = pods
+            self._pipeline, self._scoring, self._ignored = pods
             self._stored.use(self._pipeline)
 
     def filter(
@@ -216,7 +216,7 @@ class PodEvaluator:
         """
         never: dict[str, str] = {}
         with self._lock:
-            if self._left_alone.has(pod):
+            if self._ignored.has(pod):
                 return PodFilterResult(nodes.names, {}, never, None)
             request, demand = self._read(pod, nodes)
             self._assume_last(demand.uid)
@@ -253,8 +253,8 @@ class PodEvaluator:
         :raises ServiceBusy: the pods of the cluster are not listed yet
         """
         with self._lock:
-            if self._left_alone.has(pod):
-                return _equal(nodes.names)._replace(is_left_alone=True)
+            if self._ignored.has(pod):
+                return _equal(nodes.names)._replace(is_ignored=True)
             self._unplaced = None
             return self._prioritize(pod, nodes)
 
@@ -281,7 +281,6 @@ class PodEvaluator:
         return _written(list(scores), np.array(list(scores.values())))
 
     def _scores(self, parts: Sequence[_Part], demand: PodDemand) -> Ints:
-        """Return scores of 0 to 10, int64[m]."""
         weights = [part.results.totals(part.sent.rows) for part in parts]
         distances = None
         if self._use.complete or not self._assuming:
@@ -349,12 +348,6 @@ class PodEvaluator:
         self._use.remove(uid)
 
     def _read(self, pod: Any, nodes: Nodes) -> tuple[PodRequest, PodDemand]:
-        """Return what a pod requests.
-
-        :raises WireError: the pod is invalid
-        :raises ServiceBusy: the pod requests extended resources, and the pods
-            of the cluster are not listed yet
-        """
         self._use.forget_old()
         last = nodes.pod
         if last is None or last[0] is not pod:

@@ -9,7 +9,6 @@ scheduler placed.
 
 from __future__ import annotations
 
-import abc
 import logging
 import threading
 from collections.abc import Sequence
@@ -22,7 +21,6 @@ from scheduler_service.extender_wire import WireError
 from scheduler_service.kube.api import (
     ApiLost,
     ApiServer,
-    TokenClient,
     VersionExpired,
     Watch,
     WatchEvent,
@@ -51,20 +49,38 @@ class Sink(Protocol):
         """Note whether the API server is out of reach."""
 
 
-class Retrying(abc.ABC):
-    """A thread that calls an API server, again after each failure.
+class Follower:
+    """A thread that follows the objects of one kind by a list and watches.
 
-    :param kind: of objects, as texts and metrics name it
+    :param selector: of their fields
+    :param name: of the objects in texts and metrics, where not all of the kind
+        are followed
     """
 
-    def __init__(self, kind: str, sink: Sink, health: Health) -> None:
-        self._kind = kind
+    def __init__(
+        self,
+        api: ApiServer,
+        kind: str,
+        selector: str,
+        sink: Sink,
+        health: Health,
+        name: str = '',
+    ) -> None:
+        self._api = api
+        self._resource = kind
+        self._kind = name or kind
+        self._selector = selector
         self._sink = sink
         self._health = health
-        self._cause = f'kubernetes {kind}'
+        self._cause = f'kubernetes {self._kind}'
+        # Used from the next watch on.
+        self._next: ApiServer | None = None
+        # At which the next watch begins; empty: after a list.
+        self._version = ''
+        self._watch: Watch | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(
-            target=self._run, name=f'kube-{kind}', daemon=True
+            target=self._run, name=f'kube-{self._kind}', daemon=True
         )
 
     def start(self) -> None:
@@ -77,7 +93,9 @@ class Retrying(abc.ABC):
         :param timeout: seconds to wait for it
         """
         self._stopping.set()
-        self._interrupt()
+        watch = self._watch
+        if watch is not None:
+            watch.close()
         if self._thread.is_alive():
             self._thread.join(timeout)
 
@@ -92,14 +110,14 @@ class Retrying(abc.ABC):
                 continue
             except VersionExpired:
                 self._health.count('kubernetes_relists', self._kind)
-                self._forget()
+                self._version = ''
                 self._stopping.wait(_FIRST_PAUSE_S)
                 continue
             except ApiLost as fault:
                 self._lose(str(fault))
             except Exception as fault:
                 LOG.exception('%s cannot be followed', self._kind)
-                self._forget()
+                self._version = ''
                 self._lose(str(fault))
             self._stopping.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
@@ -117,51 +135,8 @@ class Retrying(abc.ABC):
         )
 
     def _followed(self) -> None:
-        """Record that objects are followed."""
         self._sink.set_lost(False)
         self._health.recover(self._cause)
-
-    @abc.abstractmethod
-    def _follow(self) -> None:
-        """Follow objects until a watch or a pause ends.
-
-        :raises ApiLost: the API server does not answer, or refuses
-        :raises VersionExpired: everything has to be listed anew
-        """
-
-    @abc.abstractmethod
-    def _forget(self) -> None:
-        """Start anew with a list."""
-
-    @abc.abstractmethod
-    def _interrupt(self) -> None:
-        """End the thread's present wait."""
-
-
-class Follower(Retrying):
-    """Follows the objects of one kind by a list and watches.
-
-    :param selector: of their fields
-    :param name: of the objects, where not all of the kind are followed
-    """
-
-    def __init__(
-        self,
-        api: ApiServer,
-        kind: str,
-        selector: str,
-        sink: Sink,
-        health: Health,
-        name: str = '',
-    ) -> None:
-        super().__init__(name or kind, sink, health)
-        self._api = api
-        self._resource = kind
-        # Used from the next watch on.
-        self._next: ApiServer | None = None
-        self._selector = selector
-        self._version = ''
-        self._watch: Watch | None = None
 
     def use(self, api: ApiServer) -> None:
         """Follow by another client: from the next watch on, with a new list.
@@ -170,20 +145,7 @@ class Follower(Retrying):
         """
         self._next = api
 
-    def _forget(self) -> None:
-        self._version = ''
-
-    def _interrupt(self) -> None:
-        watch = self._watch
-        if watch is not None:
-            watch.close()
-
     def _follow(self) -> None:
-        """List if that is due, then watch until the watch ends.
-
-        :raises ApiLost: the API server does not answer, or refuses
-        :raises VersionExpired: everything has to be listed anew
-        """
         api, self._next = self._next, None
         if api is not None:
             self._api, self._version = api, ''
@@ -209,40 +171,27 @@ class Follower(Retrying):
                 else:
                     self._sink.put(event.object)
             except WireError as fault:
-                LOG.warning('One of the %s is left out: %s', self._kind, fault)
+                LOG.warning(
+                    'An object is left out of %s: %s', self._kind, fault
+                )
         self._version = event.version or self._version
 
 
-class Recounter(Retrying):
+class Recounter(Follower):
     """A thread that lists placed pods.
 
     :param interval: seconds between two lists
     """
 
     def __init__(
-        self,
-        client: TokenClient,
-        interval: float,
-        sink: PodSink,
-        health: Health,
+        self, api: ApiServer, interval: float, sink: PodSink, health: Health
     ) -> None:
-        super().__init__('pods', sink, health)
-        self._client = client
+        super().__init__(api, 'pods', SELECTOR, sink, health)
         self._interval = interval
         self._pods = sink
 
     def _follow(self) -> None:
-        """List pods, and wait for the interval.
-
-        :raises ApiLost: the API server does not answer, or refuses
-        """
         self._pods.begin_listing()
-        self._pods.replace(self._client.list_pods(SELECTOR))
+        self._pods.replace(self._api.list('pods', SELECTOR).objects)
         self._followed()
         self._stopping.wait(self._interval)
-
-    def _forget(self) -> None:
-        """Do nothing: each list is complete."""
-
-    def _interrupt(self) -> None:
-        """Do nothing: a list ends by itself, and the pause with the thread."""

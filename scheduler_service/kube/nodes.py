@@ -162,7 +162,6 @@ class HostWriter:
         self._written = dict(nodes)
 
     def _stored(self) -> dict[str, tuple[int, Host]]:
-        """Return the stored nodes by name, with their ids."""
         with self._store.reading() as conn:
             hosts = loading.hosts(conn, reported=True)
         foreign = {
@@ -205,13 +204,13 @@ class HostWriter:
 
         def write(writer: Writer) -> None:
             named = {aggregate.id for aggregate in aggregates}
-            gone = [
+            removed = [
                 stored.id
                 for stored in loading.aggregates(writer.conn)
                 if node_reader.is_of_nodes(stored) and stored.id not in named
             ]
-            if gone:
-                aggregate_rows.remove(writer, gone)
+            if removed:
+                aggregate_rows.remove(writer, removed)
             aggregate_rows.put(writer, aggregates)
 
         self._lease.keep()

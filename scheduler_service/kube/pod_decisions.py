@@ -35,8 +35,10 @@ class Pod(NamedTuple):
 
         :raises WireError: the document is not a pod
         """
-        metadata = wire.field(pod, 'metadata', dict) or {}
-        return cls(*(wire.field(metadata, key, str) for key in cls._fields))
+        metadata = wire.exact_field(pod, 'metadata', dict) or {}
+        return cls(
+            *(wire.exact_field(metadata, key, str) for key in cls._fields)
+        )
 
 
 class Rejection(NamedTuple):
@@ -82,11 +84,13 @@ class PodDecisions:
         """
         if rejections is None or not self.enabled:
             return
-        funnel, filters, left = [], [], nodes
+        funnel, filters, remaining = [], [], nodes
         for name, out, reason, _ in rejections:
-            funnel.append({'filter': name, 'start': left, 'end': left - out})
+            funnel.append(
+                {'filter': name, 'start': remaining, 'end': remaining - out}
+            )
             filters.append({'filter': name, 'out': out, 'reason': reason})
-            left -= out
+            remaining -= out
         why = {'hosts': nodes, 'passed': passed, 'funnel': funnel,
                'filters': filters}  # fmt: skip
         if passed:

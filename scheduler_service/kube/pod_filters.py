@@ -106,9 +106,12 @@ class OfferedResources(HostFilter):
             size = float(max(0.0, _size(table, name, settings)[row]))
             if size < amount:
                 reasons.append(
-                    f'{amount} {name} asked, {figure(size)} offered'
+                    f'{amount} {name} requested, {figure(size)} offered'
                 )
-        return '; '.join(reasons) or 'an amount is not given in one piece'
+        return (
+            '; '.join(reasons)
+            or 'the amount is outside min_unit, max_unit and step_size'
+        )
 
 
 def _extended(request: Request) -> dict[str, int]:

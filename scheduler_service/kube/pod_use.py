@@ -237,11 +237,11 @@ class PodUse:
             array = self._used.get(name)
             if array is None:
                 return np.zeros(len(numbers))
-            left_out = {without}
+            excluded = {without}
             if not with_assumed:
-                left_out.update(self._assumed)
+                excluded.update(self._assumed)
             less = np.zeros(self._width)
-            for uid in left_out & self._pods.keys():
+            for uid in excluded & self._pods.keys():
                 pod = self._pods[uid]
                 less[pod.number] += pod.usage.amounts.get(name, 0.0)
             amounts: Floats = array.take(numbers) - less.take(numbers)
@@ -272,7 +272,6 @@ class PodUse:
         return number
 
     def _widen(self) -> None:
-        """Double the length of the arrays."""
         more = self._width
         self._width *= 2
         self._load = np.pad(self._load, ((0, 0), (0, more)))

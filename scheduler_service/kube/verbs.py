@@ -13,8 +13,8 @@ from __future__ import annotations
 import abc
 import contextlib
 import functools
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import msgspec
 
@@ -38,36 +38,33 @@ class _Object(msgspec.Struct):
     metadata: _Metadata
 
 
-class _List(msgspec.Struct):
-    items: list[msgspec.Raw] | None = None
-
-
-class _Args(msgspec.Struct):
-    Pod: Any = None
-    Nodes: _List | None = None
-    NodeNames: list[str] | None = None
-
-
 class _Victims(msgspec.Struct):
     Pods: list[_Object] | None
     NumPDBViolations: int = 0
 
 
 _NULL = msgspec.Raw(b'null')
-# Fields of large bodies, spelled as in Go or in lower case.
-_LargeArgs = msgspec.defstruct(
-    '_LargeArgs',
+
+
+class _List(msgspec.Struct):
+    items: msgspec.Raw = _NULL
+
+
+# The fields that are read, spelled as in Go or in lower case.
+_Args = msgspec.defstruct(
+    '_Args',
     [
-        (spelled, msgspec.Raw, _NULL)
-        for name in ('Pod', 'Nodes', 'NodeNames', 'NodeNameToVictims',
-                     'NodeNameToMetaVictims')
+        (spelled, kind, default)
+        for name, kind, default in (
+            ('Pod', msgspec.Raw, _NULL),
+            ('Nodes', _List | None, None),
+            ('NodeNames', msgspec.Raw, _NULL),
+            ('NodeNameToVictims', msgspec.Raw, _NULL),
+            ('NodeNameToMetaVictims', msgspec.Raw, _NULL),
+        )
         for spelled in (name, name.lower())
     ],
-)  # fmt: skip
-
-
-class _LargeList(msgspec.Struct):
-    items: msgspec.Raw = _NULL
+)
 
 
 # Parts that would change the path of a call.
@@ -76,13 +73,11 @@ _NO_NAMES = {'.', '..'}
 _REMEMBERED_BYTES = 8 * 1024 * 1024
 # Nodes of a call, and victims of a call for preemption.
 MOST_OBJECTS = 100_000
-_typed = msgspec.json.Decoder(_Args)
-_large_typed = msgspec.json.Decoder(_LargeArgs)
-_large_list = msgspec.json.Decoder(_LargeList)
+_args = msgspec.json.Decoder(_Args)
+_names = msgspec.json.Decoder(list[str])
 _raw_items = msgspec.json.Decoder(list[msgspec.Raw])
 _objects = msgspec.json.Decoder(list[_Object] | None)
 _victims = msgspec.json.Decoder(dict[str, _Victims])
-_object = msgspec.json.Decoder(_Object)
 _NOT_PARSED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -95,7 +90,10 @@ class NodeArgs:
     """
 
     def __init__(
-        self, pod: Any, names: list[str], items: dict[str, Any] | None
+        self,
+        pod: Any,
+        names: list[str],
+        items: dict[str, msgspec.Raw] | None,
     ) -> None:
         self.pod = pod
         self.names = names
@@ -104,93 +102,63 @@ class NodeArgs:
 
     @classmethod
     def read(cls, body: bytes) -> NodeArgs:
-        """Parse a body.
-
-        With the usual spelling of keys nodes stay unparsed.
+        """Parse a body; nodes stay unparsed.
 
         :raises WireError: the body is not valid
         :raises PayloadTooLarge: the pod is too large, or there are too many
             nodes
         """
-        if len(body) > MOST_BYTES:
-            return cls._read_large(_LargeBody(body))
-        try:
-            args = _typed.decode(body)
-            pod = args.Pod
-            if pod is not None and args.NodeNames is not None:
-                return cls(pod, args.NodeNames, None)
-            if pod is not None and args.Nodes is not None:
-                items = {
-                    _object.decode(node).metadata.name: node
-                    for node in args.Nodes.items or ()
-                }
-                if '' not in items:
-                    return cls(pod, list(items), items)
-        except _NOT_PARSED:
-            pass
-        return cls._read_slowly(wire.decode(body))
-
-    @classmethod
-    def _read_slowly(cls, document: Any) -> NodeArgs:
-        pod = wire.field(document, 'Pod', dict)
-        names = wire.strings(document, 'NodeNames')
-        if names is not None:
-            return cls(pod, names, None)
-        nodes = wire.items(document, 'Nodes') or []
-        items = {wire.name_of(node): node for node in nodes}
-        return cls(pod, list(items), items)
-
-    @classmethod
-    def _read_large(cls, body: _LargeBody) -> NodeArgs:
-        pod = body.document('Pod')
+        read = _Body(body)
+        pod = read.document('Pod')
         if pod is None:
             return cls(None, [], None)
-        names = body.limited('NodeNames', b',')
+        names = read.limited('NodeNames', b',')
         if names is not None:
-            sent = {'NodeNames': wire.decode(names)}
-            return cls(pod, wire.strings(sent, 'NodeNames') or [], None)
-        nodes = body.limited('Nodes', b'"metadata"')
-        items = _node_items(nodes) if nodes is not None else {}
+            return cls(pod, _decoded('NodeNames', _names, names), None)
+        raw = read.limited('Nodes', b'"metadata"')
+        items: dict[str, msgspec.Raw] = {}
+        if raw is not None:
+            # Stops at the first item that is no node, however many follow.
+            parsed = _decoded('Nodes', _objects, raw)
+            if parsed is not None:
+                items = {
+                    node.metadata.name: sent
+                    for node, sent in zip(
+                        parsed, _raw_items.decode(raw), strict=True
+                    )
+                }
         return cls(pod, list(items), items)
 
 
-def _node_items(nodes: bytes) -> dict[str, Any]:
-    """Return node name -> its object as sent, of a large list.
-
-    :raises WireError: the list is not valid
-    """
+def _decoded(name: str, decoder: Any, text: bytes | msgspec.Raw) -> Any:
     try:
-        items = _large_list.decode(nodes).items
-        # Stops at the first item that is no node, however many follow.
-        parsed = _objects.decode(items)
-        if parsed is None:
-            return {}
-        names = [node.metadata.name for node in parsed]
-        return dict(zip(names, _raw_items.decode(items), strict=True))
+        return decoder.decode(text)
     except _NOT_PARSED as fault:
-        raise wire.WireError(f'Nodes: {fault}') from None
+        raise wire.WireError(f'{name}: {fault}') from None
 
 
-class _LargeBody:
-    """A body of more than :data:`MOST_BYTES`: only fields that are read count.
+class _Body:
+    """The arguments of a verb, of which only fields that are read are parsed.
 
-    Parsing all of it could take seconds, and many times its bytes.
+    Parsing all of a large body could take seconds, and many times its bytes.
 
     :raises NotJson: it is not an object
     """
 
     def __init__(self, body: bytes) -> None:
         try:
-            self._args = _large_typed.decode(body)
+            self._args = _args.decode(body)
         except _NOT_PARSED as fault:
             raise wire.NotJson(f'not JSON: {fault}') from None
 
     def _text(self, name: str) -> msgspec.Raw | None:
-        """Return the JSON of a field; None without it."""
+        """Return the JSON of a field, or of the items of a list."""
         for spelled in (name, name.lower()):
-            text: msgspec.Raw = getattr(self._args, spelled)
-            if text != _NULL:
-                return text
+            text = getattr(self._args, spelled)
+            if isinstance(text, _List):
+                text = text.items
+            if text is not None and text != _NULL:
+                return cast(msgspec.Raw, text)
         return None
 
     def document(self, name: str) -> Any:
@@ -211,17 +179,18 @@ class _LargeBody:
             )
         return wire.field({name: wire.decode(text)}, name, dict)
 
-    def limited(self, name: str, *marks: bytes) -> bytes | None:
+    def limited(self, name: str, *marks: bytes) -> msgspec.Raw | None:
         """Return the JSON of a field with many objects; None without it.
 
         :param marks: texts, of which each object has one
-        :raises PayloadTooLarge: there are more than :data:`MOST_OBJECTS`
+        :raises PayloadTooLarge: there are more than :data:`MOST_OBJECTS`, in
+            a text that could take much memory
         """
-        raw = self._text(name)
-        if raw is None:
-            return None
-        text = bytes(raw)
-        if sum(map(text.count, marks)) > MOST_OBJECTS:
+        text = self._text(name)
+        if text is None or len(memoryview(text)) <= MOST_BYTES:
+            return text
+        content = bytes(text)
+        if sum(map(content.count, marks)) > MOST_OBJECTS:
             raise errors.PayloadTooLarge(
                 f'{name}: more than {MOST_OBJECTS} are not allowed',
                 limit=MOST_OBJECTS,
@@ -230,24 +199,13 @@ class _LargeBody:
 
 
 def _preempt_document(body: bytes) -> Any:
-    """Return the arguments of preempt, in any spelling of keys.
-
-    :raises WireError: the body is not valid
-    :raises PayloadTooLarge: the pod is too large, or there are too many
-        victims
-    """
-    if len(body) <= MOST_BYTES:
-        return wire.decode(body)
-    large = _LargeBody(body)
+    sent = _Body(body)
     document = {
-        name: large.document(name) for name in ('Pod', 'NodeNameToMetaVictims')
+        name: sent.document(name) for name in ('Pod', 'NodeNameToMetaVictims')
     }
-    text = large.limited('NodeNameToVictims', b'"Pods"', b'"metadata"')
+    text = sent.limited('NodeNameToVictims', b'"Pods"', b'"metadata"')
     if text is not None:
-        try:
-            victims = _victims.decode(text)
-        except _NOT_PARSED as fault:
-            raise wire.WireError(f'NodeNameToVictims: {fault}') from None
+        victims = _decoded('NodeNameToVictims', _victims, text)
         document['NodeNameToVictims'] = msgspec.to_builtins(victims)
     return document
 
@@ -399,7 +357,7 @@ class PrioritizeVerb(_Verb):
         with self.recording(args.pod):
             scores = self._evaluator.prioritize(args.pod, args.nodes)
         self.count_nodes(len(args.names), len(scores.names))
-        if not scores.is_left_alone:
+        if not scores.is_ignored:
             self._decisions.scored(args.pod, scores.names, scores.values)
         return scores.text
 
@@ -424,7 +382,11 @@ class PreemptVerb(_Verb):
         kept = [node for node in victims if node not in result.never]
         self.count_nodes(len(victims), len(kept))
         if result.rejections is not None:
-            final = [one for one in result.rejections if one.is_final]
+            final = [
+                rejection
+                for rejection in result.rejections
+                if rejection.is_final
+            ]
             self._decisions.filtered(
                 self.name, pod, len(victims), len(kept), final
             )
@@ -441,9 +403,9 @@ class BindVerb(_Verb):
     name = 'bind'
     needs_nodes = False
 
-    def __init__(self, binder: Any, *shared: Any) -> None:
+    def __init__(self, bind: Callable[..., None], *shared: Any) -> None:
         super().__init__(*shared)
-        self._binder = binder
+        self._bind = bind
 
     def run(self, text: bytes) -> Any:
         """Bind the named pod."""
@@ -459,7 +421,7 @@ class BindVerb(_Verb):
         with self.recording(pod):
             claimed = self._evaluator.claim(uid, node)
             try:
-                self._binder.bind(space, name, uid, node)
+                self._bind(space, name, uid, node)
             except errors.SchedulerError:
                 if claimed:
                     self._evaluator.unclaim(uid)
@@ -473,10 +435,10 @@ def routes(
     evaluator: PodEvaluator,
     health: Health,
     decisions: PodDecisions,
-    binder: Any,
+    bind: Callable[..., None] | None,
     max_bytes: int,
 ) -> list[Route]:
-    """Return the routes of the verbs; without a binder there is no bind.
+    """Return the routes of the verbs; *bind* binds a pod at an API server.
 
     Binds wait for an API server, on threads of their own.
     """
@@ -486,8 +448,8 @@ def routes(
         (PrioritizeVerb(*shared), 'inline'),
         (PreemptVerb(*shared), 'inline'),
     ]
-    if binder is not None:
-        served.append((BindVerb(binder, *shared), 'bind'))
+    if bind is not None:
+        served.append((BindVerb(bind, *shared), 'bind'))
     for verb, _ in served:
         # Counters exist from the start, so that the first call is an increase.
         health.count(

@@ -14,7 +14,7 @@ KNOWN = (
     {kind.name for kind in hosts.BUILT_IN}
     | {kind.__name__ for kind in pools.BUILT_IN}
     | {kind.name for kind in weighers.BUILT_IN}
-    | {one.name for one in request_filters.BUILT_IN}
+    | {one.__name__ for one in request_filters.BUILT_IN}
     | {'PoolScheduler', 'seed_examples', 'weighed_sums'}
 )
 

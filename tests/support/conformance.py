@@ -101,7 +101,7 @@ def _verdict(case: dict[str, Any]) -> Any:
         inventory.server_groups,
     )
     request = documents.request(case['request']).with_ids()
-    if what in [one.name for one in request_filters.BUILT_IN]:
+    if what in [one.__name__ for one in request_filters.BUILT_IN]:
         return _scope(conf, table, request)
     if 'weigher' in case:
         return _weights(conf, what, table, request)

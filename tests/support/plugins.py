@@ -147,7 +147,7 @@ def scope_of(
     """Return what one request filter adds to an empty scope."""
     hosts = table(inventory(aggregates=aggregates, a={}))
     scope = Scope()
-    request_filter.apply(
+    request_filter(
         ScopedRequest(
             documents.request(request or {}).with_ids(),
             hosts.topology.aggregates,

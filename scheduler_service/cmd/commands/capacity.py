@@ -156,7 +156,6 @@ def _request(text: str) -> Request:
 
 
 def _no_size(key: str) -> str:
-    """Return why a key of a flavor is refused."""
     return (
         f'{key}: neither a size ({", ".join(_NUMBERS)}) nor an extra spec '
         'with a colon'
@@ -185,6 +184,9 @@ def drain(args: Any, conf: Any) -> int:
         conf.default_availability_zone,
     )
     rows = [_move(move) for move in moves]
+    if not rows:
+        text = f'No instance is on host {args.host}: there is nothing to move'
+        print(output.cell(text), file=sys.stderr)
     columns = [
         'instance', 'project_id', 'vcpus', 'memory_mb', 'disk_gb', 'to',
         'zone', 'reason',

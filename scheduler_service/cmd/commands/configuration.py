@@ -122,20 +122,20 @@ def _of(name: str | None, conf: Any) -> Document:
         return _of_files(conf)
 
     def query(conn: Any) -> Document | None:
-        found: Document | None = daemon_rows.configuration(conn, name)
-        if found is not None:
-            return found
+        stored: Document | None = daemon_rows.configuration(conn, name)
+        if stored is not None:
+            return stored
         try:
             before = moments.stamp(moments.past(name), clock.read(conn))
         except ValueError:
             return None
-        found = daemon_rows.configuration(conn, None, before)
-        if found is None:
+        stored = daemon_rows.configuration(conn, None, before)
+        if stored is None:
             raise errors.NotFound(
                 f'No configuration is recorded until {moments.text(before)}; '
                 'see "scheduler-manage configuration list"'
             )
-        return found
+        return stored
 
     document = read(conf, query)
     if document is None:
@@ -147,10 +147,6 @@ def _of(name: str | None, conf: Any) -> Document:
 
 
 def _of_files(conf: Any) -> Document:
-    """Return the configuration of the files, with the bus driver's options.
-
-    :raises ConfigurationError: values are not valid; it names all of them
-    """
     # Registers the driver's options, without a connection.
     oslo_messaging.get_rpc_transport(conf).cleanup()
     faults = effective.faults(conf)

@@ -81,10 +81,6 @@ def _open(conf: Any) -> Iterator[Store]:
 
 
 def _compare(store: Store) -> int:
-    """Print whether this release can use the tables; return 1 if not.
-
-    :raises SchemaMismatch: this release cannot use tables of this version
-    """
     needed = schema.VERSION
     with store.reading() as conn:
         current = version.check_version(conn)

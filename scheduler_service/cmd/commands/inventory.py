@@ -84,11 +84,6 @@ def import_inventory(args: Any, conf: Any) -> None:
 
 
 def _inventory(args: Any, conf: Any) -> Inventory:
-    """Return the inventory to import.
-
-    :raises InvalidInventory: it is not valid
-    :raises WrongUsage: ``--replace`` with nodes of a cluster
-    """
     if args.file:
         return _checked(args.file, lambda: _stored_hosts(args, conf))
     if args.replace:
@@ -107,10 +102,6 @@ def _inventory(args: Any, conf: Any) -> Inventory:
 
 
 def _nodes_of(kubeconfig: str) -> list[Any]:
-    """Return the nodes of a cluster.
-
-    :raises InvalidInventory: the API server does not answer
-    """
     from scheduler_service.kube.api import Address, ApiLost, ApiServer
 
     try:
@@ -210,10 +201,6 @@ def _stored_hosts(args: Any, conf: Any) -> Collection[str] | None:
 
 
 def _check_hosts(args: Any, inventory: Inventory, conn: Connection) -> None:
-    """Check that the hosts of aggregates are in the document or stored.
-
-    :raises InvalidInventory: with all hosts that are not
-    """
     if args.allow_missing_hosts:
         return
     stored = () if args.replace else loading.host_names(conn)

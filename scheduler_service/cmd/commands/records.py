@@ -207,7 +207,6 @@ def claim_drop_move(args: Any, conf: Any) -> int:
 def _change(
     args: Any, conf: Any, change: Callable[[Any, Any], Any], outcome: str
 ) -> int:
-    """Change claims; print the outcome for each instance."""
     uuids = [dashed(uuid) for uuid in args.instance]
     requests = dict.fromkeys(uuids, outcomes.ReleaseRequest())
     changed = write(conf, lambda writer: change(writer, requests))

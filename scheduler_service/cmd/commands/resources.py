@@ -169,12 +169,12 @@ def disable_host(args: Any, conf: Any) -> None:
 
 def remove_host(args: Any, conf: Any) -> None:
     """Remove a host, and print the aggregates that it was in."""
-    left = write(
+    former = write(
         conf, lambda writer: host_rows.remove_service_host(writer, args.host)
     )
-    if left:
+    if former:
         names = ', '.join(
-            f'{aggregate.name} ({aggregate.id})' for aggregate in left
+            f'{aggregate.name} ({aggregate.id})' for aggregate in former
         )
         output.say(f'Host {args.host} is removed from aggregates {names}.')
 
@@ -296,5 +296,4 @@ def zones(args: Any, conf: Any) -> None:
 
 
 def _rows(structs: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return typed documents as rows of a table."""
     return [msgspec.structs.asdict(struct) for struct in structs]

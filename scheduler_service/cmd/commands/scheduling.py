@@ -10,7 +10,7 @@ import contextlib
 import sys
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scheduler_service import errors
 from scheduler_service.cmd import output
@@ -20,6 +20,9 @@ from scheduler_service.factory import build
 from scheduler_service.model import documents, plain
 from scheduler_service.request_context import RequestContext
 from scheduler_service.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from scheduler_service.rpc.client import SchedulerClient
 
 _CONTEXT = {'user_id': 'scheduler-manage', 'roles': ['admin']}
 _TIMEOUT_S = 60.0
@@ -38,19 +41,16 @@ def select(args: Any, conf: Any) -> None:
     options = {'claim': not args.dry_run, 'explain': args.explain}
     try:
         with _reasons_of_errors(args):
-            if args.local:
-                request = documents.request(document)
-                result = _locally(
-                    conf, lambda s: s.select_destinations(request, **options)
-                )
-            else:
-                result = call(
-                    args,
-                    conf,
-                    lambda client: client.select_destinations(
-                        _CONTEXT, _object(document), **options
-                    ),
-                )
+            result = _run(
+                args,
+                conf,
+                lambda scheduler: scheduler.select_destinations(
+                    documents.request(document), **options
+                ),
+                lambda client: client.select_destinations(
+                    _CONTEXT, _object(document), **options
+                ),
+            )
     except errors.NoValidHost:
         if not args.dry_run:
             # The decision is stored under this id, with its reasons.
@@ -69,18 +69,14 @@ def _with_id(document: Any) -> dict[str, Any]:
 
 
 def _explain(args: Any, conf: Any, document: Any) -> None:
-    """Print the result of every filter on a host."""
-    if args.local:
-        request = documents.request(document)
-        result = _locally(conf, lambda s: s.explain(request, args.host))
-    else:
-        result = call(
-            args,
-            conf,
-            lambda client: client.explain(
-                _CONTEXT, _object(document), args.host
-            ),
-        )
+    result = _run(
+        args,
+        conf,
+        lambda scheduler: scheduler.explain(
+            documents.request(document), args.host
+        ),
+        lambda client: client.explain(_CONTEXT, _object(document), args.host),
+    )
     if args.format != 'table':
         output.document(result, args.format)
         return
@@ -101,20 +97,18 @@ def zone(args: Any, conf: Any) -> None:
     caller = _caller(args, document)
     options = {'keep': not args.dry_run, 'explain': args.explain}
     with _reasons_of_errors(args):
-        if args.local:
-            request = documents.zone(document)
-            context = RequestContext.of(conf, caller)
-            result = _locally(
-                conf, lambda s: s.schedule_zone(request, context, **options)
-            )
-        else:
-            result = call(
-                args,
-                conf,
-                lambda client: client.schedule_zone(
-                    caller, _object(document), **options
-                ),
-            )
+        result = _run(
+            args,
+            conf,
+            lambda scheduler: scheduler.schedule_zone(
+                documents.zone(document),
+                RequestContext.of(conf, caller),
+                **options,
+            ),
+            lambda client: client.schedule_zone(
+                caller, _object(document), **options
+            ),
+        )
     _print(args, result, output.pool)
 
 
@@ -132,12 +126,12 @@ def _caller(args: Any, document: Any) -> dict[str, Any]:
 
 def release(args: Any, conf: Any) -> None:
     """Release claims."""
-    if args.local:
-        released = _locally(conf, lambda s: s.release(args.instance))
-    else:
-        released = call(
-            args, conf, lambda client: client.release(_CONTEXT, args.instance)
-        )
+    released = _run(
+        args,
+        conf,
+        lambda scheduler: scheduler.release(args.instance),
+        lambda client: client.release(_CONTEXT, args.instance),
+    )
     print(f'{len(released)} of {len(args.instance)} held a claim.')
 
 
@@ -153,12 +147,20 @@ def ping(args: Any, conf: Any) -> None:
     output.document(shown, args.format)
 
 
-def _locally(conf: Any, submit: Callable[[Scheduler], Any]) -> Any:
-    """Return the reply of a daemon's engine that runs in this process.
+def _run(
+    args: Any,
+    conf: Any,
+    submit: Callable[[Scheduler], Any],
+    ask: Callable[[SchedulerClient], Any],
+) -> Any:
+    """Return the reply of a daemon, or of an engine in this process.
 
-    :param submit: returns the future of the reply
+    :param submit: returns the future of the engine's reply
+    :param ask: calls a daemon
     :raises StoreUnavailable: the database does not answer
     """
+    if not args.local:
+        return call(args, conf, ask)
     with open_store(conf) as store:
         scheduler = build(conf, store)
         scheduler.start()

@@ -36,13 +36,13 @@ def top(args: Any, conf: Any) -> None:
 
     :raises ServiceBusy: no broker or no daemon answers
     """
-    left = args.count
+    remaining = args.count
     with connected(args, conf) as client:
-        while left is None or left > 0:
+        while remaining is None or remaining > 0:
             start = time.monotonic()
             _print(_statuses(client, args.timeout))
-            left = left and left - 1
-            if left != 0:
+            remaining = remaining and remaining - 1
+            if remaining != 0:
                 time.sleep(max(0.0, start + _EVERY_S - time.monotonic()))
 
 
@@ -118,7 +118,6 @@ def _print(statuses: Sequence[Status]) -> None:
 
 
 def _daemon(status: Status) -> dict[str, Any]:
-    """Return the row of a daemon."""
     row: dict[str, Any] = {'daemon': status['server']}
     if 'recent' not in status:
         return {**row, 'degraded': 'does not answer'}
@@ -138,7 +137,6 @@ def _daemon(status: Status) -> dict[str, Any]:
 
 
 def _line(statuses: Iterable[Status]) -> str:
-    """Return the state of all daemons as a line."""
     rows = [_daemon(status) for status in statuses]
     parts = [time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())]
     for name in ('rate', 'refused', 'queue'):

@@ -273,8 +273,7 @@ def test_a_full_disk_of_the_output_is_called_so(walk, tmp_path, stored):
         )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr == (
-        'OSError: standard output: the disk is full (No space left on '
-        'device)\n'
+        'OSError: standard output: No space left on device\n'
     )
 
 

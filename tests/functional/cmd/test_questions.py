@@ -253,11 +253,11 @@ def test_a_host_that_is_not_there_has_no_plan(run):
     assert (status, err) == (1, 'HostNotFound: There is no host nowhere\n')
 
 
-def test_an_empty_host_has_an_empty_plan(run):
+def test_a_drain_of_an_empty_host_says_that_nothing_is_to_move(run):
     assert run('host', 'drain', 'compute-1', '--plan', '-f', 'value') == (
         0,
         '',
-        '',
+        'No instance is on host compute-1: there is nothing to move\n',
     )
 
 

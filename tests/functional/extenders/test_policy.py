@@ -42,7 +42,10 @@ def test_filters_and_weighers_are_replaced_when_a_policy_names_some(
          'extenders[0].urlPrefix'),
         ({'kind': 'Policy', 'extenders': [
             {'urlPrefix': 'http://x', 'httpTimeout': '5s'}]},
-         'extenders[0].httpTimeout: expected a int'),
+         'extenders[0].httpTimeout: expected nanoseconds'),
+        ({'kind': 'Policy', 'predicates': [
+            {'name': 'HostName', 'argument': {'a': 1}}]},
+         'predicates[0]: HostName with an argument is not supported'),
     ],
 )  # fmt: skip
 def test_start_is_refused_when_a_policy_cannot_be_followed(

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.kube.api import TokenClient
-from scheduler_service.kube.binder import Binder
+from scheduler_service.kube.api import Address, ApiServer
 from tests.support import kube
 from tests.support.http_client import HttpClient
 from tests.support.json_server import JsonHandler, JsonServer
@@ -114,9 +113,9 @@ def test_nodes_are_filtered_while_the_api_server_hangs(serve_http):
 def test_a_bind_is_given_up_when_the_api_server_hangs():
     with socket.create_server(('127.0.0.1', 0)) as hanging:
         url = f'http://127.0.0.1:{hanging.getsockname()[1]}'
-        binder = Binder(TokenClient(url, None, None), 0.2)
+        api = ApiServer(Address(url=url))
         with pytest.raises(errors.ExtenderFailed, match='unreachable'):
-            binder.bind('default', 'a', 'u', 'n')
+            api.bind('default', 'a', 'u', 'n', 0.2)
 
 
 HOSTS = {

@@ -46,13 +46,13 @@ def test_pod_passes_only_where_its_classes_are_offered(serve_http):
     answer = send(http, 'filter', asking(D__CUSTOM_FPGA='3'), 'a', 'b')
     assert answer['NodeNames'] == ['a']
     assert (
-        '3 CUSTOM_FPGA asked, 0 offered'
+        '3 CUSTOM_FPGA requested, 0 offered'
         in (answer['FailedAndUnresolvableNodes']['b'])
     )
     # One of the four is in use: evicting pods may help.
     answer = send(http, 'filter', asking(D__CUSTOM_FPGA='4'), 'a', 'b')
     assert answer['NodeNames'] == []
-    assert '4 CUSTOM_FPGA asked, 3 free' in answer['FailedNodes']['a']
+    assert '4 CUSTOM_FPGA requested, 3 free' in answer['FailedNodes']['a']
     gpu = kube.pod('p', extended={'example.com/gpu': '2'})
     assert send(http, 'filter', gpu, 'a', 'b')['NodeNames'] == ['a']
     none = kube.pod('p', extended={'example.com/gpu': '0'})

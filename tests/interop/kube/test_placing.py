@@ -81,7 +81,9 @@ def test_resource_is_counted_when_the_scheduler_ignores_it(
         left = [f'fpga-{n}' for n in range(12) if f'fpga-{n}' not in went]
         for name in left:
             reason = wait_until(lambda one=name: cluster.refusal(one), 60)
-            assert 'FPGA asked' in reason or 'nodes are available' in reason
+            assert (
+                'FPGA requested' in reason or 'nodes are available' in reason
+            )
         # A pod that is gone makes room for one that waits.
         gone = next(iter(went))
         path = f'/api/v1/namespaces/default/pods/{gone}'

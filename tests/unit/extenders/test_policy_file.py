@@ -13,7 +13,7 @@ def test_older_policy_is_read_when_its_keys_differ_in_case():
         'Kind': 'x', 'kind': 'Policy', 'extenders': [{
             'URLPREFIX': 'http://a/', 'FilterVerb': 'f',
             'HttpTimeout': 30000000000, 'EnableHttps': True,
-            'ignoreable': True,
+            'ignoreable': True, 'managedResources': None,
             'TlsConfig': {'Insecure': True, 'ServerName': 'b'},
         }],
     }).replace('"Kind": "x", ', '').encode(), 'p')  # fmt: skip

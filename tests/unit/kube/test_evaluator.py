@@ -222,7 +222,7 @@ def test_pod_that_is_only_assumed_takes_nothing_from_others():
     cluster.use.see(PlacedPod('u1', 'n0', usage))
     second = evaluator.filter(wanting_fpga(2), Nodes(names))
     assert second.passed == []
-    assert '1 CUSTOM_EXAMPLE_COM_FPGA asked, 0 free' in second.failed['n0']
+    assert '1 CUSTOM_EXAMPLE_COM_FPGA requested, 0 free' in second.failed['n0']
 
 
 def test_pod_is_refused_where_pods_took_what_it_asks_for_if_we_bind():
@@ -234,7 +234,7 @@ def test_pod_is_refused_where_pods_took_what_it_asks_for_if_we_bind():
     evaluator.prioritize(wanting_fpga(1), Nodes(['n0']))
     second = evaluator.filter(wanting_fpga(2), Nodes(names))
     assert second.passed == ['n1']
-    assert '1 CUSTOM_EXAMPLE_COM_FPGA asked, 0 free' in second.failed['n0']
+    assert '1 CUSTOM_EXAMPLE_COM_FPGA requested, 0 free' in second.failed['n0']
     # Its own place is no obstacle.
     again = evaluator.filter(wanting_fpga(1), Nodes(names))
     assert again.passed == ['n0', 'n1']

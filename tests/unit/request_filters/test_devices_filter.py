@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler_service.request_filters.devices_filter import DevicesFilter
+from scheduler_service.request_filters import devices_filter
 from tests.support.plugins import scope_of
 
 ENCRYPTION = 'COMPUTE_EPHEMERAL_ENCRYPTION'
@@ -13,7 +13,7 @@ def traits(extra_specs=None, properties=None):
         'flavor': {'extra_specs': extra_specs or {}},
         'image': {'properties': properties or {}},
     }
-    return scope_of(DevicesFilter(), request).required_traits
+    return scope_of(devices_filter, request).required_traits
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,7 @@
 
 import pytest
 
-from scheduler_service.request_filters.isolate_aggregates import (
-    IsolateAggregates,
-)
+from scheduler_service.request_filters import isolate_aggregates
 from tests.support.plugins import scope_of
 
 UUID = '44444444-0000-4000-8000-000000000001'
@@ -13,7 +11,7 @@ ON = {'enable_isolated_aggregate_filtering': True}
 
 def is_forbidden(metadata, request):
     aggregate = {'uuid': UUID, 'metadata': metadata}
-    scope = scope_of(IsolateAggregates(), request, aggregate, **ON)
+    scope = scope_of(isolate_aggregates, request, aggregate, **ON)
     return scope.forbidden_aggregates == {UUID}
 
 

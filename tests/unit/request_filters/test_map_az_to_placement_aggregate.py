@@ -2,9 +2,7 @@
 
 import pytest
 
-from scheduler_service.request_filters.map_az_to_placement_aggregate import (
-    MapAzToPlacementAggregate,
-)
+from scheduler_service.request_filters import map_az_to_placement_aggregate
 from tests.support.plugins import scope_of
 
 UUIDS = [f'44444444-0000-4000-8000-00000000000{n}' for n in range(3)]
@@ -31,5 +29,5 @@ ON = {'query_placement_for_availability_zone': True}
 )
 def test_one_of_the_aggregates_of_the_zone_is_required(zone, expected):
     request = {'availability_zone': zone}
-    scope = scope_of(MapAzToPlacementAggregate(), request, *AGGREGATES, **ON)
+    scope = scope_of(map_az_to_placement_aggregate, request, *AGGREGATES, **ON)
     assert scope.required_aggregates == expected

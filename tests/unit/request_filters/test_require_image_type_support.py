@@ -2,9 +2,7 @@
 
 import pytest
 
-from scheduler_service.request_filters.require_image_type_support import (
-    RequireImageTypeSupport,
-)
+from scheduler_service.request_filters import require_image_type_support
 from tests.support.plugins import scope_of
 
 ON = {'query_placement_for_image_type_support': True}
@@ -27,5 +25,5 @@ ON = {'query_placement_for_image_type_support': True}
     ],
 )
 def test_the_trait_of_the_format_is_required(request_, expected):
-    scope = scope_of(RequireImageTypeSupport(), request_, **ON)
+    scope = scope_of(require_image_type_support, request_, **ON)
     assert scope.required_traits == expected

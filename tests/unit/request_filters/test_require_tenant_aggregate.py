@@ -3,9 +3,7 @@
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.request_filters.require_tenant_aggregate import (
-    RequireTenantAggregate,
-)
+from scheduler_service.request_filters import require_tenant_aggregate
 from tests.support.plugins import scope_of
 
 UUIDS = [f'44444444-0000-4000-8000-00000000000{n}' for n in range(3)]
@@ -36,7 +34,7 @@ def aggregates(*metadata):
 )
 def test_aggregates_of_the_project_are_required(metadata, matches):
     scope = scope_of(
-        RequireTenantAggregate(), REQUEST, *aggregates(metadata), **ON
+        require_tenant_aggregate, REQUEST, *aggregates(metadata), **ON
     )
     expected = [frozenset([UUIDS[0]])] if matches else []
     assert scope.required_aggregates == expected
@@ -45,14 +43,14 @@ def test_aggregates_of_the_project_are_required(metadata, matches):
 def test_any_of_several_aggregates_will_do():
     own = {'filter_tenant_id': 'p'}
     scope = scope_of(
-        RequireTenantAggregate(), REQUEST, *aggregates(own, {}, own), **ON
+        require_tenant_aggregate, REQUEST, *aggregates(own, {}, own), **ON
     )
     assert scope.required_aggregates == [frozenset([UUIDS[0], UUIDS[2]])]
 
 
 def test_a_project_without_an_aggregate_may_be_refused():
     with pytest.raises(errors.RequestFilterFailed, match='tenant') as caught:
-        scope_of(RequireTenantAggregate(), REQUEST, **REQUIRED)
+        scope_of(require_tenant_aggregate, REQUEST, **REQUIRED)
     assert caught.value.facts == {
         'project_id': 'p',
         'filter': 'require_tenant_aggregate',

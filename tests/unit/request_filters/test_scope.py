@@ -105,7 +105,7 @@ def test_hosts_marked_disabled_are_left_out():
     ],
 )
 def test_a_filter_does_nothing_unless_it_is_switched_on(name):
-    (each,) = (one for one in BUILT_IN if one.name == name)
+    (each,) = (one for one in BUILT_IN if one.__name__ == name)
     metadata = {
         'trait:A': 'required',
         'availability_zone': 'z',

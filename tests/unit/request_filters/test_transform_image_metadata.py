@@ -2,9 +2,7 @@
 
 import pytest
 
-from scheduler_service.request_filters.transform_image_metadata import (
-    TransformImageMetadata,
-)
+from scheduler_service.request_filters import transform_image_metadata
 from tests.support.plugins import scope_of
 
 ON = {'image_metadata_prefilter': True}
@@ -30,13 +28,13 @@ def image(**properties):
     ],
 )
 def test_a_property_stands_for_a_trait(properties, trait):
-    scope = scope_of(TransformImageMetadata(), image(**properties), **ON)
+    scope = scope_of(transform_image_metadata, image(**properties), **ON)
     assert scope.required_traits == {trait}
 
 
 def test_properties_add_up():
     request = image(hw_disk_bus='virtio', hw_cdrom_bus='sata')
-    scope = scope_of(TransformImageMetadata(), request, **ON)
+    scope = scope_of(transform_image_metadata, request, **ON)
     assert len(scope.required_traits) == 2
 
 
@@ -44,4 +42,4 @@ def test_properties_add_up():
     'request_', [{}, image(os_distro='linux'), image(hw_disk_bus='')]
 )
 def test_other_properties_stand_for_none(request_):
-    assert not scope_of(TransformImageMetadata(), request_, **ON)
+    assert not scope_of(transform_image_metadata, request_, **ON)

@@ -1,0 +1,406 @@
+"""Request filters: restrictions of a request before hosts are examined.
+
+Each is a function that runs once for a request. :data:`BUILT_IN` lists them in
+the order they run in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, NamedTuple
+
+from scheduler_service import errors
+from scheduler_service.model import Aggregate, Request
+from scheduler_service.model.aggregate_map import AggregateMap, SharedUuids
+from scheduler_service.settings import Settings
+
+# Key of the scope among the attributes cached on a request.
+_CACHE_KEY = 'scope of request filters'
+# How many aggregates of a parameter a query names that people read.
+_MOST_NAMED = 20
+_NONE: frozenset[str] = frozenset()
+_TRUE = frozenset(('1', 't', 'true', 'on', 'y', 'yes'))
+_TRAIT_PREFIX = 'trait:'
+_REQUIRED = 'required'
+_PROJECT_PREFIX = 'filter_tenant_id'
+# Image property -> prefix of the trait that it stands for.
+_PROPERTY_TRAITS = {
+    'hw_cdrom_bus': 'COMPUTE_STORAGE_BUS_',
+    'hw_disk_bus': 'COMPUTE_STORAGE_BUS_',
+    'hw_video_model': 'COMPUTE_GRAPHICS_MODEL_',
+    'hw_vif_model': 'COMPUTE_NET_VIF_MODEL_',
+    'hw_architecture': 'HW_ARCH_',
+    'hw_emulation_architecture': 'COMPUTE_ARCH_',
+    'hw_viommu_model': 'COMPUTE_VIOMMU_',
+}
+
+
+@dataclasses.dataclass(slots=True)
+class Scope:
+    """Restrictions that request filters add to a request.
+
+    :ivar required_aggregates: sets of uuids; a host has to be in one
+        aggregate of each set
+    :ivar forbidden_aggregates: uuids; a host must be in none of them
+    :ivar required_traits: in addition to those of flavor and image
+    :ivar forbidden_traits: in addition to those of flavor and image
+    """
+
+    required_aggregates: list[frozenset[str]] = dataclasses.field(
+        default_factory=list
+    )
+    forbidden_aggregates: frozenset[str] = frozenset()
+    required_traits: set[str] = dataclasses.field(default_factory=set)
+    forbidden_traits: set[str] = dataclasses.field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.required_aggregates
+            or self.forbidden_aggregates
+            or self.required_traits
+            or self.forbidden_traits
+        )
+
+    def forbid(self, uuids: frozenset[str]) -> None:
+        """Forbid aggregates as well.
+
+        Often a single filter forbids aggregates, the same for many requests:
+        its set is not copied, since copying and hashing are slow.
+        """
+        if self.forbidden_aggregates:
+            uuids = self.forbidden_aggregates | uuids
+        self.forbidden_aggregates = uuids
+
+    def query(self, most: int = sys.maxsize) -> str:
+        """Return the scope as the parameters of a placement query.
+
+        ``member_of=in:a,b`` for each set, ``member_of=!in:c,d`` for the
+        forbidden aggregates, ``required=T1,!T2`` for traits; uuids and names
+        are sorted.
+
+        :param most: name so many aggregates, traits and sets at most, and
+            count the others
+        """
+        sets = self.required_aggregates
+        parameters = [
+            f'member_of=in:{_joined(sorted(uuids), most)}'
+            for uuids in sets[:most]
+        ]
+        if len(sets) > most:
+            parameters.append(f'... ({len(sets) - most:,} more)')
+        if self.forbidden_aggregates:
+            uuids = _joined(sorted(self.forbidden_aggregates), most)
+            parameters.append(f'member_of=!in:{uuids}')
+        traits = sorted(self.required_traits)
+        traits += [f'!{name}' for name in sorted(self.forbidden_traits)]
+        if traits:
+            parameters.append(f'required={_joined(traits, most)}')
+        return '&'.join(parameters)
+
+
+def _joined(named: list[str], most: int) -> str:
+    if len(named) > most:
+        named[most:] = [f'... ({len(named) - most:,} more)']
+    return ','.join(named)
+
+
+class ScopedRequest(NamedTuple):
+    """A request, what its restrictions depend on, and the restrictions.
+
+    :ivar aggregates: all aggregates by id
+    :ivar scope: gets the restrictions
+    """
+
+    request: Request
+    aggregates: AggregateMap
+    settings: Settings
+    scope: Scope
+
+
+def require_tenant_aggregate(scoped: ScopedRequest) -> None:
+    """Keeps the instances of a project on the project's own aggregates.
+
+    Those are aggregates with a metadata key that starts with
+    ``filter_tenant_id`` and has the project's id as its whole value. A
+    project without any may use all hosts, or none with
+    ``placement_aggregate_required_for_tenants``.
+    """
+    request, aggregates, settings, scope = scoped
+    if not settings.limit_tenants_to_placement_aggregate:
+        return
+    uuids = _uuids_of(aggregates, 'by project', _projects, request.project_id)
+    if uuids:
+        scope.required_aggregates.append(uuids)
+    elif settings.placement_aggregate_required_for_tenants:
+        raise errors.RequestFilterFailed(
+            'No valid host was found. No hosts available for tenant',
+            project_id=request.project_id,
+            filter='require_tenant_aggregate',
+        )
+
+
+def _projects(aggregate: Aggregate) -> set[str]:
+    """Return the projects that an aggregate is reserved for."""
+    return {
+        value
+        for key, value in aggregate.metadata.items()
+        if key.startswith(_PROJECT_PREFIX)
+    }
+
+
+def map_az_to_placement_aggregate(scoped: ScopedRequest) -> None:
+    """Keeps a request on the aggregates of its availability zone.
+
+    A zone that no aggregate has adds nothing.
+    """
+    request, aggregates, settings, scope = scoped
+    zone = request.availability_zone
+    if zone and settings.query_placement_for_availability_zone:
+        uuids = _uuids_of(aggregates, 'by zone', _zone, zone)
+        if uuids:
+            scope.required_aggregates.append(uuids)
+
+
+def _zone(aggregate: Aggregate) -> list[str | None]:
+    return [aggregate.metadata.get('availability_zone')]
+
+
+def require_image_type_support(scoped: ScopedRequest) -> None:
+    """Requires hosts that support the image's disk format."""
+    image = scoped.request.image
+    enabled = scoped.settings.query_placement_for_image_type_support
+    if enabled and image is not None and image.disk_format:
+        trait = f'COMPUTE_IMAGE_TYPE_{_trait_name(image.disk_format)}'
+        scoped.scope.required_traits.add(trait)
+
+
+def compute_status_filter(scoped: ScopedRequest) -> None:
+    """Forbids hosts with the trait ``COMPUTE_STATUS_DISABLED``.
+
+    Compute services set it on hosts that are disabled.
+    """
+    scoped.scope.forbidden_traits.add('COMPUTE_STATUS_DISABLED')
+
+
+def isolate_aggregates(scoped: ScopedRequest) -> None:
+    """Keeps requests off aggregates that are reserved by traits.
+
+    An aggregate with the metadata ``trait:NAME=required`` is forbidden unless
+    the flavor or the image requires the trait; with several such keys, unless
+    all of these traits are required.
+    """
+    request, aggregates, settings, scope = scoped
+    if not settings.enable_isolated_aggregate_filtering:
+        return
+    reserved = _uuids_by(aggregates, 'reserved', _reserving_traits)
+    if not reserved:
+        return
+    every: frozenset[str] = aggregates.memoize(
+        'reserving traits', lambda: frozenset().union(*reserved)
+    )
+    required = every & _required_traits(request)
+
+    def work() -> frozenset[str]:
+        return SharedUuids(
+            uuid
+            for traits, uuids in reserved.items()
+            if not traits <= required
+            for uuid in uuids
+        )
+
+    scope.forbid(aggregates.memoize(('isolated from', required), work))
+
+
+def _reserving_traits(aggregate: Aggregate) -> list[frozenset[str]]:
+    """Return the traits that a request needs to use an aggregate, together.
+
+    Empty: every request may use the aggregate.
+    """
+    traits = frozenset(
+        key.removeprefix(_TRAIT_PREFIX)
+        for key, value in aggregate.metadata.items()
+        if value == _REQUIRED and key.startswith(_TRAIT_PREFIX)
+    )
+    return [traits] if traits else []
+
+
+def _required_traits(request: Request) -> set[str]:
+    """Return the traits that the flavor or the image requires.
+
+    The flavor's may be in numbered groups: ``trait1:NAME``.
+    """
+    traits = set()
+    for key, value in request.flavor.extra_specs.items():
+        scope, colon, name = key.partition(':')
+        group = scope.removeprefix('trait')
+        if (
+            value == _REQUIRED
+            and colon
+            and scope.startswith('trait')
+            and (not group or (group.isascii() and group.isdigit()))
+        ):
+            traits.add(name)
+    traits.update(
+        key.removeprefix(_TRAIT_PREFIX)
+        for key, value in request.image_properties.items()
+        if key.startswith(_TRAIT_PREFIX) and value == _REQUIRED
+    )
+    # No request can require the trait with the empty name.
+    traits.discard('')
+    return traits
+
+
+def transform_image_metadata(scoped: ScopedRequest) -> None:
+    """Requires hosts with the devices that the image's properties name.
+
+    The properties ``hw_cdrom_bus``, ``hw_disk_bus``, ``hw_video_model``,
+    ``hw_vif_model``, ``hw_architecture``, ``hw_emulation_architecture`` and
+    ``hw_viommu_model`` each stand for a trait.
+    """
+    if not scoped.settings.image_metadata_prefilter:
+        return
+    for name, prefix in _PROPERTY_TRAITS.items():
+        value = scoped.request.image_properties.get(name)
+        if value:
+            scoped.scope.required_traits.add(prefix + _trait_name(value))
+
+
+def devices_filter(scoped: ScopedRequest) -> None:
+    """Requires hosts that have the devices and features of the instance.
+
+    Accelerators (``accel:device_profile``), packed virtqueues
+    (``hw:virtio_packed_ring``), virtio sound (``hw:sound_model``) and
+    ephemeral encryption (``hw:ephemeral_encryption`` with its format): each
+    an extra spec, and all but the first an image property, too.
+    """
+    request, required = scoped.request, scoped.scope.required_traits
+    if request.flavor.extra_specs.get('accel:device_profile'):
+        required.add('COMPUTE_ACCELERATORS')
+    if _is_true(_setting(request, 'virtio_packed_ring')):
+        required.add('COMPUTE_NET_VIRTIO_PACKED')
+    if _setting(request, 'sound_model') == 'virtio':
+        required.add('COMPUTE_SOUND_MODEL_VIRTIO')
+    if _is_true(_setting(request, 'ephemeral_encryption')):
+        trait = 'COMPUTE_EPHEMERAL_ENCRYPTION'
+        required.add(trait)
+        encryption = _setting(request, 'ephemeral_encryption_format')
+        if encryption:
+            required.add(f'{trait}_{_trait_name(encryption)}')
+
+
+def _setting(request: Request, name: str) -> Any:
+    """Return the extra spec ``hw:NAME``, else the property ``hw_NAME``."""
+    value = request.flavor.extra_specs.get(f'hw:{name}')
+    if value is None:
+        return request.image_properties.get(f'hw_{name}')
+    return value
+
+
+def _is_true(value: Any) -> bool:
+    """Whether an extra spec or image property is a true boolean."""
+    return value is not None and str(value).strip().lower() in _TRUE
+
+
+_Keys = Callable[[Aggregate], Iterable[Any]]
+
+
+def _uuids_by(
+    aggregates: AggregateMap, name: str, keys: _Keys
+) -> dict[Any, frozenset[str]]:
+    """Return uuids of aggregates by their keys.
+
+    :param name: of the index
+    :param keys: returns the keys of an aggregate
+    """
+
+    def work() -> dict[Any, frozenset[str]]:
+        by_key: dict[Any, set[str]] = {}
+        for aggregate in aggregates.values():
+            for key in keys(aggregate):
+                by_key.setdefault(key, set()).add(aggregate.uuid)
+        return {key: SharedUuids(uuids) for key, uuids in by_key.items()}
+
+    index: dict[Any, frozenset[str]] = aggregates.memoize(name, work)
+    return index
+
+
+def _uuids_of(
+    aggregates: AggregateMap, name: str, keys: _Keys, key: Hashable
+) -> frozenset[str]:
+    """Return the uuids of the aggregates with one key."""
+    return _uuids_by(aggregates, name, keys).get(key, _NONE)
+
+
+def _trait_name(value: Any) -> str:
+    """Return a value as names of traits spell it: ``RAW_ISO``."""
+    return str(value).upper().replace('-', '_')
+
+
+BUILT_IN: tuple[Callable[[ScopedRequest], None], ...] = (
+    require_tenant_aggregate,
+    map_az_to_placement_aggregate,
+    require_image_type_support,
+    compute_status_filter,
+    isolate_aggregates,
+    transform_image_metadata,
+    devices_filter,
+)
+
+
+def scope_of(
+    request: Request,
+    aggregates: AggregateMap,
+    settings: Settings,
+) -> Scope:
+    """Return the restrictions of all request filters, none on a rebuild.
+
+    The scope is cached on the request until aggregates or settings are
+    replaced.
+
+    :param aggregates: all aggregates by id
+    :raises RequestFilterFailed: no host at all may take the request
+    """
+    cached = request.__dict__.get(_CACHE_KEY)
+    if cached and cached[0] is aggregates and cached[1] is settings:
+        cached_scope: Scope = cached[2]
+        return cached_scope
+    scope = Scope()
+    if not request.is_rebuild:
+        _add_destination(request, scope)
+        scoped = ScopedRequest(request, aggregates, settings, scope)
+        for request_filter in BUILT_IN:
+            request_filter(scoped)
+    request.__dict__[_CACHE_KEY] = aggregates, settings, scope
+    return scope
+
+
+def short_query(
+    request: Request, aggregates: AggregateMap, settings: Settings
+) -> str:
+    """Return the scope as a placement query that people read.
+
+    It names a few aggregates of each parameter, and counts the others.
+    """
+    scope = scope_of(request, aggregates, settings)
+    key = (
+        'query',
+        tuple(scope.required_aggregates),
+        scope.forbidden_aggregates,
+        frozenset(scope.required_traits),
+        frozenset(scope.forbidden_traits),
+    )
+    text: str = aggregates.memoize(key, lambda: scope.query(_MOST_NAMED))
+    return text
+
+
+def _add_destination(request: Request, scope: Scope) -> None:
+    """Restrict a request to the aggregates that it names itself."""
+    destination = request.requested_destination
+    if destination is None:
+        return
+    scope.required_aggregates += (
+        frozenset(entry.split(',')) for entry in destination.aggregates
+    )
+    scope.forbid(frozenset(destination.forbidden_aggregates))
