@@ -1,4 +1,4 @@
-"""Weighers of hosts, one per module, collected from the modules here."""
+"""Weighers of hosts, collected from the modules here."""
 
 from __future__ import annotations
 

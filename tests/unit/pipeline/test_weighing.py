@@ -14,7 +14,7 @@ from scheduler_service.testing import table
 from scheduler_service.weighers.build_failure_weigher import (
     BuildFailureWeigher,
 )
-from scheduler_service.weighers.ram_weigher import RAMWeigher
+from scheduler_service.weighers.load_weigher import RAMWeigher
 
 
 def totals(memory, aggregates=(), used=0, **settings):
