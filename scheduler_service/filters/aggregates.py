@@ -46,7 +46,6 @@ class AggregateFilter(HostFilter, abc.ABC):
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Return why the host of *row* fails."""
         ids = table.coded['aggregate_set'].at(row)
         key = self.mask_key(table, request, settings)
         return self.mismatch(table.split_metadata(ids), key)

@@ -34,5 +34,4 @@ class BuildFailureWeigher(Weigher):
     def weight_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return the same for every request."""
         return ()

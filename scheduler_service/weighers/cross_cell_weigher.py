@@ -42,7 +42,6 @@ class CrossCellWeigher(Weigher):
     def weight_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return the preferred cell, None for none."""
         destination = request.requested_destination
         if destination is None or not destination.allow_cross_cell_move:
             return None

@@ -35,5 +35,4 @@ class HypervisorVersionWeigher(Weigher):
     def weight_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return the same for every request."""
         return ()

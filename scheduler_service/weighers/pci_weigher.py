@@ -48,7 +48,6 @@ class PCIWeigher(Weigher):
     def weight_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return the same for every request."""
         return ()
 
 

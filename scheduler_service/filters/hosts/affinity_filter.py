@@ -88,7 +88,6 @@ class HintedHostsFilter(RowFilter, abc.ABC):
     def row_set(
         self, table: HostTable, request: Request, settings: Settings
     ) -> RowSet | None:
-        """Look up the rows of the hosts."""
         hosts = self.hosts(table, request)
         if hosts is None:
             return None
@@ -97,7 +96,6 @@ class HintedHostsFilter(RowFilter, abc.ABC):
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Say whether an instance is on the host."""
         return self.why.format(group=request.hint('group'))
 
 
@@ -175,7 +173,6 @@ class ServerGroupAffinityFilter(RowFilter):
     def row_set(
         self, table: HostTable, request: Request, settings: Settings
     ) -> RowSet | None:
-        """Pass the hosts of the members."""
         group = group_of(table, request, self.policy)
         if group is None:
             return None
@@ -187,7 +184,6 @@ class ServerGroupAffinityFilter(RowFilter):
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Name hosts of the members, five at most."""
         group = group_of(table, request, self.policy)
         hosts = sorted(members_by_host(table, group, request)) if group else []
         return (
@@ -209,7 +205,6 @@ class ServerGroupAntiAffinityFilter(RowFilter):
     def row_set(
         self, table: HostTable, request: Request, settings: Settings
     ) -> RowSet | None:
-        """Reject the hosts that have the most members allowed."""
         group = group_of(table, request, self.policy)
         if group is None:
             return None
@@ -226,7 +221,6 @@ class ServerGroupAntiAffinityFilter(RowFilter):
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Give the number of members and the most that are allowed."""
         group = group_of(table, request, self.policy)
         if group is None:
             return 'does not pass'

@@ -26,7 +26,6 @@ class AggregateImagePropertiesIsolation(AggregateFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return (key, text) of the image properties that are compared."""
         namespace = settings.aggregate_image_properties_isolation_namespace
         separator = settings.aggregate_image_properties_isolation_separator
         prefix = f'{namespace}{separator}' if namespace else ''
@@ -40,7 +39,6 @@ class AggregateImagePropertiesIsolation(AggregateFilter):
     def mismatch(
         self, metadata: Metadata, key: tuple[tuple[str, str], ...]
     ) -> str:
-        """Name the first property that fails, and the allowed values."""
         for name, value in key:
             allowed = metadata.get(name)
             if allowed is not None and value not in allowed:

@@ -30,7 +30,6 @@ class AggregateInstanceExtraSpecsFilter(AggregateFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return (key, requirement) of the specs that count, without scope."""
         specs = []
         for key, requirement in request.flavor.extra_specs.items():
             scope, colon, name = key.partition(':')
@@ -43,7 +42,6 @@ class AggregateInstanceExtraSpecsFilter(AggregateFilter):
     def mismatch(
         self, metadata: Metadata, key: tuple[tuple[str, str], ...]
     ) -> str:
-        """Name the first extra spec that fails, and the values there are."""
         for name, requirement in key:
             required = f'the flavor requires {name}={requirement}'
             values = metadata.get(name)

@@ -37,13 +37,12 @@ class AggregateInstanceTypeFilter(AggregateFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return all extra specs: metadata may require their absence."""
+        # All extra specs: metadata may require their absence.
         return tuple(request.flavor.extra_specs.items())
 
     def mismatch(
         self, metadata: Metadata, key: tuple[tuple[str, str], ...]
     ) -> str:
-        """Name the key, and what flavor and metadata have under it."""
         try:
             name = failing_key(metadata, key)
         except specops.NotComparableError as fault:

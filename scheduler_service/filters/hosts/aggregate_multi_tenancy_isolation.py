@@ -22,7 +22,6 @@ class AggregateMultiTenancyIsolation(AggregateFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return the project, None where no aggregate is reserved."""
         if not table.any_aggregate_has(METADATA_PREFIX, starts=True):
             return None
         return (request.project_id,)

@@ -20,14 +20,12 @@ class AvailabilityZoneFilter(AggregateFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return the requested and the default zone, None for no zone."""
         zone = request.availability_zone
         if not zone:
             return None
         return zone, settings.default_availability_zone
 
     def mismatch(self, metadata: Metadata, key: tuple[str, str]) -> str:
-        """Name the requested zone and the host's zones."""
         zone, default = key
         zones = metadata.get('availability_zone') or {default}
         if zone in zones:

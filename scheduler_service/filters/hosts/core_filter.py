@@ -32,11 +32,9 @@ class CoreFilter(CapacityFilter):
     unit = 'vCPUs'
 
     def requested(self, request: Request) -> int:
-        """Return the flavor's vCPUs."""
         return request.flavor.vcpus
 
     def exempt(self, table: HostTable, settings: Settings) -> Mask | None:
-        """Return the hosts that report no vCPUs."""
         exempt: Mask = self.total(table) == 0
         return exempt
 
@@ -80,7 +78,6 @@ class ExactCoreFilter(ExactCapacityFilter):
     unit = 'vCPUs'
 
     def requested(self, request: Request) -> int:
-        """Return the flavor's vCPUs."""
         return request.flavor.vcpus
 
     def free(self, table: HostTable) -> Any:
@@ -101,7 +98,6 @@ class ExactCoreFilter(ExactCapacityFilter):
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Give both amounts, or say that the host reports no vCPUs."""
         if table.resources['VCPU'].total[row] <= 0:
             return 'the host reports no vCPUs'
         return super().reason(table, row, request, settings)

@@ -33,7 +33,6 @@ class DiskFilter(CapacityFilter):
     unit = 'MB of disk'
 
     def requested(self, request: Request) -> int:
-        """Return root, ephemeral and swap together, in MB."""
         return request.disk_mb
 
     def total(self, table: HostTable) -> Any:
@@ -107,7 +106,6 @@ class ExactDiskFilter(ExactCapacityFilter):
     unit = 'MB of disk'
 
     def requested(self, request: Request) -> int:
-        """Return root, ephemeral and swap together, in MB."""
         return request.disk_mb
 
     def free(self, table: HostTable) -> Any:

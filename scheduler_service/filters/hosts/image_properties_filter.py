@@ -65,14 +65,12 @@ class ImagePropertiesFilter(HostFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return what the image requires, None where no name counts."""
         required = image_requirements(request, settings)
         return tuple(required) if required.supported else None
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Say what the image requires, and what the host supports."""
         required = image_requirements(request, settings)
         why = _why_unreadable(table, row, required)
         if why:

@@ -27,7 +27,6 @@ class RamFilter(CapacityFilter):
     unit = 'MB'
 
     def requested(self, request: Request) -> int:
-        """Return the flavor's memory."""
         return request.flavor.memory_mb
 
 
@@ -48,7 +47,6 @@ class ExactRamFilter(ExactCapacityFilter):
     unit = 'MB'
 
     def requested(self, request: Request) -> int:
-        """Return the flavor's memory."""
         return request.flavor.memory_mb
 
     def free(self, table: HostTable) -> Any:

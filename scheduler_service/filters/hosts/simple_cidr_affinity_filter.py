@@ -48,13 +48,11 @@ class SimpleCIDRAffinityFilter(HostFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return the network, None where the hints name none."""
         return _network(request)
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Name the host's address and the network."""
         address = table.coded['host_ip'].at(row)
         if not is_address(address):
             return f'{UNREADABLE}host_ip {address} is not an address'

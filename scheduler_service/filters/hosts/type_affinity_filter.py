@@ -28,7 +28,6 @@ class TypeAffinityFilter(ComparisonFilter):
     def comparisons(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Sequence[Comparison]:
-        """Compare the flavor of each host's instances with the request's."""
         flavors = flavor_column(table)
         return (
             Comparison(
@@ -39,7 +38,6 @@ class TypeAffinityFilter(ComparisonFilter):
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Name the flavors of the host's instances."""
         instances = table.instances.on_host(table.host_at(row))
         flavors = sorted({str(instance.flavorid) for instance in instances})
         return (
@@ -133,13 +131,11 @@ class AggregateTypeAffinityFilter(AggregateFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return the flavor's name, None where no aggregate is reserved."""
         if not table.any_aggregate_has(METADATA_KEY):
             return None
         return (request.flavor.name,)
 
     def mismatch(self, metadata: Metadata, key: tuple[str | None]) -> str:
-        """Name the flavors that the host is reserved for."""
         names = metadata.get(METADATA_KEY)
         if not names or key[0] in names:
             return ''
