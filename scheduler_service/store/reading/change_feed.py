@@ -2,8 +2,7 @@
 
 Daemons learn of each other's writes from the feed. The last change that was
 read is read again each time: where it is gone or differs, the database went
-back in time, and nothing of the snapshot is certain. Stateless: any thread may
-call the functions with a connection of its own.
+back in time, and nothing of the snapshot is certain.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Daemons that share the store: who they are, and how they are configured.
 
-Stateless: any thread may call it with a connection of its own. Times are the
-database's, so the clocks of the daemons do not matter.
+Times are the database's, so the clocks of the daemons do not matter.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Decisions with their reasons, kept so that they can be explained later.
 
-Stateless: any thread may call it with a connection of its own. A search has
-time and outcome as conditions of its query; the rest is looked up in the
-documents, newest first, until there are enough.
+A search has time and outcome as conditions of its query; the rest is looked up
+in the documents, newest first, until there are enough.
 """
 
 from __future__ import annotations

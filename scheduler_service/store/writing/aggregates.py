@@ -1,7 +1,4 @@
-"""Rows of host aggregates, and changes by operators and other services.
-
-Stateless: runs on the thread that owns the writing transaction.
-"""
+"""Rows of host aggregates, and changes by operators and other services."""
 
 from __future__ import annotations
 

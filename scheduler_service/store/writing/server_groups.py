@@ -1,7 +1,6 @@
 """Rows of server groups: added, changed and removed.
 
-Stateless: runs on the thread that owns the writing transaction. Claims add
-members in ``claims.batch``, where the policies are checked.
+Claims add members in ``claims.batch``, where the policies are checked.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
@@ -20,8 +18,8 @@ from scheduler_service.store.connection import Writer, in_chunks
 from scheduler_service.store.reading import loading
 from scheduler_service.store.rows import (
     delete,
-    dialect_of,
     insert,
+    insert_missing,
     select_in,
 )
 
@@ -53,7 +51,7 @@ def put(writer: Writer, group: ServerGroup) -> bool:
 
     :return: whether anything changed
     """
-    is_new = _insert_missing(writer.conn, group)
+    is_new = insert_missing(writer.conn, _TABLE, _row(group))
     stored = _lock(writer.conn, [group.uuid])
     differs = _update(writer.conn, stored, [group], _POLICY)
     joined = _join(writer.conn, {group.uuid: group.members})
@@ -167,21 +165,6 @@ def _update(
              for row in differ],
         )  # fmt: skip
     return bool(differ)
-
-
-def _insert_missing(conn: Connection, group: ServerGroup) -> bool:
-    """Add the row of a group that is not stored; return whether it was added.
-
-    If another daemon is about to add it, the statement waits.
-    """
-    dialect = dialect_of(conn)
-    statement: Any
-    if dialect == 'mysql':
-        statement = sa.insert(_TABLE).prefix_with('IGNORE')
-    else:
-        of = postgresql if dialect == 'postgresql' else sqlite
-        statement = of.insert(_TABLE).on_conflict_do_nothing()
-    return conn.execute(statement.values(_row(group))).rowcount > 0
 
 
 def _row(group: ServerGroup) -> dict[str, Any]:
