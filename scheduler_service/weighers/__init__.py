@@ -19,6 +19,7 @@ def _defined() -> Iterator[type[Weigher]]:
             if (
                 issubclass(kind, Weigher)
                 and kind.__module__ == info.name != base.__name__
+                and not inspect.isabstract(kind)
             ):
                 yield kind
 

@@ -9,7 +9,10 @@ from collections.abc import Callable, Mapping, Set
 from scheduler_service import specops
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
-from scheduler_service.filters.aggregates import AggregateFilter, Metadata
+from scheduler_service.filters.hosts.aggregate_filter import (
+    AggregateFilter,
+    Metadata,
+)
 from scheduler_service.filters.unreadable import (
     REQUIREMENT,
     UNREADABLE,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
-from scheduler_service.filters.aggregates import AggregateFilter, Metadata
+from scheduler_service.filters.hosts.aggregate_filter import (
+    AggregateFilter,
+    Metadata,
+)
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 

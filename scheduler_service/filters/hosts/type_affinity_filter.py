@@ -13,8 +13,11 @@ from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.columns.load import Formula
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
-from scheduler_service.filters.aggregates import AggregateFilter, Metadata
 from scheduler_service.filters.base import Comparison, ComparisonFilter
+from scheduler_service.filters.hosts.aggregate_filter import (
+    AggregateFilter,
+    Metadata,
+)
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 

@@ -7,10 +7,8 @@ from scheduler_service.weighers.affinity_weigher import (
     ServerGroupSoftAffinityWeigher,
     ServerGroupSoftAntiAffinityWeigher,
 )
-from scheduler_service.weighers.build_failure_weigher import (
+from scheduler_service.weighers.host_weigher import (
     BuildFailureWeigher,
-)
-from scheduler_service.weighers.hypervisor_version_weigher import (
     HypervisorVersionWeigher,
 )
 from scheduler_service.weighers.load_weigher import (
