@@ -134,7 +134,7 @@ class CapacityFilter(ComparisonFilter, abc.ABC):
         )
 
     def checks(self, request: Request, amount: int) -> bool:
-        """Say whether the filter compares the amount that a claim takes.
+        """Return whether the filter compares the amount that a claim takes.
 
         :param amount: what the claim takes of the resource class, in the
             unit of the class

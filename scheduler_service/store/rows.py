@@ -188,8 +188,8 @@ def _in_array(element: _Among, compiler: Any, **how: Any) -> str:
 
 def document(values: Mapping[str, Any]) -> str:
     """Return JSON for a row's ``document`` column, without empty values."""
-    kept = {name: value for name, value in values.items() if value}
-    return _encode_sorted(kept).decode()
+    filled = {name: value for name, value in values.items() if value}
+    return _encode_sorted(filled).decode()
 
 
 def insert(
@@ -216,8 +216,9 @@ def insert_missing(
         of = postgresql if dialect == 'postgresql' else sqlite
         statement = of.insert(table).on_conflict_do_nothing()
     # Without the option SQLAlchemy drops the count of an INSERT.
-    kept = statement.values(values).execution_options(preserve_rowcount=True)
-    return conn.execute(kept).rowcount > 0
+    statement = statement.values(values)
+    counting = statement.execution_options(preserve_rowcount=True)
+    return conn.execute(counting).rowcount > 0
 
 
 def select_in(
@@ -232,8 +233,8 @@ def select_in(
 
 def delete(conn: Connection, column: Any, keys: Sequence[Any]) -> int:
     """Delete the rows whose *column* is in *keys*; return how many."""
-    gone = 0
+    deleted = 0
     for part in in_chunks(keys):
         query = sa.delete(column.table).where(column.in_(part))
-        gone += conn.execute(query).rowcount
-    return gone
+        deleted += conn.execute(query).rowcount
+    return deleted

@@ -244,7 +244,7 @@ releases = _table(
     sa.Column('kind', _WORD, primary_key=True),
     # By the database's clock.
     sa.Column('released_at', sa.Double(), nullable=False),
-    # By the caller's clock; NULL: it did not say.
+    # By the caller's clock; NULL: not given.
     sa.Column('sent_at', sa.Double()),
     # NULL: for all projects.
     sa.Column('project_id', _NAME),

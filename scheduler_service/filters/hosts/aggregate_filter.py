@@ -172,7 +172,7 @@ class AggregateInstanceExtraSpecsFilter(AggregateFilter):
 
 
 def _any_matches(values: frozenset[str], requirement: str) -> bool:
-    """Say whether one of the values matches.
+    """Return whether one of the values matches.
 
     :raises NotComparableError: none matches, and one is no number where
         numbers are compared

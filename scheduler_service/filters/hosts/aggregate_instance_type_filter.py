@@ -124,7 +124,7 @@ def _failing_metadata_key(
 def _satisfies_metadata(
     key: str, requirements: Set[str], specs: Set[str] | None
 ) -> bool:
-    """Say whether any extra spec under a key satisfies the metadata."""
+    """Return whether any extra spec under a key satisfies the metadata."""
     return _satisfies(
         requirements,
         specs,
@@ -139,7 +139,7 @@ def _satisfies(
     both_ways: bool,
     matches: Callable[[str, str], bool],
 ) -> bool:
-    """Say whether any value satisfies any of the requirements.
+    """Return whether any value satisfies any of the requirements.
 
     :param values: None: the key is absent
     :param both_ways: whether values, too, may be sentinels and alternatives
@@ -176,7 +176,7 @@ def _satisfies(
 
 
 def _matches(key: str, forced: bool, metadata: str, spec: str) -> bool:
-    """Say whether metadata and an extra spec match.
+    """Return whether metadata and an extra spec match.
 
     :param forced: whether the metadata, too, may be a requirement
     :raises NotComparableError: metadata is no number where numbers are

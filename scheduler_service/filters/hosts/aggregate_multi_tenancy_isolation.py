@@ -30,7 +30,7 @@ class AggregateMultiTenancyIsolation(AggregateFilter):
         return (request.project_id,)
 
     def mismatch(self, metadata: Metadata, key: tuple[str | None]) -> str:
-        """Say for how many projects the host is, without naming them."""
+        """Return how many projects have the host, without naming them."""
         projects: set[str | None] = set()
         for name, values in metadata.items():
             if name.startswith(METADATA_PREFIX):

@@ -134,7 +134,7 @@ def _matches(
 
 
 def _value_matches(value: Any, keys: Path, requirement: str) -> bool:
-    """Say whether the value under a path of keys matches.
+    """Return whether the value under a path of keys matches.
 
     :raises NotComparableError: the value is not a number as required
     """

@@ -65,7 +65,7 @@ class DiskFilter(CapacityFilter):
         return remaining
 
     def checks(self, request: Request, amount: int) -> bool:
-        """Say whether the filter compares the amount that a claim takes.
+        """Return whether the filter compares the amount that a claim takes.
 
         :param amount: what the claim takes, in GB
         """

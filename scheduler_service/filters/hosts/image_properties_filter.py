@@ -168,7 +168,7 @@ def image_requirements(
 
 
 def is_supported(text: bytes | None, required: frozenset[str]) -> bool:
-    """Say whether one supported instance type has all required names.
+    """Return whether one supported instance type has all required names.
 
     A name may stand in any of the three places of the entry.
 
@@ -220,7 +220,7 @@ def _version(dotted: str) -> Version:
 
 
 def version_matches(version: int | None, clauses: VersionClauses) -> bool:
-    """Say whether a hypervisor's version satisfies all clauses.
+    """Return whether a hypervisor's version satisfies all clauses.
 
     A host that does not report its version satisfies them.
     """
@@ -231,7 +231,7 @@ def version_matches(version: int | None, clauses: VersionClauses) -> bool:
 
 
 def has_address_bits(text: bytes | None, required: int) -> bool:
-    """Say whether a CPU has the address bits, or does not report them.
+    """Return whether a CPU has the address bits, or does not report them.
 
     :param text: the host's ``cpu_info``: JSON, or JSON in a JSON string
     """

@@ -276,7 +276,7 @@ class JsonQuery:
         self.variables = sorted(set(variables(query)))
 
     def matches(self, values: Mapping[str, Any]) -> bool:
-        """Say whether the query is true.
+        """Return whether the query is true.
 
         :param values: attributes of a host by name, without the ``$``
         :raises TypeError: it compares values of different types

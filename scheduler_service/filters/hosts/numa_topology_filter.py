@@ -187,7 +187,7 @@ def _is_near(
     columns: numa.CellColumns,
     host: numa.Hosts,
 ) -> bool:
-    """Say whether the instance fits cells near its devices and networks.
+    """Return whether the instance fits cells near its devices and networks.
 
     :param cells: of the host's topology, as it reports them
     :param pools: of its free devices

@@ -131,7 +131,7 @@ class Addresses:
 
 
 def is_address(text: str | None) -> bool:
-    """Say whether a text is a valid address."""
+    """Return whether a text is a valid address."""
     return _address(text) is not None
 
 

@@ -17,13 +17,13 @@ from scheduler_service.store.connection import Writer
 
 # Configurations that are kept, those that daemons used last.
 _CONFIGURATIONS_KEPT = 500
-# A daemon that gave no sign of life for so long is called silent, in seconds;
-# it gives one every few seconds.
+# A daemon without a sign of life for so many seconds is silent; daemons give
+# one every few seconds.
 SILENT_S = 30.0
 
 
 class Registration(NamedTuple):
-    """What a daemon says of itself.
+    """What a daemon reports about itself.
 
     :ivar id: of its process; no other has it
     :ivar name: which others may have by mistake

@@ -47,17 +47,6 @@ def give_up(writer: Writer, name: str, holder: str) -> None:
     )
 
 
-def holder_of(writer: Writer, name: str) -> str | None:
-    """Return who has a lease; None where nobody has it."""
-    table = schema.leases
-    now = clock.read(writer.conn)
-    query = sa.select(table.c.holder).where(
-        table.c.name == name, table.c.expires_at > now
-    )
-    holder = writer.conn.execute(query).scalar()
-    return None if holder is None else str(holder)
-
-
 # How long a lease is valid without being renewed, in seconds: a holder that
 # died is replaced within this time and one poll.
 VALID_S = 4.0

@@ -108,7 +108,7 @@ def with_instances(
     """Return the groups that have stored instances as members.
 
     A stored instance is on a host, or claimed for one. Groups may also have
-    members that are not stored, for which no policy can be kept.
+    members that are not stored, for which no policy can be enforced.
 
     :param gone: instances that do not count, unless they move: a move holds a
         claim of its own
@@ -232,10 +232,10 @@ def remove(writer: Writer, uuids: Sequence[str]) -> int:
     The groups' rows go first: their deletion waits for claims that join them,
     so that no membership is left.
     """
-    gone = delete(writer.conn, _TABLE.c.uuid, uuids)
+    deleted = delete(writer.conn, _TABLE.c.uuid, uuids)
     delete(writer.conn, _MEMBERS.c.group_uuid, uuids)
     writer.touched.groups += uuids
-    return gone
+    return deleted
 
 
 def create(writer: Writer, group: ServerGroup) -> None:

@@ -66,7 +66,7 @@ def add(writer: Writer, zones: Sequence[ZoneRow]) -> None:
 def remove(writer: Writer, zone_ids: Sequence[str]) -> int:
     """Remove zones; return how many there were."""
     table = schema.zones
-    gone = writer.conn.execute(
+    deleted = writer.conn.execute(
         sa.delete(table).where(table.c.id.in_(zone_ids))
     )
-    return gone.rowcount
+    return deleted.rowcount
