@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from scheduler_service import specops
@@ -160,7 +160,9 @@ class AggregateInstanceExtraSpecsFilter(AggregateFilter):
                 )
             try:
                 with reading(spec_path(name), REQUIREMENT, requirement):
-                    matches = _any_matches(values, requirement)
+                    matches = any_matches(
+                        (value, requirement) for value in sorted(values)
+                    )
             except specops.NotComparableError as fault:
                 return f'{UNREADABLE}{required}, aggregate metadata: {fault}'
             if not matches:
@@ -171,17 +173,21 @@ class AggregateInstanceExtraSpecsFilter(AggregateFilter):
         return ''
 
 
-def _any_matches(values: frozenset[str], requirement: str) -> bool:
-    """Return whether one of the values matches.
+def any_matches(
+    pairs: Iterable[tuple[str, str]],
+    matches: Callable[[str, str], bool] = specops.match,
+) -> bool:
+    """Return whether any value matches its requirement.
 
-    :raises NotComparableError: none matches, and one is no number where
+    :param pairs: (value, requirement)
+    :raises NotComparableError: none matches, and a value is no number where
         numbers are compared
-    :raises ValueError: the requirement is not valid
+    :raises ValueError: a requirement is not valid
     """
     error: specops.NotComparableError | None = None
-    for value in sorted(values):
+    for value, requirement in pairs:
         try:
-            if specops.match(value, requirement):
+            if matches(value, requirement):
                 return True
         except specops.NotComparableError as caught:
             error = caught

@@ -12,6 +12,7 @@ from scheduler_service.columns.topology import Key
 from scheduler_service.filters.hosts.aggregate_filter import (
     AggregateFilter,
     Metadata,
+    any_matches,
 )
 from scheduler_service.filters.unreadable import (
     REQUIREMENT,
@@ -163,16 +164,7 @@ def _satisfies(
         if _ANY in values:
             return True
     plain = [text for text in alternatives if text not in _SENTINELS]
-    fault: specops.NotComparableError | None = None
-    for value, requirement in itertools.product(sorted(values), plain):
-        try:
-            if matches(value, requirement):
-                return True
-        except specops.NotComparableError as caught:
-            fault = caught
-    if fault is not None:
-        raise fault
-    return False
+    return any_matches(itertools.product(sorted(values), plain), matches)
 
 
 def _matches(key: str, forced: bool, metadata: str, spec: str) -> bool:
