@@ -89,7 +89,7 @@ def weigh_hosts(
 
 def forget_masks(table: Any) -> None:
     """Forget what was worked out for a kind of request, not of hosts."""
-    table.topology.clear_kept()
+    table.topology.clear_arrays()
 
 
 def inventory(hosts: int) -> Inventory:

@@ -69,14 +69,14 @@ class LoadColumns:
         return column
 
     def follows(self, source: str) -> bool:
-        """Say whether there is a column that follows *source*."""
+        """Return whether there is a column that follows *source*."""
         return source in self._by_source
 
     def refresh(self, source: str, rows: Index) -> None:
         """Update every column that follows *source*, at some rows.
 
         A formula with floats alone is several times as fast for one row as
-        one that mixes them with integers.
+        a formula that mixes them with integers.
         """
         for column, formula in self._by_source.get(source, ()):
             column[rows] = formula(rows)

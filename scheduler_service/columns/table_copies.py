@@ -59,18 +59,18 @@ class TableCopy:
 
     def is_same(self, other: TableCopy) -> bool:
         """Whether another copy of the same table is equal."""
-        ours, theirs = self.table, other.table
+        own, compared = self.table, other.table
         return (
-            ours.topology is theirs.topology
-            and ours.instances.is_same(theirs.instances)
-            and ours.groups == theirs.groups
+            own.topology is compared.topology
+            and own.instances.is_same(compared.instances)
+            and own.groups == compared.groups
             and all(
-                _are_same(column, theirs.numbers[name])
-                for name, column in ours.numbers.items()
+                _are_same(column, compared.numbers[name])
+                for name, column in own.numbers.items()
             )
             and all(
-                _are_same(columns.used, theirs.resources[name].used)
-                for name, columns in ours.resources.items()
+                _are_same(columns.used, compared.resources[name].used)
+                for name, columns in own.resources.items()
             )
         )
 

@@ -31,14 +31,14 @@ class Topology:
     :ivar aggregates: by id
     """
 
-    __slots__ = ('_kept', '_kept_bytes', '_memo', 'aggregates')
+    __slots__ = ('_array_bytes', '_arrays', '_memo', 'aggregates')
 
     def __init__(self, aggregates: AggregateMap) -> None:
         self.aggregates = aggregates
         self._memo: dict[Hashable, Any] = {}
         # Arrays with the number of bytes that they count.
-        self._kept: dict[Hashable, tuple[Any, int]] = {}
-        self._kept_bytes = 0
+        self._arrays: dict[Hashable, tuple[Any, int]] = {}
+        self._array_bytes = 0
 
     def memoize(self, key: Hashable, work: Callable[[], Any]) -> Any:
         """Return the memoized result of *work* under *key*.
@@ -60,11 +60,11 @@ class Topology:
     ) -> Mask | None:
         """Return the mask under *key*; None where every host passes."""
 
-        def mask() -> Mask | None:
-            made = work()
-            return None if made is None or made.all() else made
+        def partial_mask() -> Mask | None:
+            mask = work()
+            return None if mask is None or mask.all() else mask
 
-        kept: Mask | None = self.keep(key, mask)
+        kept: Mask | None = self.keep(key, partial_mask)
         return kept
 
     def keep(self, key: Hashable, work: Callable[[], Any]) -> Any:
@@ -73,7 +73,7 @@ class Topology:
         Bounded cache, for keys derived from requests: the oldest go.
         """
         try:
-            return self._kept[key][0]
+            return self._arrays[key][0]
         except KeyError:
             pass
         array = work()
@@ -83,24 +83,24 @@ class Topology:
             return array
         size = length * _BYTES_A_CHARACTER
         size += 0 if array is None else array.nbytes
-        self._kept[key] = array, size
-        self._kept_bytes += size
-        while len(self._kept) > 1 and (
-            len(self._kept) > _MOST_KEPT or self._kept_bytes > _MOST_BYTES
+        self._arrays[key] = array, size
+        self._array_bytes += size
+        while len(self._arrays) > 1 and (
+            len(self._arrays) > _MOST_KEPT or self._array_bytes > _MOST_BYTES
         ):
-            _, freed = self._kept.pop(next(iter(self._kept)))
-            self._kept_bytes -= freed
+            _, freed = self._arrays.pop(next(iter(self._arrays)))
+            self._array_bytes -= freed
         return array
 
     def clear(self) -> None:
         """Drop all that is memoized and kept: options changed."""
         self._memo.clear()
-        self.clear_kept()
+        self.clear_arrays()
 
-    def clear_kept(self) -> None:
-        """Drop kept arrays, as a benchmark of first requests needs it."""
-        self._kept.clear()
-        self._kept_bytes = 0
+    def clear_arrays(self) -> None:
+        """Drop all arrays, as a benchmark of first requests needs it."""
+        self._arrays.clear()
+        self._array_bytes = 0
 
 
 class _EachTime(enum.Enum):

@@ -97,7 +97,7 @@ class HostFilter:
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Say in one sentence with the facts why the host of *row* fails."""
+        """Return, as a sentence with facts, why the host of *row* fails."""
         return 'does not pass'
 
     def miss(
@@ -228,7 +228,7 @@ class OneHostFilter(HostFilter):
     vectorised = False
 
     def host_passes(self, host_state: HostState, request: Request) -> bool:
-        """Say whether one host passes."""
+        """Return whether one host passes."""
         return True
 
     def passing(self, table: HostTable, request: Request, among: Mask) -> Mask:

@@ -76,7 +76,6 @@ class CapacityFilter(ComparisonFilter, abc.ABC):
     def comparisons(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Sequence[Comparison]:
-        """Compare what remains of each host with the requested amount."""
         requested = self.requested(request)
         ratio = settings.default_ratio(self.resource)
         remaining = table.load_column(
@@ -120,7 +119,6 @@ class CapacityFilter(ComparisonFilter, abc.ABC):
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Give the requested amount, and the host's limit and use."""
         requested = self.requested(request)
         total = self.total(table)[row]
         if not settings.allow_self_overcommit and requested > total:
@@ -136,7 +134,7 @@ class CapacityFilter(ComparisonFilter, abc.ABC):
         )
 
     def checks(self, request: Request, amount: int) -> bool:
-        """Say whether the filter compares the amount that a claim takes.
+        """Return whether the filter compares the amount that a claim takes.
 
         :param amount: what the claim takes of the resource class, in the
             unit of the class
@@ -238,14 +236,12 @@ class CountFilter(ComparisonFilter):
     def comparisons(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Sequence[Comparison]:
-        """Compare the column with the limit."""
         count = table.count_column(self.column)
         return (Comparison(count, np.less, self.limit(table, settings)),)
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Give the host's count and its limit."""
         limit = self.limit(table, settings)
         host_limit = limit if isinstance(limit, int | float) else limit[row]
         count = table.number(self.column)[row]
@@ -301,14 +297,12 @@ class ExactCapacityFilter(ComparisonFilter, abc.ABC):
     def comparisons(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Sequence[Comparison]:
-        """Compare for equality."""
         requested = self.requested(request)
         return (Comparison(self.free(table), np.equal, requested),)
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Give the requested and the free amount."""
         free = figure(self.free(table)[row])
         return (
             f'exactly {self.requested(request)} {self.unit} must be free, '

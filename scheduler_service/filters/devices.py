@@ -56,8 +56,8 @@ def requested_devices(
                 device.name or 'devices',
                 device.count,
                 tuple(
-                    tuple(sorted(each.items(), key=lambda pair: pair[0]))
-                    for each in device.alternatives
+                    tuple(sorted(properties.items(), key=lambda pair: pair[0]))
+                    for properties in device.alternatives
                 ),
                 device.numa_policy,
             )
@@ -128,7 +128,7 @@ def has_devices(
     devices: Sequence[DeviceRequest],
     place: GuestPlace | None = None,
 ) -> bool:
-    """Say whether a host's pools have all requested devices at once.
+    """Return whether a host's pools have all requested devices at once.
 
     :param place: of the instance; None: devices may be anywhere
     """
@@ -154,7 +154,7 @@ def without_devices(
             index
             for index, pool in enumerate(pools)
             if free[index]
-            and any(_matches(pool, each) for each in device.alternatives)
+            and any(_matches(pool, some) for some in device.alternatives)
         ]
         if place is not None:
             nodes = [pool.get('numa_node') for pool in pools]
@@ -179,7 +179,7 @@ def _near(
     free: Sequence[int],
     place: GuestPlace,
 ) -> Sequence[int]:
-    """Return the pools that are near enough, those to be taken first first.
+    """Return the pools that are near enough, in the order of their use.
 
     :param usable: indexes of pools whose devices match
     :param nodes: NUMA cell of each pool, None where it is not reported
@@ -213,7 +213,7 @@ def _count(pool: Mapping[str, Any]) -> int:
 
 
 def _matches(pool: Mapping[str, Any], properties: Properties) -> bool:
-    """Say whether the devices of a pool have all properties.
+    """Return whether the devices of a pool have all properties.
 
     The tags of a pool are properties, too. A pool without a device type may
     have devices of any type.

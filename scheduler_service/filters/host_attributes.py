@@ -49,12 +49,12 @@ Column = Any
 
 
 def follows_load(name: str) -> bool:
-    """Say whether an attribute changes with the load of a host."""
+    """Return whether an attribute changes with the load of a host."""
     return name in _COUNTS or name in _LOAD or name == 'vcpus_used'
 
 
 def is_free_form(name: str) -> bool:
-    """Say whether hosts may report any value as an attribute, or none."""
+    """Return whether hosts may report any value as an attribute, or none."""
     return name in _CODED or name in NESTED_FIELDS or name == 'service'
 
 

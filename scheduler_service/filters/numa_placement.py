@@ -55,7 +55,7 @@ class Needs(NamedTuple):
 
 @functools.lru_cache(_KEPT)
 def with_instance(host: HostReports, needs: Needs) -> HostReports | None:
-    """Return the reports of a host with one instance more.
+    """Return the reports of a host with an additional instance.
 
     :return: None: the instance does not fit, or the reports are unreadable
     """
@@ -159,7 +159,7 @@ def _put(
 def _pinned(
     cell: dict[str, Any], guest: numa.GuestCell, emulator_cpus: int
 ) -> list[int]:
-    """Return the CPUs of a host cell that nobody else gets any more.
+    """Return the CPUs of a host cell that other instances cannot get.
 
     As many threads of a core as possible are taken, and as few cores. Where
     the policy is ``isolate``, whole cores are taken.
@@ -239,7 +239,7 @@ def _is_near(
     pools: Sequence[Any],
     some: Sequence[int],
 ) -> bool:
-    """Say whether devices and networks are near enough to some cells."""
+    """Return whether devices and networks are near enough to some cells."""
     return _reaches_networks(guest, cells, some) and has_devices(
         pools, devices, _place(cells, some)
     )
@@ -265,7 +265,7 @@ def _place(cells: Sequence[Any], some: Sequence[int]) -> GuestPlace:
 def _reaches_networks(
     guest: numa.GuestTopology, cells: Sequence[Any], some: Sequence[int]
 ) -> bool:
-    """Say whether no network needs another cell than some.
+    """Return whether no network needs another cell than some.
 
     A network without an affinity to any cell is reached from all.
     """

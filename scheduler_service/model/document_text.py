@@ -70,12 +70,12 @@ def _twice_in_json(text: bytes) -> list[str]:
             for key, _ in pairs:
                 if key in keys:
                     twice.append((id(built), key))
-                    kept.append(built)
+                    held.append(built)
                 keys.add(key)
         return built
 
-    # Held, so that no other object gets the same identity.
-    kept: list[Any] = []
+    # So that no other object gets the same identity.
+    held: list[Any] = []
     whole = json.loads(text, object_pairs_hook=build)
     if not twice:
         return []

@@ -49,7 +49,7 @@ def metadata_limit(key: str) -> float | None:
 
 
 def exceeds(text: str, limit: float) -> bool:
-    """Say whether a text is a number, but not one within a limit.
+    """Return whether a text is a number, but not one within a limit.
 
     Infinity and NaN are not within a limit. A text that is not a number is
     left to its readers, which treat it as absent.

@@ -42,7 +42,7 @@ _PAGE_SIZE = r'^(|small|large|any|[0-9]{1,15})\Z'
 _NO_TRAITS: frozenset[str] = frozenset()
 _DIGITS = re.compile('[0-9]+')
 _NO_PAIRS: frozenset[tuple[str, str]] = frozenset()
-# Classes that only a host's own provider gives, or one that hosts share.
+# Classes that only a host's own provider has, or a provider that hosts share.
 HOST_CLASSES = frozenset(('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB'))
 # Stands for all amounts of more than 15 digits: no host has as much.
 _TOO_MUCH = 10**15
@@ -278,7 +278,7 @@ class Request(Document, dict=True):
     def _check_groups(self) -> None:
         """Check that groups have different suffixes, and subtrees name them.
 
-        :raises ValueError: says which does not
+        :raises ValueError: with the suffix that does not
         """
         counts = Counter(group.suffix for group in self.resource_groups)
         for suffix, count in counts.items():
@@ -317,9 +317,9 @@ class Request(Document, dict=True):
 
     @cached_property
     def shape(self) -> bytes | None:
-        """What is asked for of each instance, as JSON, but for ids.
+        """What each instance requires, as JSON, without ids and caller.
 
-        Nor does it say who asks: most filters judge all callers alike.
+        Most filters give all callers the same result.
         None where the request has hints, a group or an earlier attempt, or
         forces or ignores a host: such requests hardly ever repeat.
         """
@@ -345,7 +345,7 @@ class Request(Document, dict=True):
     def placing(self) -> str | None:
         """The instance that is being placed; the first by default.
 
-        The pipeline sets it for one instance after the other.
+        The pipeline sets it for each instance in turn.
         """
         uuids = self.instance_uuids
         placing: str | None = self.__dict__.get(_PLACING)
@@ -393,7 +393,7 @@ class Request(Document, dict=True):
 
         VCPU, MEMORY_MB and DISK_GB (swap rounded up to a GB) of the flavor,
         each overridden by the extra spec ``resources:CLASS``; or what the
-        request says itself. Classes with an amount of 0 are left out.
+        request has in ``amounts``. Classes with an amount of 0 are left out.
         """
         if self.amounts is not None:
             return {name: n for name, n in self.amounts.items() if n}

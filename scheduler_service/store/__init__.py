@@ -7,4 +7,8 @@
 - ``claims``: capacity is taken, confirmed, moved and released
 - ``writing``: a module for each entity, and inventory documents
 - ``records``: decisions, heartbeats, quarantined messages, the audit
+
+The functions of these modules keep no state: any thread may call them with a
+connection, or a :class:`~scheduler_service.store.connection.Writer`, of its
+own.
 """

@@ -1,7 +1,7 @@
 """The database's clock, which all daemons share; theirs may differ.
 
 Every time that the store keeps or compares is taken from it, in seconds since
-the epoch. Stateless: any thread may call it with a connection of its own.
+the epoch.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _FULL = 'The disk of the database is full'
 _READ_ONLY = 'The database is read-only'
 _REFUSED = 'The database refuses this user'
 _ABSENT = 'There is no such database'
-_NOT_OURS = 'The file is not a database, or is damaged'
+_NOT_A_DATABASE = 'The file is not a database, or is damaged'
 _NO_FILE = 'The file of the database cannot be opened'
 _UNREADABLE = 'The file of the database cannot be read or written'
 _NO_TABLE = 'A table of the database is missing'
@@ -34,7 +34,7 @@ ADVICE = {
     _REFUSED: 'check user and password of [database] connection, and what '
     'the user is allowed to do',
     _ABSENT: 'create it, or check [database] connection',
-    _NOT_OURS: 'check [database] connection, or restore a backup',
+    _NOT_A_DATABASE: 'check [database] connection, or restore a backup',
     _NO_FILE: 'check that its folder is there, and that this user may write '
     'to both',
     _UNREADABLE: 'check its disk',
@@ -70,8 +70,8 @@ _BY_NUMBER = {
 _BY_TEXT = {
     'database or disk is full': _FULL,
     'attempt to write a readonly database': _READ_ONLY,
-    'file is not a database': _NOT_OURS,
-    'database disk image is malformed': _NOT_OURS,
+    'file is not a database': _NOT_A_DATABASE,
+    'database disk image is malformed': _NOT_A_DATABASE,
     'unable to open database file': _NO_FILE,
     'disk I/O error': _UNREADABLE,
 }

@@ -102,13 +102,13 @@ def differences(store: Store) -> list[str]:
     """
     with store.reading() as conn:
         context = migration.MigrationContext.configure(
-            conn, opts={'compare_type': False, 'include_name': _is_ours}
+            conn, opts={'compare_type': False, 'include_name': _is_compared}
         )
-        found = autogenerate.compare_metadata(context, schema.metadata)
-    return sorted(_sentence(one) for one in found)
+        differing = autogenerate.compare_metadata(context, schema.metadata)
+    return sorted(_sentence(item) for item in differing)
 
 
-def _is_ours(name: str | None, kind: str, parents: Any) -> bool:
+def _is_compared(name: str | None, kind: str, parents: Any) -> bool:
     """Whether a name is compared: other tables may be in the database."""
     return kind != 'table' or name in schema.metadata.tables
 

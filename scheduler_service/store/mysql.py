@@ -39,7 +39,7 @@ class MySQLSession(pymysql.connections.Connection):  # type: ignore[misc]
     :ivar statement_timeout: seconds that one statement may take; 0: no limit
     :ivar whole_tables: whether statements may read whole tables
     :ivar server_id: the server's number of the session; None: unknown
-    :ivar server: which server that is, as ``SERVER`` says
+    :ivar server: the result of ``SERVER``, which identifies the server
     :ivar waits_since: monotonic time since when it waits; None: it does not
     """
 

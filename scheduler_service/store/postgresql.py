@@ -40,7 +40,7 @@ class PostgreSQLSession(psycopg.Connection[Any]):
     :ivar aborted: whether the next wait that is not over at once fails; an
         answer of the server shows that the connection works
     :ivar server_id: the server's number of the session; None: unknown
-    :ivar server: which server that is, as ``SERVER`` says
+    :ivar server: the result of ``SERVER``, which identifies the server
     :ivar waits_since: monotonic time since when it waits; None: it does not
     """
 

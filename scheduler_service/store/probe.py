@@ -69,7 +69,7 @@ _BLOCKERS = {
 # Sessions of this user: their server, whether it believes to wait for the
 # client, be it for the rest of a statement, and their age in seconds. MariaDB
 # has no age.
-_OURS = {
+_OWN_SESSIONS = {
     'postgresql': sa.text(f"""
         SELECT pid AS id, {SERVER['postgresql']} AS server,
             state <> 'active' OR wait_event = 'ClientRead' AS idle,
@@ -183,7 +183,7 @@ class Probe:
         has dropped their connection without a word.
 
         :param seconds: those that have been waiting for longer
-        :raises StoreTimeout: the database takes too long to say so
+        :raises StoreTimeout: the query takes too long
         :raises StoreUnavailable: the database does not answer
         """
         return [
@@ -200,7 +200,7 @@ class Probe:
         It may not know that: the locks of a transaction would stay until
         ``idle_transaction``, and all daemons would wait for them.
 
-        :raises StoreTimeout: the database takes too long to say so
+        :raises StoreTimeout: the query takes too long
         :raises StoreUnavailable: the database does not answer
         """
         for wait, _ in self._on_server(waits):
@@ -214,13 +214,13 @@ class Probe:
     def _on_server(self, waits: Sequence[Wait]) -> list[tuple[Wait, bool]]:
         """Return the waits of sessions that the server has, and which idle.
 
-        :raises StoreTimeout: the database takes too long to say so
+        :raises StoreTimeout: the query takes too long
         :raises StoreUnavailable: the database does not answer
         """
         if not waits:
             return []
         listed = {wait.server_id: wait for wait in waits}
-        query = _OURS[self._dialect].bindparams(
+        query = _OWN_SESSIONS[self._dialect].bindparams(
             sa.bindparam('ids', list(listed), expanding=True)
         )
         rows = self._optional(query)
@@ -270,7 +270,7 @@ class Probe:
         except (sa.exc.DBAPIError, db_exception.DBError) as fault:
             if is_timeout(fault):
                 raise errors.StoreTimeout(
-                    'The database takes too long to say what sessions it has'
+                    'The database takes too long to list its sessions'
                 ) from fault
             if self._conn is not None and not self._conn.invalidated:
                 return []

@@ -1,9 +1,8 @@
 """Many rows in one statement, on each database; no table of its own.
 
-Stateless: any thread may call it with a connection of its own. Rows are sent
-as one JSON parameter that the database expands, or on PostgreSQL as one array
-for each column: one statement, one round trip and one cached plan, however
-many rows there are.
+Rows are sent as one JSON parameter that the database expands, or on PostgreSQL
+as one array for each column: one statement, one round trip and one cached
+plan, however many rows there are.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import Any, cast
 
 import msgspec
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
@@ -182,8 +182,8 @@ def _in_array(element: _Among, compiler: Any, **how: Any) -> str:
 
 def document(values: Mapping[str, Any]) -> str:
     """Return JSON for a row's ``document`` column, without empty values."""
-    kept = {name: value for name, value in values.items() if value}
-    return _encode_sorted(kept).decode()
+    filled = {name: value for name, value in values.items() if value}
+    return _encode_sorted(filled).decode()
 
 
 def insert(
@@ -193,6 +193,26 @@ def insert(
     listed = list(values)
     if listed:
         conn.execute(sa.insert(table), listed)
+
+
+def insert_missing(
+    conn: Connection, table: Any, values: Mapping[str, Any]
+) -> bool:
+    """Insert a row unless its key is stored; return whether it was inserted.
+
+    If another transaction is about to insert the key, the statement waits.
+    """
+    dialect = conn.dialect.name
+    statement: Any
+    if dialect == 'mysql':
+        statement = sa.insert(table).prefix_with('IGNORE')
+    else:
+        of = postgresql if dialect == 'postgresql' else sqlite
+        statement = of.insert(table).on_conflict_do_nothing()
+    # Without the option SQLAlchemy drops the count of an INSERT.
+    statement = statement.values(values)
+    counting = statement.execution_options(preserve_rowcount=True)
+    return conn.execute(counting).rowcount > 0
 
 
 def select_in(
@@ -207,8 +227,8 @@ def select_in(
 
 def delete(conn: Connection, column: Any, keys: Sequence[Any]) -> int:
     """Delete the rows whose *column* is in *keys*; return how many."""
-    gone = 0
+    deleted = 0
     for part in in_chunks(keys):
         query = sa.delete(column.table).where(column.in_(part))
-        gone += conn.execute(query).rowcount
-    return gone
+        deleted += conn.execute(query).rowcount
+    return deleted

@@ -16,13 +16,6 @@ from scheduler_service.model import (
 )
 from scheduler_service.store import clock
 
-_TABLE: dict[str, Any] = {
-    'mysql_engine': 'InnoDB',
-    'mysql_charset': 'utf8mb4',
-    # Compares with case, as the other databases do. The migration gives names
-    # another one, which compares blanks at their end, too.
-    'mysql_collate': 'utf8mb4_bin',
-}
 _DOCUMENT = sa.Text().with_variant(mysql.MEDIUMTEXT(), 'mysql')
 _BIG = sa.BigInteger()
 _NAME = sa.String(limits.NAME_LENGTH)
@@ -31,6 +24,19 @@ _UUID = sa.String(limits.UUID_LENGTH)
 _WORD = sa.String(16)
 # The id of a message and the index of an entry.
 _KEY = sa.String(96)
+
+
+def _table(name: str, *parts: Any) -> sa.Table:
+    return sa.Table(
+        name,
+        metadata,
+        *parts,
+        mysql_engine='InnoDB',
+        mysql_charset='utf8mb4',
+        # Compares with case, as the other databases do. The migration gives
+        # names another collation, which compares blanks at their end, too.
+        mysql_collate='utf8mb4_bin',
+    )
 
 
 def _serial() -> sa.Column[Any]:
@@ -81,36 +87,29 @@ VERSION = '0001'
 
 # Versions of which the releases may use the tables as they are now: this one,
 # and those before it for which the migrations are declared safe.
-compatible_versions = sa.Table(
+compatible_versions = _table(
     'compatible_versions',
-    metadata,
     sa.Column('version', sa.String(32), primary_key=True),
-    **_TABLE,
 )
 
-counters = sa.Table(
+counters = _table(
     'counters',
-    metadata,
     sa.Column('name', sa.String(32), primary_key=True),
     sa.Column('value', _BIG, nullable=False),
-    **_TABLE,
 )
 
-changes = sa.Table(
+changes = _table(
     'changes',
-    metadata,
     sa.Column('revision', _BIG, primary_key=True, autoincrement=False),
     sa.Column('touched', _DOCUMENT, nullable=False),
     # A random token by which readers know the change again: after the
     # database went back in time, another change has the revision.
     sa.Column('lineage', sa.String(16), nullable=False),
     _created_at(),
-    **_TABLE,
 )
 
-hosts = sa.Table(
+hosts = _table(
     'hosts',
-    metadata,
     sa.Column('id', _BIG, primary_key=True, autoincrement=False),
     sa.Column('uuid', _UUID, nullable=False, unique=True),
     sa.Column('host', _NAME, nullable=False),
@@ -125,12 +124,10 @@ hosts = sa.Table(
     # JSON of the attributes that have no column: CPU, devices and so on.
     sa.Column('document', _DOCUMENT, nullable=False),
     sa.UniqueConstraint('host', 'node'),
-    **_TABLE,
 )
 
-inventories = sa.Table(
+inventories = _table(
     'inventories',
-    metadata,
     sa.Column('host_id', _BIG, primary_key=True, autoincrement=False),
     sa.Column('resource_class', _NAME, primary_key=True),
     sa.Column('total', _BIG, nullable=False),
@@ -145,61 +142,49 @@ inventories = sa.Table(
     sa.Column('reported', _BIG, nullable=False),
     # Free disk as the host measured it, minus what was claimed since.
     sa.Column('available_least', _BIG),
-    **_TABLE,
 )
 
-allocations = sa.Table(
+allocations = _table(
     'allocations',
-    metadata,
     sa.Column('consumer_uuid', _UUID, primary_key=True),
     sa.Column('host_id', _BIG, primary_key=True, autoincrement=False),
     sa.Column('resource_class', _NAME, primary_key=True),
     sa.Column('amount', _BIG, nullable=False),
     sa.Index(None, 'host_id'),
-    **_TABLE,
 )
 
-traits = sa.Table(
+traits = _table(
     'traits',
-    metadata,
     sa.Column('host_id', _BIG, primary_key=True, autoincrement=False),
     sa.Column('name', _NAME, primary_key=True),
-    **_TABLE,
 )
 
-aggregates = sa.Table(
+aggregates = _table(
     'aggregates',
-    metadata,
     sa.Column('id', sa.Integer(), primary_key=True, autoincrement=False),
     sa.Column('uuid', _UUID, nullable=False, unique=True),
     sa.Column('name', _NAME, nullable=False),
-    **_TABLE,
 )
 
-aggregate_hosts = sa.Table(
+aggregate_hosts = _table(
     'aggregate_hosts',
-    metadata,
     sa.Column(
         'aggregate_id', sa.Integer(), primary_key=True, autoincrement=False
     ),
     sa.Column('host', _NAME, primary_key=True),
-    **_TABLE,
 )
 
-aggregate_metadata = sa.Table(
+aggregate_metadata = _table(
     'aggregate_metadata',
-    metadata,
     sa.Column(
         'aggregate_id', sa.Integer(), primary_key=True, autoincrement=False
     ),
     sa.Column('key', _NAME, primary_key=True),
     sa.Column('value', sa.Text(), nullable=False),
-    **_TABLE,
 )
 
-instances = sa.Table(
+instances = _table(
     'instances',
-    metadata,
     sa.Column('uuid', _UUID, primary_key=True),
     sa.Column('host', _NAME, nullable=False),
     sa.Column('node', _NAME, nullable=False),
@@ -216,13 +201,11 @@ instances = sa.Table(
     # Of the request that claimed it; see ``outcomes``.
     sa.Column('idempotency_key', _KEY),
     sa.Index(None, 'host'),
-    **_TABLE,
 )
 
 # The second claim of an instance that moves, beside its present place.
-moves = sa.Table(
+moves = _table(
     'moves',
-    metadata,
     sa.Column('instance_uuid', _UUID, primary_key=True),
     sa.Column('host_id', _BIG, nullable=False),
     sa.Column('host', _NAME, nullable=False),
@@ -232,14 +215,12 @@ moves = sa.Table(
     _created_at(),
     sa.Column('idempotency_key', _KEY),
     sa.Index(None, 'host'),
-    **_TABLE,
 )
 
 # What became of each request that is not to be processed twice. A claim is
 # its own outcome as long as its row of ``instances`` or ``moves`` exists.
-outcomes = sa.Table(
+outcomes = _table(
     'outcomes',
-    metadata,
     # The message's id, and the index of the entry of schedule_many.
     sa.Column('idempotency_key', _KEY, primary_key=True),
     # The instance of a placement; empty: of the whole request.
@@ -249,15 +230,13 @@ outcomes = sa.Table(
     sa.Column('document', _DOCUMENT),
     _created_at(),
     sa.Index(None, 'created_at'),
-    **_TABLE,
 )
 
 # When each project last released claims of an instance, and when that was done
 # for all projects: their requests that were sent before must not claim for it
 # any more.
-releases = sa.Table(
+releases = _table(
     'releases',
-    metadata,
     sa.Column('instance_uuid', _UUID, primary_key=True),
     # all: of its claim and its move; move: of its move alone. Then, if a
     # project released it, a colon and a digest of the project: there is a row
@@ -265,56 +244,46 @@ releases = sa.Table(
     sa.Column('kind', _WORD, primary_key=True),
     # By the database's clock.
     sa.Column('released_at', sa.Double(), nullable=False),
-    # By the caller's clock; NULL: it did not say.
+    # By the caller's clock; NULL: not given.
     sa.Column('sent_at', sa.Double()),
     # NULL: for all projects.
     sa.Column('project_id', _NAME),
     sa.Index(None, 'released_at'),
-    **_TABLE,
 )
 
-server_groups = sa.Table(
+server_groups = _table(
     'server_groups',
-    metadata,
     sa.Column('uuid', _UUID, primary_key=True),
     sa.Column('name', _NAME, nullable=False),
     sa.Column('project_id', _NAME),
     sa.Column('policy', sa.String(32), nullable=False),
     sa.Column('max_server_per_host', sa.Integer()),
-    **_TABLE,
 )
 
-server_group_members = sa.Table(
+server_group_members = _table(
     'server_group_members',
-    metadata,
     sa.Column('group_uuid', _UUID, primary_key=True),
     sa.Column('instance_uuid', _UUID, primary_key=True),
     # A release asks for the memberships of an instance.
     sa.Index(None, 'instance_uuid'),
-    **_TABLE,
 )
 
-pools = sa.Table(
+pools = _table(
     'pools',
-    metadata,
     sa.Column('id', _UUID, primary_key=True),
     sa.Column('name', _NAME, nullable=False, unique=True),
     sa.Column('description', sa.Text()),
-    **_TABLE,
 )
 
-pool_attributes = sa.Table(
+pool_attributes = _table(
     'pool_attributes',
-    metadata,
     sa.Column('pool_id', _UUID, primary_key=True),
     sa.Column('key', _NAME, primary_key=True),
     sa.Column('value', sa.Text(), nullable=False),
-    **_TABLE,
 )
 
-zones = sa.Table(
+zones = _table(
     'zones',
-    metadata,
     sa.Column('id', _UUID, primary_key=True),
     sa.Column('name', _NAME, nullable=False),
     sa.Column('pool_id', _UUID, nullable=False),
@@ -322,25 +291,21 @@ zones = sa.Table(
     sa.Column('request_id', _NAME),
     _created_at(),
     sa.Index(None, 'pool_id'),
-    **_TABLE,
 )
 
 # Work that one daemon at a time does for all that share the store.
-leases = sa.Table(
+leases = _table(
     'leases',
-    metadata,
     sa.Column('name', sa.String(32), primary_key=True),
     sa.Column('holder', _NAME, nullable=False),
     # By the database's clock; in the past: it is free.
     sa.Column('expires_at', sa.Double(), nullable=False),
-    **_TABLE,
 )
 
 # Claims whose allocations in the placement service daemons undo after a
 # release, until their hosts have the instances.
-placement_claims = sa.Table(
+placement_claims = _table(
     'placement_claims',
-    metadata,
     sa.Column('instance_uuid', _UUID, primary_key=True),
     sa.Column('host_id', _BIG, primary_key=True, autoincrement=False),
     # All times by the database's clock. NULL: they may not be made yet.
@@ -361,33 +326,27 @@ placement_claims = sa.Table(
     # the instance meanwhile.
     sa.Column('undone_by', sa.String(32)),
     sa.Column('undone_until', sa.Double()),
-    **_TABLE,
 )
 
-heartbeats = sa.Table(
+heartbeats = _table(
     'heartbeats',
-    metadata,
     sa.Column('host', _NAME, primary_key=True),
     sa.Column('seen_at', sa.Double(), nullable=False, default=clock.NOW),
     sa.Index(None, 'seen_at'),
-    **_TABLE,
 )
 
 # Host reports that were refused, by service host, with the last reason.
-refused_reports = sa.Table(
+refused_reports = _table(
     'refused_reports',
-    metadata,
     sa.Column('host', _NAME, primary_key=True),
     sa.Column('reason', sa.Text(), nullable=False),
     sa.Column('refused', _BIG, nullable=False),
     sa.Column('refused_at', sa.Double(), nullable=False),
-    **_TABLE,
 )
 
 # Messages that the broker delivered again, with the number of deliveries.
-quarantine = sa.Table(
+quarantine = _table(
     'suspects',
-    metadata,
     sa.Column(
         'message_id', sa.String(limits.MESSAGE_ID_LENGTH), primary_key=True
     ),
@@ -403,12 +362,10 @@ quarantine = sa.Table(
         default=clock.NOW,
         onupdate=clock.NOW,
     ),
-    **_TABLE,
 )
 
-decisions = sa.Table(
+decisions = _table(
     'decisions',
-    metadata,
     _serial(),
     sa.Column('request_id', _NAME, nullable=False),
     sa.Column('kind', sa.String(32), nullable=False),
@@ -422,13 +379,11 @@ decisions = sa.Table(
     sa.Index(None, 'request_id'),
     sa.Index(None, 'caller_request_id'),
     sa.Index(None, 'global_request_id'),
-    **_TABLE,
 )
 
 # Daemons that use these tables.
-daemons = sa.Table(
+daemons = _table(
     'daemons',
-    metadata,
     sa.Column('id', sa.String(36), primary_key=True),
     sa.Column('name', _NAME, nullable=False),
     sa.Column('version', sa.String(64), nullable=False),
@@ -437,13 +392,11 @@ daemons = sa.Table(
     sa.Column('seen_at', sa.Double(), nullable=False),
     # Daemons on the same topic with another store: names as JSON.
     sa.Column('elsewhere', _DOCUMENT, nullable=False),
-    **_TABLE,
 )
 
 # The configurations that daemons started with or changed to, oldest first.
-configurations = sa.Table(
+configurations = _table(
     'configurations',
-    metadata,
     _serial(),
     sa.Column('daemon', _NAME, nullable=False),
     sa.Column('version', sa.String(64), nullable=False),
@@ -451,5 +404,4 @@ configurations = sa.Table(
     # group -> option -> value and source; without secrets.
     sa.Column('document', _DOCUMENT, nullable=False),
     _created_at(),
-    **_TABLE,
 )

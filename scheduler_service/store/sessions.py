@@ -127,7 +127,7 @@ class Sessions:
     def _check_limits(self, dbapi_conn: Any, record: Any, proxy: Any) -> None:
         """Replace a connection that has earlier limits.
 
-        :raises DisconnectionError: says so to the pool
+        :raises DisconnectionError: the pool then makes a new connection
         """
         if record.info.get(_LIMITS) is not self._limits():
             raise sa.exc.DisconnectionError

@@ -1,7 +1,7 @@
 """Whether this release can use the tables as they are.
 
-Stateless: any thread may call it with a connection of its own. Nothing here
-needs Alembic, which takes as long to import as a small snapshot to load.
+Nothing here needs Alembic, which takes as long to import as a small snapshot
+to load.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Weighers of hosts, one per module, collected from the modules here."""
+"""Weighers of hosts, collected from the modules here."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def _defined() -> Iterator[type[Weigher]]:
             if (
                 issubclass(kind, Weigher)
                 and kind.__module__ == info.name != base.__name__
+                and not inspect.isabstract(kind)
             ):
                 yield kind
 

@@ -29,20 +29,17 @@ class CrossCellWeigher(Weigher):
         settings: Settings,
     ) -> Floats | None:
         """Return 1 for hosts in the preferred cell, -1 for others."""
-        destination = request.requested_destination
-        if destination is None or not destination.allow_cross_cell_move:
-            return None
-        if not destination.cell:
+        cell = self.weight_key(table, request, settings)
+        if cell is None:
             return None
         cells = table.coded['cell_uuid']
-        in_cell = cells.codes == cells.code(destination.cell)
+        in_cell = cells.codes == cells.code(cell)
         weights: Floats = np.where(in_cell, 1.0, -1.0)[rows]
         return weights
 
     def weight_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return the preferred cell, None for none."""
         destination = request.requested_destination
         if destination is None or not destination.allow_cross_cell_move:
             return None

@@ -61,7 +61,6 @@ class ImagePropertiesWeigher(Weigher):
     def weight_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return None without an image or a multiplier."""
         if settings.image_props_weight_multiplier == 0.0:
             return None
         return EACH_TIME if request.image_properties else None

@@ -64,7 +64,6 @@ class MetricsWeigher(Weigher):
     def weight_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return None where no metric is configured."""
         return EACH_TIME if settings.metrics_weight_setting else None
 
 

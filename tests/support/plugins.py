@@ -172,6 +172,8 @@ def classes_by_module(package: Any, base: type) -> dict[str, list[str]]:
         found[info.name] = [
             name
             for name, kind in inspect.getmembers(module, inspect.isclass)
-            if issubclass(kind, base) and kind.__module__ == module.__name__
+            if issubclass(kind, base)
+            and kind.__module__ == module.__name__
+            and not inspect.isabstract(kind)
         ]
     return found

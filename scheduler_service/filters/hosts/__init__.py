@@ -1,4 +1,4 @@
-"""Host filters, one per module, collected from the modules here."""
+"""Host filters, collected from the modules here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ def _defined() -> Iterator[type[HostFilter]]:
     for info in pkgutil.iter_modules(__path__, f'{__name__}.'):
         module = importlib.import_module(info.name)
         for _, kind in inspect.getmembers(module, inspect.isclass):
-            if issubclass(kind, HostFilter) and kind.__module__ == info.name:
+            if (
+                issubclass(kind, HostFilter)
+                and kind.__module__ == info.name
+                and not inspect.isabstract(kind)
+            ):
                 yield kind
 
 

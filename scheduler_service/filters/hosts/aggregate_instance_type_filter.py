@@ -9,7 +9,11 @@ from collections.abc import Callable, Mapping, Set
 from scheduler_service import specops
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
-from scheduler_service.filters.aggregates import AggregateFilter, Metadata
+from scheduler_service.filters.hosts.aggregate_filter import (
+    AggregateFilter,
+    Metadata,
+    any_matches,
+)
 from scheduler_service.filters.unreadable import (
     REQUIREMENT,
     UNREADABLE,
@@ -37,13 +41,12 @@ class AggregateInstanceTypeFilter(AggregateFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return all extra specs: metadata may require their absence."""
+        # All extra specs: metadata may require their absence.
         return tuple(request.flavor.extra_specs.items())
 
     def mismatch(
         self, metadata: Metadata, key: tuple[tuple[str, str], ...]
     ) -> str:
-        """Name the key, and what flavor and metadata have under it."""
         try:
             name = failing_key(metadata, key)
         except specops.NotComparableError as fault:
@@ -122,7 +125,7 @@ def _failing_metadata_key(
 def _satisfies_metadata(
     key: str, requirements: Set[str], specs: Set[str] | None
 ) -> bool:
-    """Say whether any extra spec under a key satisfies the metadata."""
+    """Return whether any extra spec under a key satisfies the metadata."""
     return _satisfies(
         requirements,
         specs,
@@ -137,7 +140,7 @@ def _satisfies(
     both_ways: bool,
     matches: Callable[[str, str], bool],
 ) -> bool:
-    """Say whether any value satisfies any of the requirements.
+    """Return whether any value satisfies any of the requirements.
 
     :param values: None: the key is absent
     :param both_ways: whether values, too, may be sentinels and alternatives
@@ -161,20 +164,11 @@ def _satisfies(
         if _ANY in values:
             return True
     plain = [text for text in alternatives if text not in _SENTINELS]
-    fault: specops.NotComparableError | None = None
-    for value, requirement in itertools.product(sorted(values), plain):
-        try:
-            if matches(value, requirement):
-                return True
-        except specops.NotComparableError as caught:
-            fault = caught
-    if fault is not None:
-        raise fault
-    return False
+    return any_matches(itertools.product(sorted(values), plain), matches)
 
 
 def _matches(key: str, forced: bool, metadata: str, spec: str) -> bool:
-    """Say whether metadata and an extra spec match.
+    """Return whether metadata and an extra spec match.
 
     :param forced: whether the metadata, too, may be a requirement
     :raises NotComparableError: metadata is no number where numbers are

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
-from scheduler_service.filters.aggregates import AggregateFilter, Metadata
+from scheduler_service.filters.hosts.aggregate_filter import (
+    AggregateFilter,
+    Metadata,
+)
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
@@ -22,13 +25,12 @@ class AggregateMultiTenancyIsolation(AggregateFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return the project, None where no aggregate is reserved."""
         if not table.any_aggregate_has(METADATA_PREFIX, starts=True):
             return None
         return (request.project_id,)
 
     def mismatch(self, metadata: Metadata, key: tuple[str | None]) -> str:
-        """Say for how many projects the host is, without naming them."""
+        """Return how many projects have the host, without naming them."""
         projects: set[str | None] = set()
         for name, values in metadata.items():
             if name.startswith(METADATA_PREFIX):

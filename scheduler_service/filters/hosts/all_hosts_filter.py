@@ -17,5 +17,4 @@ class AllHostsFilter(HostFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return None: every host passes."""
         return None

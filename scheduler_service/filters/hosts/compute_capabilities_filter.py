@@ -71,7 +71,6 @@ class ComputeCapabilitiesFilter(HostFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return the extra specs, unless a spec reads load."""
         specs = _capability_specs(request)
         if not specs:
             return None
@@ -82,7 +81,6 @@ class ComputeCapabilitiesFilter(HostFilter):
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Name the extra specs that the host does not match."""
         failing = []
         for path, requirement, scoped in _capability_specs(request):
             matches = _matches(table, path, requirement, settings)
@@ -136,7 +134,7 @@ def _matches(
 
 
 def _value_matches(value: Any, keys: Path, requirement: str) -> bool:
-    """Say whether the value under a path of keys matches.
+    """Return whether the value under a path of keys matches.
 
     :raises NotComparableError: the value is not a number as required
     """

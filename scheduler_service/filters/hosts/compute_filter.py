@@ -24,13 +24,11 @@ class ComputeFilter(ComparisonFilter):
     def comparisons(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Sequence[Comparison]:
-        """Compare the column of hosts that are enabled and up."""
         return (Comparison(table.available(), np.equal, True),)
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Say that the host is down, or disabled with the reason given."""
         if table.number('enabled')[row]:
             return 'the host is down'
         disabled_reason = table.coded['disabled_reason'].at(row)

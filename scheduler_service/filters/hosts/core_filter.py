@@ -1,10 +1,19 @@
-"""The host filter CoreFilter."""
+"""Host filters on vCPUs."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from scheduler_service.columns.dictionary import Mask
+from scheduler_service.columns.load import Formula
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.capacity import CapacityFilter
+from scheduler_service.filters.capacity import (
+    AggregateRatioMixin,
+    CapacityFilter,
+    ExactCapacityFilter,
+)
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
@@ -23,11 +32,9 @@ class CoreFilter(CapacityFilter):
     unit = 'vCPUs'
 
     def requested(self, request: Request) -> int:
-        """Return the flavor's vCPUs."""
         return request.flavor.vcpus
 
     def exempt(self, table: HostTable, settings: Settings) -> Mask | None:
-        """Return the hosts that report no vCPUs."""
         exempt: Mask = self.total(table) == 0
         return exempt
 
@@ -38,3 +45,59 @@ class CoreFilter(CapacityFilter):
         if self.total(table)[row] == 0:
             return {}
         return super().limits(table, row, settings)
+
+
+class AggregateCoreFilter(AggregateRatioMixin, CoreFilter):
+    """CoreFilter with ``cpu_allocation_ratio`` from aggregate metadata.
+
+    The least value counts where several aggregates of a host set one. Where
+    none does, or one of the values is not a number, the host's own ratio
+    counts.
+    """
+
+    ratio_key = 'cpu_allocation_ratio'
+
+    def exempt(self, table: HostTable, settings: Settings) -> Mask | None:
+        """Return hosts that report no vCPUs, and those whose ratio is nan.
+
+        The rule rejects hosts where ``remaining < requested``, and that is
+        false for nan.
+        """
+        exempt: Mask = (self.total(table) == 0) | np.isnan(
+            self.limit(table, settings)
+        )
+        return exempt
+
+
+class ExactCoreFilter(ExactCapacityFilter):
+    """Passes hosts with exactly the flavor's vCPUs free.
+
+    A host that reports no vCPUs at all fails.
+    """
+
+    unit = 'vCPUs'
+
+    def requested(self, request: Request) -> int:
+        return request.flavor.vcpus
+
+    def free(self, table: HostTable) -> Any:
+        """Return the vCPUs that are not used, float64[n].
+
+        NaN where a host reports no vCPUs: it equals no requested amount.
+        """
+
+        def make() -> Formula:
+            columns = table.resources['VCPU']
+            total, used = columns.total, columns.used
+            return lambda rows: np.where(
+                total[rows] > 0, total[rows] - used[rows], np.nan
+            )
+
+        return table.load_column(('exactly free', 'VCPU'), 'VCPU', make)
+
+    def reason(
+        self, table: HostTable, row: int, request: Request, settings: Settings
+    ) -> str:
+        if table.resources['VCPU'].total[row] <= 0:
+            return 'the host reports no vCPUs'
+        return super().reason(table, row, request, settings)

@@ -1,4 +1,4 @@
-"""The host filter DiskFilter."""
+"""Host filters on disk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ import numpy as np
 from scheduler_service.columns.dictionary import Floats
 from scheduler_service.columns.load import Formula, Index
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.capacity import CapacityFilter
+from scheduler_service.filters.capacity import (
+    AggregateRatioMixin,
+    CapacityFilter,
+    ExactCapacityFilter,
+)
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
@@ -29,7 +33,6 @@ class DiskFilter(CapacityFilter):
     unit = 'MB of disk'
 
     def requested(self, request: Request) -> int:
-        """Return root, ephemeral and swap together, in MB."""
         return request.disk_mb
 
     def total(self, table: HostTable) -> Any:
@@ -62,7 +65,7 @@ class DiskFilter(CapacityFilter):
         return remaining
 
     def checks(self, request: Request, amount: int) -> bool:
-        """Say whether the filter compares the amount that a claim takes.
+        """Return whether the filter compares the amount that a claim takes.
 
         :param amount: what the claim takes, in GB
         """
@@ -73,3 +76,38 @@ class DiskFilter(CapacityFilter):
     ) -> dict[str, float]:
         """Report the limit in GB."""
         return {self.limit_name: self.limit(table, settings)[row] / 1024}
+
+
+class AggregateDiskFilter(AggregateRatioMixin, DiskFilter):
+    """DiskFilter with ``disk_allocation_ratio`` from aggregate metadata.
+
+    The least value counts where several aggregates of a host set one. Where
+    none does, or one of the values is not a number, the host's own ratio
+    counts.
+    """
+
+    ratio_key = 'disk_allocation_ratio'
+
+    def remaining_formula(
+        self, table: HostTable, settings: Settings
+    ) -> Formula:
+        """Return the formula of ``limit - used``, in MB."""
+        limit, total = self.limit(table, settings), self.total(table)
+        free = table.free_disk_formula()
+        return lambda rows: limit[rows] - (total[rows] - free(rows))
+
+
+class ExactDiskFilter(ExactCapacityFilter):
+    """Passes hosts with exactly the requested disk free.
+
+    Requested are root, ephemeral and swap together, in MB.
+    """
+
+    unit = 'MB of disk'
+
+    def requested(self, request: Request) -> int:
+        return request.disk_mb
+
+    def free(self, table: HostTable) -> Any:
+        """Return the free disk in MB, float64[n]."""
+        return table.free_disk_mb()

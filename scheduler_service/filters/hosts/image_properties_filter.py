@@ -65,14 +65,12 @@ class ImagePropertiesFilter(HostFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return what the image requires, None where no name counts."""
         required = image_requirements(request, settings)
         return tuple(required) if required.supported else None
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Say what the image requires, and what the host supports."""
         required = image_requirements(request, settings)
         why = _why_unreadable(table, row, required)
         if why:
@@ -170,7 +168,7 @@ def image_requirements(
 
 
 def is_supported(text: bytes | None, required: frozenset[str]) -> bool:
-    """Say whether one supported instance type has all required names.
+    """Return whether one supported instance type has all required names.
 
     A name may stand in any of the three places of the entry.
 
@@ -222,7 +220,7 @@ def _version(dotted: str) -> Version:
 
 
 def version_matches(version: int | None, clauses: VersionClauses) -> bool:
-    """Say whether a hypervisor's version satisfies all clauses.
+    """Return whether a hypervisor's version satisfies all clauses.
 
     A host that does not report its version satisfies them.
     """
@@ -233,7 +231,7 @@ def version_matches(version: int | None, clauses: VersionClauses) -> bool:
 
 
 def has_address_bits(text: bytes | None, required: int) -> bool:
-    """Say whether a CPU has the address bits, or does not report them.
+    """Return whether a CPU has the address bits, or does not report them.
 
     :param text: the host's ``cpu_info``: JSON, or JSON in a JSON string
     """

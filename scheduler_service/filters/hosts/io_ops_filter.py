@@ -1,8 +1,8 @@
-"""The host filter IoOpsFilter."""
+"""Host filters on I/O operations."""
 
 from __future__ import annotations
 
-from scheduler_service.filters.capacity import CountFilter
+from scheduler_service.filters.capacity import AggregateLimitMixin, CountFilter
 
 
 class IoOpsFilter(CountFilter):
@@ -15,3 +15,12 @@ class IoOpsFilter(CountFilter):
     column = 'num_io_ops'
     option = 'max_io_ops_per_host'
     unit = 'I/O operations'
+
+
+class AggregateIoOpsFilter(AggregateLimitMixin, IoOpsFilter):
+    """IoOpsFilter with the limit from aggregate metadata.
+
+    The metadata key is ``max_io_ops_per_host``. The least value counts where
+    several aggregates of a host set one. Where none does, or one of the
+    values is not a whole number, the option counts.
+    """

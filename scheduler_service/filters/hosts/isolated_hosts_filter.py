@@ -39,7 +39,6 @@ class IsolatedHostsFilter(HostFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return whether the image is isolated."""
         image_id = request.image.id if request.image else None
         isolated = (
             image_id is not None and image_id in settings.isolated_images
@@ -51,7 +50,6 @@ class IsolatedHostsFilter(HostFilter):
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Say whether it is the host or the image that is isolated."""
         if table.host_at(row) in settings.isolated_hosts:
             return 'the host is isolated, the image is not'
         return 'the image is isolated, the host is not'

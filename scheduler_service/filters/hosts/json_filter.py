@@ -68,13 +68,11 @@ class JsonFilter(HostFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return None where there is no query."""
         return EACH_TIME if request.hint('query') else None
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Give the values that the variables of the query have."""
         query = _parse(request.hint('query'))
         values: list[str] = []
         by_name: dict[str, Any] = {}
@@ -278,7 +276,7 @@ class JsonQuery:
         self.variables = sorted(set(variables(query)))
 
     def matches(self, values: Mapping[str, Any]) -> bool:
-        """Say whether the query is true.
+        """Return whether the query is true.
 
         :param values: attributes of a host by name, without the ``$``
         :raises TypeError: it compares values of different types

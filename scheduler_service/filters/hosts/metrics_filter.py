@@ -34,13 +34,11 @@ class MetricsFilter(HostFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return the setting, None where no metric is configured."""
         return settings.metrics_weight_setting or None
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Name the metrics that the host does not report."""
         missing = [
             name
             for name in _metric_names(settings)

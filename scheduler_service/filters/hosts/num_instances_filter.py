@@ -1,8 +1,8 @@
-"""The host filter NumInstancesFilter."""
+"""Host filters on the number of instances."""
 
 from __future__ import annotations
 
-from scheduler_service.filters.capacity import CountFilter
+from scheduler_service.filters.capacity import AggregateLimitMixin, CountFilter
 
 
 class NumInstancesFilter(CountFilter):
@@ -11,3 +11,12 @@ class NumInstancesFilter(CountFilter):
     column = 'num_instances'
     option = 'max_instances_per_host'
     unit = 'instances'
+
+
+class AggregateNumInstancesFilter(AggregateLimitMixin, NumInstancesFilter):
+    """NumInstancesFilter with the limit from aggregate metadata.
+
+    The metadata key is ``max_instances_per_host``. The least value counts
+    where several aggregates of a host set one. Where none does, or one of
+    the values is not a whole number, the option counts.
+    """

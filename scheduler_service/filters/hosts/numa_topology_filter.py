@@ -111,7 +111,6 @@ class NUMATopologyFilter(HostFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return the cells of the instance with its devices, None for none."""
         guest = numa.guest_topology(request)
         devices = _devices(request, settings)
         return (guest, devices) if guest and devices else guest
@@ -153,7 +152,6 @@ class NUMATopologyFilter(HostFilter):
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Give the cells of the instance, and how many the host has."""
         topologies = table.coded['numa_topology']
         if not topologies.at(row):
             return 'the host reports no NUMA topology'
@@ -189,7 +187,7 @@ def _is_near(
     columns: numa.CellColumns,
     host: numa.Hosts,
 ) -> bool:
-    """Say whether the instance fits cells near its devices and networks.
+    """Return whether the instance fits cells near its devices and networks.
 
     :param cells: of the host's topology, as it reports them
     :param pools: of its free devices

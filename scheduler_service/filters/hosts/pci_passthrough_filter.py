@@ -41,7 +41,6 @@ class PciPassthroughFilter(HostFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return the requested devices."""
         return requested_devices(request, settings) or None
 
     def has_devices(
@@ -55,7 +54,6 @@ class PciPassthroughFilter(HostFilter):
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Give the requested devices, and how many of any kind are free."""
         pools = decoded(table, 'pci_device_pools').at(row) or []
         devices = requested_devices(request, settings)
         why = why_unreadable(

@@ -1,8 +1,15 @@
-"""The host filter RamFilter."""
+"""Host filters on memory."""
 
 from __future__ import annotations
 
-from scheduler_service.filters.capacity import CapacityFilter
+from typing import Any
+
+from scheduler_service.columns.table import HostTable
+from scheduler_service.filters.capacity import (
+    AggregateRatioMixin,
+    CapacityFilter,
+    ExactCapacityFilter,
+)
 from scheduler_service.model import Request
 
 
@@ -20,5 +27,28 @@ class RamFilter(CapacityFilter):
     unit = 'MB'
 
     def requested(self, request: Request) -> int:
-        """Return the flavor's memory."""
         return request.flavor.memory_mb
+
+
+class AggregateRamFilter(AggregateRatioMixin, RamFilter):
+    """RamFilter with ``ram_allocation_ratio`` from aggregate metadata.
+
+    The least value counts where several aggregates of a host set one. Where
+    none does, or one of the values is not a number, the host's own ratio
+    counts.
+    """
+
+    ratio_key = 'ram_allocation_ratio'
+
+
+class ExactRamFilter(ExactCapacityFilter):
+    """Passes hosts with exactly the flavor's memory free."""
+
+    unit = 'MB'
+
+    def requested(self, request: Request) -> int:
+        return request.flavor.memory_mb
+
+    def free(self, table: HostTable) -> Any:
+        """Return the memory that is not used in MB, [n]."""
+        return table.unused('MEMORY_MB')

@@ -20,7 +20,6 @@ class RetryFilter(RowFilter):
     def row_set(
         self, table: HostTable, request: Request, settings: Settings
     ) -> RowSet | None:
-        """Look up the rows of the pairs."""
         if request.retry is None or not request.retry.hosts:
             return None
         nodes = (
@@ -32,5 +31,4 @@ class RetryFilter(RowFilter):
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Say that the host was already tried."""
         return 'the host was already tried for this request'

@@ -48,15 +48,13 @@ class SimpleCIDRAffinityFilter(HostFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return the network, None where the hints name none."""
         return _network(request)
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Name the host's address and the network."""
         address = table.coded['host_ip'].at(row)
-        if not is_address(address):
+        if _address(address) is None:
             return f'{UNREADABLE}host_ip {address} is not an address'
         return f'{address} is not in {_network(request)}'
 
@@ -106,14 +104,9 @@ class Addresses:
     def parse(cls, texts: Sequence[str | None]) -> Addresses:
         """Parse addresses of both versions."""
         parsed = [_address(text) for text in texts]
-        numbers = [
-            0 if address is None else int(address) for address in parsed
-        ]
-        versions = [
-            0 if address is None else address.version for address in parsed
-        ]
+        numbers = [int(address) if address else 0 for address in parsed]
         return cls(
-            np.array(versions, np.int64),
+            np.array([a.version if a else 0 for a in parsed], np.int64),
             np.array([number >> 64 for number in numbers], np.uint64),
             np.array([number & _LOW_64_BITS for number in numbers], np.uint64),
         )
@@ -130,11 +123,6 @@ class Addresses:
             )
         )
         return inside
-
-
-def is_address(text: str | None) -> bool:
-    """Say whether a text is a valid address."""
-    return _address(text) is not None
 
 
 def _address(

@@ -1,4 +1,4 @@
-"""The host filter TypeAffinityFilter."""
+"""Host filters on flavors: of a host's instances, and of its aggregates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.columns.load import Formula
 from scheduler_service.columns.table import HostTable
+from scheduler_service.columns.topology import Key
 from scheduler_service.filters.base import Comparison, ComparisonFilter
+from scheduler_service.filters.hosts.aggregate_filter import (
+    AggregateFilter,
+    Metadata,
+)
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
@@ -26,7 +31,6 @@ class TypeAffinityFilter(ComparisonFilter):
     def comparisons(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Sequence[Comparison]:
-        """Compare the flavor of each host's instances with the request's."""
         flavors = flavor_column(table)
         return (
             Comparison(
@@ -37,7 +41,6 @@ class TypeAffinityFilter(ComparisonFilter):
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Name the flavors of the host's instances."""
         instances = table.instances.on_host(table.host_at(row))
         flavors = sorted({str(instance.flavorid) for instance in instances})
         return (
@@ -116,3 +119,31 @@ def _formula(table: HostTable, numbers: dict[FlavorId, int]) -> Formula:
         ]
 
     return formula
+
+
+METADATA_KEY = 'instance_type'
+
+
+class AggregateTypeAffinityFilter(AggregateFilter):
+    """Reserves the hosts of an aggregate for some flavors, by name.
+
+    The names are the values of the metadata key ``instance_type``, split at
+    commas. A host without the key is open to every flavor.
+    """
+
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        if not table.any_aggregate_has(METADATA_KEY):
+            return None
+        return (request.flavor.name,)
+
+    def mismatch(self, metadata: Metadata, key: tuple[str | None]) -> str:
+        names = metadata.get(METADATA_KEY)
+        if not names or key[0] in names:
+            return ''
+        flavors = ', '.join(sorted(names))
+        return (
+            f'the host is reserved for the flavors {flavors}; the request has '
+            f'{key[0]}'
+        )

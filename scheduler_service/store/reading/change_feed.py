@@ -2,8 +2,7 @@
 
 Daemons learn of each other's writes from the feed. The last change that was
 read is read again each time: where it is gone or differs, the database went
-back in time, and nothing of the snapshot is certain. Stateless: any thread may
-call the functions with a connection of its own.
+back in time, and nothing of the snapshot is certain.
 """
 
 from __future__ import annotations
@@ -212,12 +211,12 @@ def prune(conn: Connection, older_than: float) -> int:
     last = sa.select(sa.func.max(table.c.revision)).scalar_subquery()
     newest = conn.execute(sa.select(last)).scalar() or 0
     before = clock.read(conn) - older_than
-    gone = conn.execute(
+    deleted = conn.execute(
         sa.delete(table).where(
             table.c.created_at < before, table.c.revision < newest
         )
     )
-    return gone.rowcount
+    return deleted.rowcount
 
 
 def _merge(changes: Iterable[ChangeRecord]) -> ChangeRecord:
@@ -265,13 +264,13 @@ def _apply(
         for uuid in {*touched.instances, *touched.instances_gone}:
             table.put_instance(uuid, stored.get(uuid))
     if groups:
-        kept = {
+        stored_groups = {
             uuid: group
             for uuid, group in table.groups.items()
             if uuid not in set(groups)
         }
-        kept.update(loading.groups(conn, groups))
-        table = dataclasses.replace(table, groups=kept)
+        stored_groups.update(loading.groups(conn, groups))
+        table = dataclasses.replace(table, groups=stored_groups)
     if touched.hosts or touched.hosts_gone:
         changed = {*touched.hosts, *touched.hosts_gone}
         hosts = loading.hosts(conn, sorted(changed))

@@ -1,7 +1,4 @@
-"""Counts claims by state and age.
-
-Stateless: any thread may call the functions with a connection of its own.
-"""
+"""Counts claims by state and age."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Reads hosts for lists, without a document for each host.
 
-Stateless: any thread may call the functions with a connection of its own.
 50,000 hosts take a second; their documents would take ten times as long.
 """
 

@@ -1,8 +1,6 @@
 """Reads entities into documents: all of a kind, or some by their keys.
 
 :func:`export` reads the whole store as an inventory document.
-
-Stateless: any thread may call the functions with a connection of its own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Reads the instances of a host as requests for another host.
-
-Stateless: any thread may call the functions with a connection of its own.
-"""
+"""Reads the instances of a host as requests for another host."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is kept beside the inventory: decisions, heartbeats, quarantine."""
+"""What is stored beside the inventory: decisions, heartbeats, quarantine."""

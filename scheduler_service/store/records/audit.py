@@ -1,7 +1,4 @@
-"""Compares use with allocations, and corrects what differs.
-
-Stateless: any thread may call it with a connection of its own.
-"""
+"""Compares use with allocations, and corrects what differs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Daemons that share the store: who they are, and how they are configured.
 
-Stateless: any thread may call it with a connection of its own. Times are the
-database's, so the clocks of the daemons do not matter.
+Times are the database's, so the clocks of the daemons do not matter.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from scheduler_service.store.connection import Writer
 
 # Configurations that are kept, those that daemons used last.
 _CONFIGURATIONS_KEPT = 500
-# A daemon that gave no sign of life for so long is called silent, in seconds;
-# it gives one every few seconds.
+# A daemon without a sign of life for so many seconds is silent; daemons give
+# one every few seconds.
 SILENT_S = 30.0
 
 
 class Registration(NamedTuple):
-    """What a daemon says of itself.
+    """What a daemon reports about itself.
 
     :ivar id: of its process; no other has it
     :ivar name: which others may have by mistake

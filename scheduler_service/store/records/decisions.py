@@ -1,8 +1,7 @@
 """Decisions with their reasons, kept so that they can be explained later.
 
-Stateless: any thread may call it with a connection of its own. A search has
-time and outcome as conditions of its query; the rest is looked up in the
-documents, newest first, until there are enough.
+A search has time and outcome as conditions of its query; the rest is looked up
+in the documents, newest first, until there are enough.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Decision(NamedTuple):
         error
     :ivar document: JSON, the reasons
     :ivar caller_request_id: the id of the request in the caller's log, where
-        that is another one
+        that is a different id
     :ivar global_request_id: the id of the request in the logs of all services
         that it went through; None: it has none
     """
@@ -152,8 +151,8 @@ def _with_outcome(query: Any, outcome: str | None) -> Any:
 def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
     """Return the decisions of a request id with their reasons, oldest first.
 
-    :param request_id: ours, the caller's, or the global one; or the uuid of an
-        instance
+    :param request_id: of the daemon, of the caller or the global id; or the
+        uuid of an instance
     :raises DecisionNotFound: no decision of this request is kept
     """
     table = schema.decisions
@@ -228,7 +227,7 @@ class DecisionFilter(NamedTuple):
 class DecisionSummary(NamedTuple):
     """One decision in short.
 
-    :ivar filter: which left no host; empty: it was none
+    :ivar filter: which left no host; empty: no filter did
     :ivar hosts: service hosts that were chosen
     :ivar instances: uuids, as far as they are stored
     """
@@ -366,7 +365,7 @@ def _summary(row: Any) -> DecisionSummary:
 
 
 def _decisive(facts: Mapping[str, Any]) -> str:
-    """Return the filter that left no host or pool; empty: it was none."""
+    """Return the filter that left no host or pool; empty: no filter did."""
     for step in facts.get('funnel') or ():
         if not step.get('end', step.get('left')):
             return str(step['filter'])

@@ -1,7 +1,4 @@
-"""When each service host last sent a heartbeat, by the database's clock.
-
-Stateless: any thread may call it with a connection of its own.
-"""
+"""When each service host last sent a heartbeat, by the database's clock."""
 
 from __future__ import annotations
 
@@ -16,13 +13,8 @@ from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.connection import Writer, in_chunks
 
 _CHUNK = 500
-_UPSERT = {
-    'postgresql': 'ON CONFLICT (host) DO UPDATE SET seen_at = '
-    'excluded.seen_at',
-    'mysql': 'ON DUPLICATE KEY UPDATE seen_at = VALUES(seen_at)',
-    'sqlite': 'ON CONFLICT (host) DO UPDATE SET seen_at = excluded.seen_at',
-}
-
+_UPSERT = 'ON CONFLICT (host) DO UPDATE SET seen_at = excluded.seen_at'
+_UPSERT_MYSQL = 'ON DUPLICATE KEY UPDATE seen_at = VALUES(seen_at)'
 _HOST = {'host': 'text'}
 
 
@@ -38,10 +30,11 @@ def record(writer: Writer, hosts: Iterable[str]) -> None:
 @functools.cache
 def _upsert(dialect: str) -> Any:
     source = rows.source(dialect, _HOST)
+    upsert = _UPSERT_MYSQL if dialect == 'mysql' else _UPSERT
     return sa.text(
         'INSERT INTO heartbeats (host, seen_at) '  # noqa: S608
         f'SELECT a.host, :seen_at FROM {source} WHERE 1 = 1 '
-        f'{_UPSERT[dialect]}'
+        f'{upsert}'
     )
 
 

@@ -12,9 +12,8 @@ import time
 import uuid
 
 import sqlalchemy as sa
-from oslo_db import exception as db_exception
 
-from scheduler_service.store import clock, schema
+from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.connection import Store, Writer
 
 
@@ -22,7 +21,6 @@ def take(writer: Writer, name: str, holder: str, seconds: float) -> bool:
     """Take or renew a lease; return whether *holder* has it now.
 
     :param seconds: after which another may take it, unless it is renewed
-    :raises DBDuplicateEntry: another took it for the first time just now
     """
     conn, table = writer.conn, schema.leases
     now = clock.read(conn)
@@ -35,14 +33,8 @@ def take(writer: Writer, name: str, holder: str, seconds: float) -> bool:
     )
     if taken.rowcount:
         return True
-    lease = sa.select(table.c.name).where(table.c.name == name)
-    if conn.execute(lease).first() is not None:
-        return False
-    conn.execute(
-        table.insert(),
-        {'name': name, 'holder': holder, 'expires_at': expires_at},
-    )
-    return True
+    lease = {'name': name, 'holder': holder, 'expires_at': expires_at}
+    return rows.insert_missing(conn, table, lease)
 
 
 def give_up(writer: Writer, name: str, holder: str) -> None:
@@ -53,17 +45,6 @@ def give_up(writer: Writer, name: str, holder: str) -> None:
         .where(table.c.name == name, table.c.holder == holder)
         .values(expires_at=0.0)
     )
-
-
-def holder_of(writer: Writer, name: str) -> str | None:
-    """Return who has a lease; None where nobody has it."""
-    table = schema.leases
-    now = clock.read(writer.conn)
-    query = sa.select(table.c.holder).where(
-        table.c.name == name, table.c.expires_at > now
-    )
-    holder = writer.conn.execute(query).scalar()
-    return None if holder is None else str(holder)
 
 
 # How long a lease is valid without being renewed, in seconds: a holder that
@@ -104,15 +85,12 @@ class Lease:
         :raises StoreUnavailable: the database does not answer
         """
         start = time.monotonic()
-        try:
-            taken = self._store.write(
-                lambda writer: take(writer, self._name, self._holder, VALID_S)
-            )
-        except db_exception.DBDuplicateEntry:
-            return False
+        taken = self._store.write(
+            lambda writer: take(writer, self._name, self._holder, VALID_S)
+        )
         if taken:
             self._renewed_at = start
-        return bool(taken)
+        return taken
 
     def keep(self) -> None:
         """Renew the lease where that is due.

@@ -1,7 +1,4 @@
-"""How far the compute service has been mirrored into this store, ever.
-
-Stateless: runs on the thread that owns the connection.
-"""
+"""How far the compute service has been mirrored into this store, ever."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import enum
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from scheduler_service.store import schema
+from scheduler_service.store import rows, schema
 from scheduler_service.store.connection import Writer
 
 _NAME = 'mirror_progress'
@@ -34,14 +31,11 @@ def read(conn: Connection) -> Progress:
 
 
 def record(writer: Writer, progress: Progress) -> None:
-    """Record how far it came, unless it came further before.
-
-    :raises DBDuplicateEntry: another daemon made the first record just now
-    """
+    """Record how far it came, unless it came further before."""
     conn, table = writer.conn, schema.counters
-    mine = table.c.name == _NAME
-    reached = int(max(progress, read(conn)))
-    if conn.execute(sa.select(table.c.value).where(mine)).first() is None:
-        conn.execute(table.insert(), {'name': _NAME, 'value': reached})
-    else:
-        conn.execute(sa.update(table).where(mine).values(value=reached))
+    rows.insert_missing(conn, table, {'name': _NAME, 'value': 0})
+    conn.execute(
+        sa.update(table)
+        .where(table.c.name == _NAME, table.c.value < int(progress))
+        .values(value=int(progress))
+    )

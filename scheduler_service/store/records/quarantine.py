@@ -1,8 +1,7 @@
 """Counts redelivered messages, and keeps those that were put aside.
 
 A message that ends each daemon that works on it is delivered again and again
-until its count exceeds the limit. Stateless: any thread may call it with a
-connection of its own.
+until its count exceeds the limit.
 """
 
 from __future__ import annotations
@@ -15,10 +14,16 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
-from scheduler_service.store import clock, schema
+from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.connection import Writer
 
-_KEPT = 1_000_000
+_MAX_CHARACTERS = 1_000_000
+_PUT_ASIDE = sa.select(
+    schema.quarantine.c.message_id,
+    schema.quarantine.c.method,
+    schema.quarantine.c.deliveries,
+    schema.quarantine.c.changed_at,
+).where(schema.quarantine.c.put_aside == 1)
 
 
 class RedeliveredMessage(NamedTuple):
@@ -42,26 +47,22 @@ def count_delivery(
     conn = writer.conn
     table = schema.quarantine
     mine = table.c.message_id == message.message_id
-    result = conn.execute(sa.select(table).where(mine).with_for_update())
-    row = result.first()
-    deliveries = 1 if row is None else row.deliveries + 1
-    aside = bool(limit and deliveries > limit) or bool(row and row.put_aside)
-    values = {
-        'deliveries': deliveries,
-        'put_aside': int(aside),
+    first = {
+        'message_id': message.message_id,
+        'deliveries': 0,
+        'put_aside': 0,
+        'method': message.method[:64],
+        'message': message.message[:_MAX_CHARACTERS],
     }
-    if row is None:
-        conn.execute(
-            table.insert(),
-            {
-                **values,
-                'message_id': message.message_id,
-                'method': message.method[:64],
-                'message': message.message[:_KEPT],
-            },
-        )
-    else:
-        conn.execute(sa.update(table).where(mine).values(values))
+    rows.insert_missing(conn, table, first)
+    row = conn.execute(sa.select(table).where(mine).with_for_update()).one()
+    deliveries = row.deliveries + 1
+    aside = bool(row.put_aside or (limit and deliveries > limit))
+    conn.execute(
+        sa.update(table)
+        .where(mine)
+        .values(deliveries=deliveries, put_aside=int(aside))
+    )
     return not aside
 
 
@@ -86,17 +87,7 @@ def clear(writer: Writer, message_id: str) -> None:
 
 def listing(conn: Connection) -> list[dict[str, Any]]:
     """Return the messages that were put aside, newest first."""
-    table = schema.quarantine
-    query = (
-        sa.select(
-            table.c.message_id,
-            table.c.method,
-            table.c.deliveries,
-            table.c.changed_at,
-        )
-        .where(table.c.put_aside == 1)
-        .order_by(table.c.changed_at.desc())
-    )
+    query = _PUT_ASIDE.order_by(schema.quarantine.c.changed_at.desc())
     return [dict(row._mapping) for row in conn.execute(query)]
 
 
@@ -106,8 +97,8 @@ def show(conn: Connection, message_id: str) -> dict[str, Any]:
     :raises MessageNotFound: there is no such message
     """
     table = schema.quarantine
-    mine = (table.c.message_id == message_id) & (table.c.put_aside == 1)
-    row = conn.execute(sa.select(table).where(mine)).first()
+    query = _PUT_ASIDE.add_columns(table.c.message)
+    row = conn.execute(query.where(table.c.message_id == message_id)).first()
     if row is None:
         raise errors.MessageNotFound(message_id=message_id)
     try:
@@ -115,13 +106,7 @@ def show(conn: Connection, message_id: str) -> dict[str, Any]:
     except msgspec.DecodeError:
         # The message was too large and was cut.
         message = row.message
-    return {
-        'message_id': row.message_id,
-        'method': row.method,
-        'deliveries': row.deliveries,
-        'changed_at': row.changed_at,
-        'message': message,
-    }
+    return {**row._mapping, 'message': message}
 
 
 def drop(writer: Writer, message_id: str) -> int:

@@ -1,7 +1,6 @@
 """Host reports that were refused: how many of each host, and why the last.
 
-A report is a cast, so its host does not learn that it was refused. Stateless:
-any thread may call it with a connection of its own.
+A report is a cast, so its host does not learn that it was refused.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from scheduler_service.store import clock, schema
+from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.connection import Writer
 
 _MAX_REASON = 1000
@@ -48,27 +47,21 @@ class StoredRefusals(NamedTuple):
 
 
 def record(writer: Writer, refusals: Mapping[str, Refusals]) -> None:
-    """Add refusals by service host.
-
-    :raises DBDuplicateEntry: another daemon added one of the same hosts
-    """
-    table = schema.refused_reports
+    """Add refusals by service host."""
+    conn, table = writer.conn, schema.refused_reports
     for host, added in sorted(refusals.items()):
         values = {
             'reason': added.reason[:_MAX_REASON],
             'refused_at': clock.NOW,
         }
-        updated = writer.conn.execute(
+        rows.insert_missing(
+            conn, table, {'host': host, 'refused': 0, **values}
+        )
+        conn.execute(
             sa.update(table)
             .where(table.c.host == host)
             .values(refused=table.c.refused + added.refused, **values)
         )
-        if not updated.rowcount:
-            writer.conn.execute(
-                sa.insert(table).values(
-                    host=host, refused=added.refused, **values
-                )
-            )
 
 
 def of_host(conn: Connection, host: str) -> StoredRefusals | None:

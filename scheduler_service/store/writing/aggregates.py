@@ -1,7 +1,4 @@
-"""Rows of host aggregates, and changes by operators and other services.
-
-Stateless: runs on the thread that owns the writing transaction.
-"""
+"""Rows of host aggregates, and changes by operators and other services."""
 
 from __future__ import annotations
 
@@ -87,14 +84,14 @@ def create(
                 f'Aggregate {name} ({aggregate.id}) already exists'
             )
     taken = [aggregate.id for aggregate in present]
-    made = Aggregate(
+    new = Aggregate(
         id=max(taken, default=0) + 1,
         name=name,
         hosts=list(hosts),
         metadata=dict(metadata),
     )
-    add(writer, [documents.check_entity(made)])
-    return made
+    add(writer, [documents.check_entity(new)])
+    return new
 
 
 def change(

@@ -1,8 +1,7 @@
 """Rows of hosts, with their inventories and traits, and reports of hosts.
 
-Stateless: runs on the thread that owns the writing transaction. The use that
-a host reports includes all its instances. Instances that hold a claim count by
-the claim already, so the claim's amounts are subtracted.
+The use that a host reports includes all its instances. Instances that hold a
+claim count by the claim already, so the claim's amounts are subtracted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Rows of instances, and reports of hosts about their instances.
 
-Stateless: runs on the thread that owns the writing transaction. Claimed
-instances are written in ``claims``.
+Claimed instances are written in ``claims``.
 """
 
 from __future__ import annotations

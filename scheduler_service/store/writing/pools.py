@@ -1,7 +1,4 @@
-"""Rows of DNS pools: added, changed and removed.
-
-Stateless: runs on the thread that owns the writing transaction.
-"""
+"""Rows of DNS pools: added, changed and removed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Rows of server groups: added, changed and removed.
 
-Stateless: runs on the thread that owns the writing transaction. Claims add
-members in ``claims.batch``, where the policies are checked.
+Claims add members in ``claims.batch``, where the policies are checked.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
@@ -21,6 +19,7 @@ from scheduler_service.store.reading import loading
 from scheduler_service.store.rows import (
     delete,
     insert,
+    insert_missing,
     select_in,
 )
 
@@ -52,7 +51,7 @@ def put(writer: Writer, group: ServerGroup) -> bool:
 
     :return: whether anything changed
     """
-    is_new = _insert_missing(writer.conn, group)
+    is_new = insert_missing(writer.conn, _TABLE, _row(group))
     stored = _lock(writer.conn, [group.uuid])
     differs = _update(writer.conn, stored, [group], _POLICY)
     joined = _join(writer.conn, {group.uuid: group.members})
@@ -109,7 +108,7 @@ def with_instances(
     """Return the groups that have stored instances as members.
 
     A stored instance is on a host, or claimed for one. Groups may also have
-    members that are not stored, for which no policy can be kept.
+    members that are not stored, for which no policy can be enforced.
 
     :param gone: instances that do not count, unless they move: a move holds a
         claim of its own
@@ -166,21 +165,6 @@ def _update(
              for row in differ],
         )  # fmt: skip
     return bool(differ)
-
-
-def _insert_missing(conn: Connection, group: ServerGroup) -> bool:
-    """Add the row of a group that is not stored; return whether it was added.
-
-    If another daemon is about to add it, the statement waits.
-    """
-    dialect = conn.dialect.name
-    statement: Any
-    if dialect == 'mysql':
-        statement = sa.insert(_TABLE).prefix_with('IGNORE')
-    else:
-        of = postgresql if dialect == 'postgresql' else sqlite
-        statement = of.insert(_TABLE).on_conflict_do_nothing()
-    return conn.execute(statement.values(_row(group))).rowcount > 0
 
 
 def _row(group: ServerGroup) -> dict[str, Any]:
@@ -248,10 +232,10 @@ def remove(writer: Writer, uuids: Sequence[str]) -> int:
     The groups' rows go first: their deletion waits for claims that join them,
     so that no membership is left.
     """
-    gone = delete(writer.conn, _TABLE.c.uuid, uuids)
+    deleted = delete(writer.conn, _TABLE.c.uuid, uuids)
     delete(writer.conn, _MEMBERS.c.group_uuid, uuids)
     writer.touched.groups += uuids
-    return gone
+    return deleted
 
 
 def create(writer: Writer, group: ServerGroup) -> None:

@@ -1,7 +1,6 @@
 """Rows of DNS zones: the pool that each zone was scheduled to.
 
-Stateless: any thread may call the functions with a connection of its own. A
-zone's row is its claim: of two daemons that add it, the second fails at the
+A zone's row is its claim: of two daemons that add it, the second fails at the
 key. Adding a zone locks nothing, so its pool may be removed meanwhile; the
 zone then keeps the id of the removed pool, as all zones of that pool do.
 """
@@ -67,7 +66,7 @@ def add(writer: Writer, zones: Sequence[ZoneRow]) -> None:
 def remove(writer: Writer, zone_ids: Sequence[str]) -> int:
     """Remove zones; return how many there were."""
     table = schema.zones
-    gone = writer.conn.execute(
+    deleted = writer.conn.execute(
         sa.delete(table).where(table.c.id.in_(zone_ids))
     )
-    return gone.rowcount
+    return deleted.rowcount

@@ -9,11 +9,13 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
+from scheduler_service.model import ServerGroup
 from scheduler_service.store import schema
 from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Writer
 from scheduler_service.store.reading import change_feed
 from scheduler_service.store.writing import hosts as host_rows
+from scheduler_service.store.writing import server_groups
 from tests.support.stores import (
     FULL_INVENTORY,
     POOL,
@@ -233,3 +235,18 @@ def _followed(store, last: int, done: threading.Event):
             last = new[-1].revision
         elif finished:
             return
+
+
+def test_a_new_server_group_without_members_is_announced(store):
+    import_two_hosts(store)
+    snapshot = load_snapshot(store)
+    group = ServerGroup(uuid=str(uuid.uuid4()), policy='affinity')
+
+    def put() -> bool:
+        return store.write(lambda writer: server_groups.put(writer, group))
+
+    assert put()
+    assert not put()
+    with store.reading() as conn:
+        fresh = change_feed.refresh(conn, snapshot)
+    assert fresh.hosts.groups == {group.uuid: group}

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from scheduler_service.filters.hosts.aggregate_core_filter import (
+from scheduler_service.filters.hosts.core_filter import (
     AggregateCoreFilter,
+    CoreFilter,
 )
-from scheduler_service.filters.hosts.aggregate_disk_filter import (
+from scheduler_service.filters.hosts.disk_filter import (
     AggregateDiskFilter,
+    DiskFilter,
 )
-from scheduler_service.filters.hosts.aggregate_ram_filter import (
+from scheduler_service.filters.hosts.ram_filter import (
     AggregateRamFilter,
+    RamFilter,
 )
-from scheduler_service.filters.hosts.core_filter import CoreFilter
-from scheduler_service.filters.hosts.disk_filter import DiskFilter
-from scheduler_service.filters.hosts.ram_filter import RamFilter
 from scheduler_service.model import STANDARD_FIELDS, documents
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.pipeline.capacity_check import CapacityCheck

@@ -22,7 +22,7 @@ def test_a_first_count_of_another_daemon_is_added_to(make_store, database):
     @sa.event.listens_for(store.engine, 'before_cursor_execute')
     def count_meanwhile(conn, cursor, statement, *more):
         """Let the other daemon be faster, once the row was looked for."""
-        adds = 'INSERT INTO suspects' in statement
+        adds = 'INTO suspects' in statement
         if adds and left and threading.get_ident() == thread:
             other = threading.Thread(
                 target=left.pop().begin, args=('m', {'method': 'x'}, {})

@@ -14,7 +14,7 @@ from scheduler_service.model import documents
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
-from scheduler_service.weighers.ram_weigher import RAMWeigher
+from scheduler_service.weighers.load_weigher import RAMWeigher
 
 SETTINGS = Settings(cpu_allocation_ratio=2.0)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler_service.filters.hosts.aggregate_image_properties_isolation import (  # noqa: E501
+from scheduler_service.filters.hosts.aggregate_filter import (
     AggregateImagePropertiesIsolation,
 )
 from tests.support.plugins import (

@@ -3,7 +3,7 @@
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.filters.hosts.aggregate_instance_extra_specs_filter import (  # noqa: E501
+from scheduler_service.filters.hosts.aggregate_filter import (
     AggregateInstanceExtraSpecsFilter,
 )
 from tests.support.plugins import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler_service.filters.hosts.aggregate_type_affinity_filter import (
+from scheduler_service.filters.hosts.type_affinity_filter import (
     AggregateTypeAffinityFilter,
 )
 from tests.support.plugins import aggregate, passing, plain_hosts, reason

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler_service.filters.hosts.availability_zone_filter import (
+from scheduler_service.filters.hosts.aggregate_filter import (
     AvailabilityZoneFilter,
 )
 from tests.support.plugins import (

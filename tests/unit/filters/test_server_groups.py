@@ -2,20 +2,12 @@
 
 import pytest
 
-from scheduler_service.filters.hosts.different_host_filter import (
+from scheduler_service.filters.hosts.affinity_filter import (
     DifferentHostFilter,
-)
-from scheduler_service.filters.hosts.group_affinity_filter import (
     GroupAffinityFilter,
-)
-from scheduler_service.filters.hosts.group_anti_affinity_filter import (
     GroupAntiAffinityFilter,
-)
-from scheduler_service.filters.hosts.same_host_filter import SameHostFilter
-from scheduler_service.filters.hosts.server_group_affinity_filter import (
+    SameHostFilter,
     ServerGroupAffinityFilter,
-)
-from scheduler_service.filters.hosts.server_group_anti_affinity_filter import (
     ServerGroupAntiAffinityFilter,
 )
 from scheduler_service.model import documents

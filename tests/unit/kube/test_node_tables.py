@@ -22,7 +22,7 @@ from scheduler_service.model import STANDARD_CLASSES, ServerGroup
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table as build_table
-from scheduler_service.weighers.ram_weigher import RAMWeigher
+from scheduler_service.weighers.load_weigher import RAMWeigher
 
 
 class World:

@@ -2,14 +2,14 @@
 
 import pytest
 
-from scheduler_service.filters.hosts.aggregate_core_filter import (
+from scheduler_service.filters.hosts.core_filter import (
     AggregateCoreFilter,
 )
-from scheduler_service.filters.hosts.aggregate_ram_filter import (
-    AggregateRamFilter,
-)
 from scheduler_service.filters.hosts.disk_filter import DiskFilter
-from scheduler_service.filters.hosts.ram_filter import RamFilter
+from scheduler_service.filters.hosts.ram_filter import (
+    AggregateRamFilter,
+    RamFilter,
+)
 from scheduler_service.model import documents
 from scheduler_service.pipeline.capacity_check import CapacityCheck
 from scheduler_service.settings import Settings

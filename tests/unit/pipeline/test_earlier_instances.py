@@ -14,7 +14,7 @@ from scheduler_service.pipeline import HostPipeline
 from scheduler_service.pipeline.search_cache import SearchCache
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
-from scheduler_service.weighers.ram_weigher import RAMWeigher
+from scheduler_service.weighers.load_weigher import RAMWeigher
 from tests.support.time_slices import in_turns
 
 SETTINGS = Settings(

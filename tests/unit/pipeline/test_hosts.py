@@ -13,18 +13,17 @@ from scheduler_service.filters.hosts import (
     OneHostFilter,
     all_filters,
 )
-from scheduler_service.filters.hosts.all_hosts_filter import AllHostsFilter
-from scheduler_service.filters.hosts.server_group_anti_affinity_filter import (
+from scheduler_service.filters.hosts.affinity_filter import (
     ServerGroupAntiAffinityFilter,
 )
+from scheduler_service.filters.hosts.all_hosts_filter import AllHostsFilter
 from scheduler_service.model import documents
 from scheduler_service.pipeline import HostPipeline, explain
 from scheduler_service.pipeline.selection import explanation
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
 from scheduler_service.weighers import BUILT_IN
-from scheduler_service.weighers.io_ops_weigher import IoOpsWeigher
-from scheduler_service.weighers.ram_weigher import RAMWeigher
+from scheduler_service.weighers.load_weigher import IoOpsWeigher, RAMWeigher
 
 FOUR = {
     'hosts': [

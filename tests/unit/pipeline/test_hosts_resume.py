@@ -15,7 +15,7 @@ from scheduler_service.pipeline import HostPipeline
 from scheduler_service.pipeline.search_cache import SearchCache
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
-from scheduler_service.weighers.ram_weigher import RAMWeigher
+from scheduler_service.weighers.load_weigher import RAMWeigher
 from tests.support.time_slices import in_turns, one_turn
 
 RATIO = Settings(ram_allocation_ratio=1.0, max_io_ops_per_host=2)

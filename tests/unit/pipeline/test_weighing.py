@@ -11,10 +11,10 @@ from scheduler_service.model import documents
 from scheduler_service.pipeline.weighing import Weighing
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
-from scheduler_service.weighers.build_failure_weigher import (
+from scheduler_service.weighers.host_weigher import (
     BuildFailureWeigher,
 )
-from scheduler_service.weighers.ram_weigher import RAMWeigher
+from scheduler_service.weighers.load_weigher import RAMWeigher
 
 
 def totals(memory, aggregates=(), used=0, **settings):

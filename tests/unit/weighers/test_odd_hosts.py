@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from scheduler_service.model import Host, documents
 from scheduler_service.pipeline.weighing import Weighing, raw_weights
 from scheduler_service.weighers import BUILT_IN
+from scheduler_service.weighers.host_weigher import PCIWeigher
 from scheduler_service.weighers.metrics_weigher import MetricsWeigher
-from scheduler_service.weighers.pci_weigher import PCIWeigher
 from tests.support import filter_strategies
 from tests.support.filter_strategies import GROUP, inventories
 from tests.support.odd_hosts import odd_hosts, odd_metadata, unchecked_table

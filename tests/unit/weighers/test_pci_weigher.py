@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler_service.weighers.pci_weigher import PCIWeigher
+from scheduler_service.weighers.host_weigher import PCIWeigher
 from tests.support.plugins import inventory, raw_weights
 
 

@@ -3,24 +3,20 @@
 import pytest
 
 from scheduler_service.settings import Settings
-from scheduler_service.weighers.build_failure_weigher import (
-    BuildFailureWeigher,
+from scheduler_service.weighers.affinity_weigher import (
+    ServerGroupSoftAffinityWeigher,
+    ServerGroupSoftAntiAffinityWeigher,
 )
-from scheduler_service.weighers.cpu_weigher import CPUWeigher
-from scheduler_service.weighers.disk_weigher import DiskWeigher
-from scheduler_service.weighers.hypervisor_version_weigher import (
+from scheduler_service.weighers.host_weigher import (
+    BuildFailureWeigher,
     HypervisorVersionWeigher,
 )
-from scheduler_service.weighers.io_ops_weigher import IoOpsWeigher
-from scheduler_service.weighers.num_instances_weigher import (
+from scheduler_service.weighers.load_weigher import (
+    CPUWeigher,
+    DiskWeigher,
+    IoOpsWeigher,
     NumInstancesWeigher,
-)
-from scheduler_service.weighers.ram_weigher import RAMWeigher
-from scheduler_service.weighers.server_group_soft_affinity_weigher import (
-    ServerGroupSoftAffinityWeigher,
-)
-from scheduler_service.weighers.server_group_soft_anti_affinity_weigher import (  # noqa: E501
-    ServerGroupSoftAntiAffinityWeigher,
+    RAMWeigher,
 )
 from tests.support.plugins import (
     GROUP,
