@@ -24,7 +24,11 @@ def _defined() -> Iterator[type[Weigher]]:
                 yield kind
 
 
-BUILT_IN: tuple[type[Weigher], ...] = tuple(_defined())
+# By name, whichever module defines a class: filters and weighers run in this
+# order where all are configured.
+BUILT_IN: tuple[type[Weigher], ...] = tuple(
+    sorted(_defined(), key=lambda kind: kind.__name__.lower())
+)
 
 
 def all_weighers() -> list[type[Weigher]]:

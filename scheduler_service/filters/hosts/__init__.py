@@ -28,7 +28,11 @@ def _defined() -> Iterator[type[HostFilter]]:
                 yield kind
 
 
-BUILT_IN: tuple[type[HostFilter], ...] = tuple(_defined())
+# By name, whichever module defines a class: filters and weighers run in this
+# order where all are configured.
+BUILT_IN: tuple[type[HostFilter], ...] = tuple(
+    sorted(_defined(), key=lambda kind: kind.__name__.lower())
+)
 
 
 def all_filters() -> list[type[HostFilter]]:
