@@ -371,7 +371,6 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def placements(result: Mapping[str, Any]) -> None:
-    """Print the hosts of instances."""
     rows = [
         {
             'instance': placement['instance_uuid'],
@@ -388,7 +387,6 @@ def placements(result: Mapping[str, Any]) -> None:
 
 
 def pool(result: Mapping[str, Any]) -> None:
-    """Print the pool of a zone."""
     table([result], ['zone_id', 'pool_name', 'pool_id'])
 
 
@@ -437,14 +435,12 @@ def _closest(miss: Mapping[str, Any] | None) -> str | None:
 
 
 def filter_results(nodes: Iterable[Mapping[str, Any]]) -> None:
-    """Print the result of every filter on the nodes of a host."""
     for node in nodes:
         title = f'{node["host"]} ({node["node"]})'
         table(node['filters'], ['filter', 'passes', 'reason'], title=title)
 
 
 def failure(error: errors.SchedulerError) -> None:
-    """Print an error with the reasons in its facts."""
     text = str(error.args[0]) if error.args else ''
     say(f'{error.name}: {cell(text)}', 'error')
     explanation(error.facts)

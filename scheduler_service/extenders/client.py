@@ -107,7 +107,6 @@ class Client:
         )
 
     def close(self) -> None:
-        """Close all connections."""
         self._pool.clear()
 
     def _request(

@@ -110,7 +110,6 @@ class ExtenderDispatcher:
 
     @property
     def urls(self) -> list[str]:
-        """The URL prefixes of the extenders."""
         return self._chain.urls
 
     def applies_to(self, request: Request) -> bool:

@@ -164,7 +164,6 @@ class Adapter(base.Adapter):
         return apply
 
     def start(self) -> None:
-        """Start following."""
         for part in self._parts:
             part.start()
 

@@ -19,7 +19,6 @@ _PATHS = {'FILE', 'PATH', 'DIR'}
 
 
 def run(args: Any, conf: Any) -> None:
-    """Print the completion script of a shell."""
     print(script(parser.build(), args.shell), end='')
 
 

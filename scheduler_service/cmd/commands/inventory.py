@@ -218,7 +218,6 @@ def export(args: Any, conf: Any) -> None:
 
 
 def show(args: Any, conf: Any) -> None:
-    """Print how many hosts, pools and so on there are."""
     snapshot = read(conf, load_snapshot)
     hosts = snapshot.hosts
     available = hosts.number('enabled') & hosts.number('up')

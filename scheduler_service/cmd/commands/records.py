@@ -130,7 +130,6 @@ def _follow_decisions(
 
 
 def decision_show(args: Any, conf: Any) -> None:
-    """Print the decisions on a request with their reasons."""
     rows = read(conf, lambda conn: decisions.show(conn, args.request_id))
     if args.format != 'table':
         output.document(rows, args.format)
@@ -148,8 +147,6 @@ def decision_show(args: Any, conf: Any) -> None:
 
 
 def claim_list(args: Any, conf: Any) -> None:
-    """List claims."""
-
     def query(conn: Any) -> list[dict[str, Any]]:
         rows = claim_queries.listing(
             conn,
@@ -176,7 +173,6 @@ def claim_list(args: Any, conf: Any) -> None:
 
 
 def claim_show(args: Any, conf: Any) -> None:
-    """Print the claims of an instance with their allocations."""
     claim = read(
         conf, lambda conn: claim_queries.show(conn, dashed(args.instance))
     )
@@ -253,7 +249,6 @@ def audit(args: Any, conf: Any) -> int:
 
 
 def message_list(args: Any, conf: Any) -> None:
-    """List quarantined messages."""
     rows = read(conf, quarantine.listing)
     for row in rows:
         row['changed_at'] = moments.text(row['changed_at'])
@@ -262,7 +257,6 @@ def message_list(args: Any, conf: Any) -> None:
 
 
 def message_show(args: Any, conf: Any) -> None:
-    """Print a quarantined message in full."""
     message = read(conf, lambda conn: quarantine.show(conn, args.message_id))
     message['changed_at'] = moments.text(message['changed_at'])
     output.document(message, args.format)
