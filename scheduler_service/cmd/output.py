@@ -110,7 +110,6 @@ def check(
 
 
 def _names(values: Sequence[str]) -> list[str]:
-    """Return the names in the values of an option, split at commas."""
     names = (name for value in values for name in value.split(','))
     return [name.strip() for name in names if name.strip()]
 
@@ -237,7 +236,6 @@ def _is_number(values: list[Any]) -> bool:
 
 
 def _narrow(widths: list[int], width: int) -> None:
-    """Take places from the widest columns until a line fits."""
     excess = sum(widths) + len(_GAP) * (len(widths) - 1) - width
     while excess > 0:
         widest = max(range(len(widths)), key=widths.__getitem__)

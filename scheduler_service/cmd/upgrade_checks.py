@@ -217,7 +217,6 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
     )
 
     def _odd_options(self) -> Iterable[str]:
-        """Yield a sentence for each option to correct."""
         # Registers options of libraries. Another check reports faults.
         with contextlib.suppress(errors.ConfigurationError):
             transport.for_notifications(self._conf)

@@ -108,8 +108,6 @@ class _Collector:
 
 
 class _MeasuredCollector:
-    """Makes metric families of values that are measured on reading."""
-
     def __init__(self, introspection: Introspection) -> None:
         self._introspection = introspection
         self._versions = introspection.versions()

@@ -183,7 +183,6 @@ def _address_of(conf: Any) -> Address:
 
 
 def _binding_address(conf: Any) -> Address:
-    """Return the address of the API server at which pods are bound."""
     group = conf.extender
     return Address(
         url=group.api_server,

@@ -88,7 +88,6 @@ def decision_list(args: Any, conf: Any) -> None:
 def _count_decisions(
     args: Any, conf: Any, criteria: decisions.DecisionFilter
 ) -> None:
-    """Print how many decisions there are of each kind, most first."""
     columns = args.by.split(',')
     unknown = [name for name in columns if name not in _COUNTED]
     if unknown:
@@ -109,7 +108,6 @@ def _count_decisions(
 def _follow_decisions(
     args: Any, conf: Any, criteria: decisions.DecisionFilter
 ) -> None:
-    """Print the newest decisions, then new ones, until an interrupt."""
     if args.format not in ('table', 'value') or args.sort:
         raise WrongUsage('argument --follow: prints lines in order of time')
     shown = output.check(args, _DECISION)[0] or _DECISION
