@@ -47,9 +47,9 @@ def policy(conf: Any) -> Policy | None:
     """
     if not conf.extender.policy_file:
         return None
-    from scheduler_service.extenders import adapter
+    from scheduler_service.extenders import dispatcher
 
-    return adapter.policy(conf)
+    return dispatcher.policy(conf)
 
 
 def enabled(conf: Any, store: Store, scheduler: Scheduler) -> list[Adapter]:

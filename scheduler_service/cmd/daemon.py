@@ -204,7 +204,6 @@ class Daemon:
         return apply
 
     def _check_broker(self) -> None:
-        """Report to health whether requests and heartbeats can arrive."""
         if self._is_connected():
             self.scheduler.health.recover('broker')
         else:
@@ -217,12 +216,10 @@ class Daemon:
             self.scheduler.host_state_writer.reset_liveness()
 
     def _broker_fault(self) -> str:
-        """Return why a broker is unreachable; empty if unknown."""
         faults = (server.bus.fault() for server in self._servers)
         return next(filter(None, faults), '')
 
     def _check_replies(self) -> None:
-        """Report to health whether the broker accepts replies."""
         waiting = sum(server.bus.stuck() for server in self._servers)
         if waiting:
             text = f'the broker accepts no replies, {waiting} are waiting'

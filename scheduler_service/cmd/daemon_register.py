@@ -56,7 +56,6 @@ class DaemonRegister:
         )
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def change(self, entry: Registration) -> None:

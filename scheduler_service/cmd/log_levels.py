@@ -65,7 +65,6 @@ def _escaped(text: str) -> str:
 
 
 def set_up(conf: Any) -> None:
-    """Set up logging by the options."""
     log.setup(conf, _PRODUCT)
     if conf.log_config_append:
         return

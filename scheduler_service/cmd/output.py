@@ -110,7 +110,6 @@ def check(
 
 
 def _names(values: Sequence[str]) -> list[str]:
-    """Return the names in the values of an option, split at commas."""
     names = (name for value in values for name in value.split(','))
     return [name.strip() for name in names if name.strip()]
 
@@ -237,7 +236,6 @@ def _is_number(values: list[Any]) -> bool:
 
 
 def _narrow(widths: list[int], width: int) -> None:
-    """Take places from the widest columns until a line fits."""
     excess = sum(widths) + len(_GAP) * (len(widths) - 1) - width
     while excess > 0:
         widest = max(range(len(widths)), key=widths.__getitem__)
@@ -371,7 +369,6 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def placements(result: Mapping[str, Any]) -> None:
-    """Print the hosts of instances."""
     rows = [
         {
             'instance': placement['instance_uuid'],
@@ -388,7 +385,6 @@ def placements(result: Mapping[str, Any]) -> None:
 
 
 def pool(result: Mapping[str, Any]) -> None:
-    """Print the pool of a zone."""
     table([result], ['zone_id', 'pool_name', 'pool_id'])
 
 
@@ -437,14 +433,12 @@ def _closest(miss: Mapping[str, Any] | None) -> str | None:
 
 
 def filter_results(nodes: Iterable[Mapping[str, Any]]) -> None:
-    """Print the result of every filter on the nodes of a host."""
     for node in nodes:
         title = f'{node["host"]} ({node["node"]})'
         table(node['filters'], ['filter', 'passes', 'reason'], title=title)
 
 
 def failure(error: errors.SchedulerError) -> None:
-    """Print an error with the reasons in its facts."""
     text = str(error.args[0]) if error.args else ''
     say(f'{error.name}: {cell(text)}', 'error')
     explanation(error.facts)

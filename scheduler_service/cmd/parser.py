@@ -145,7 +145,6 @@ class Argument:
         self.how = {'help': text, **how}
 
     def add_to(self, parser: Any) -> None:
-        """Add the argument to a parser, or to a group of a parser."""
         parser.add_argument(*self.names, **self.how)
 
 
@@ -156,7 +155,6 @@ class OneOf:
         self.arguments = arguments
 
     def add_to(self, parser: Any) -> None:
-        """Add the arguments to a parser."""
         group = parser.add_mutually_exclusive_group(required=True)
         for argument in self.arguments:
             argument.add_to(group)

@@ -171,7 +171,6 @@ class Demonstration:
         )
 
     def stop(self) -> None:
-        """Stop both."""
         if self._listener is not None:
             self._listener.stop()
             self._listener.wait()
@@ -251,7 +250,6 @@ class _Conductor:
         self._replies = replies
 
     def scheduler_answer(self, ctxt: Any, **reply: Any) -> None:
-        """Receive a reply."""
         self._replies.put(reply)
 
 

@@ -81,7 +81,6 @@ class HttpServing:
             LOG.info('Listening on %s:%s', *served.bind_addr)
 
     def end(self) -> None:
-        """Stop serving."""
         for served in (self.server, *self.adapter_servers):
             if served is not None:
                 served.end()

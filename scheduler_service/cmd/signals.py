@@ -37,7 +37,6 @@ class StopSignal:
         self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def is_set(self) -> bool:
-        """Whether it was set."""
         return self._set
 
     def was_set_before(self) -> bool:

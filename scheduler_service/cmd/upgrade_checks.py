@@ -44,7 +44,6 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         self._conf = conf
 
     def check_tables(self) -> Any:
-        """Check that this release can use the tables of the database."""
         try:
             current = self._read(version.check)
         except errors.SchedulerError as error:
@@ -53,7 +52,6 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         return Result(Code.SUCCESS, f'Tables at version {current}{newer}')
 
     def check_queues(self) -> Any:
-        """Check that the broker's queues are of the configured kind."""
         own, compute = self._conf.scheduler, self._conf.compute
         looks = [(own.exchange, own.topic, None)]
         if compute.enabled or compute.api_database:
@@ -67,7 +65,6 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         return Result(Code.SUCCESS)
 
     def check_options(self) -> Any:
-        """Check for invalid values, older names and unknown names."""
         try:
             remarks = list(self._odd_options())
         except (cfg.ParseError, OSError) as fault:
@@ -79,7 +76,6 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         return Result(Code.SUCCESS)
 
     def check_start(self) -> Any:
-        """Check what a daemon checks at its start."""
         try:
             daemon.check(self._conf)
         except (errors.ConfigurationError, *FAULTS) as error:
@@ -87,7 +83,6 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         return Result(Code.SUCCESS)
 
     def check_notifications(self) -> Any:
-        """Check that published notifications are consumed."""
         try:
             waiting = _ask(lambda: transport.unread_notifications(self._conf))
         except errors.SchedulerError as error:
@@ -103,7 +98,6 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         return Result(Code.SUCCESS)
 
     def check_policy(self) -> Any:
-        """Check that the policy files can be used."""
         try:
             unknown = policies.Enforcer(self._conf).unknown_rules()
         except errors.ConfigurationError as error:
@@ -177,7 +171,6 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         return Result(Code.SUCCESS, f'Requests expire after {limit} ms')
 
     def check_compute_databases(self) -> Any:
-        """Check that the compute service's databases can be read."""
         if not self._conf.compute.api_database:
             return Result(Code.SUCCESS, 'They are not followed')
         from scheduler_service.compute import checks
@@ -189,7 +182,6 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         return Result(Code.WARNING if silent else Code.SUCCESS, silent)
 
     def check_placement(self) -> Any:
-        """Check that the placement service answers."""
         if not self._conf.compute.use_placement:
             return Result(Code.SUCCESS, 'It is not used')
         from scheduler_service.compute import checks
@@ -225,7 +217,6 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
     )
 
     def _odd_options(self) -> Iterable[str]:
-        """Yield a sentence for each option to correct."""
         # Registers options of libraries. Another check reports faults.
         with contextlib.suppress(errors.ConfigurationError):
             transport.for_notifications(self._conf)

@@ -57,7 +57,6 @@ timeout of connections to the database.
 
 
 def timeouts(conf: Any) -> Timeouts:
-    """Return the time limits of the database."""
     # Imported here: commands without a database do not need SQLAlchemy.
     from scheduler_service.store.sessions import Timeouts
 

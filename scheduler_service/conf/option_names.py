@@ -121,7 +121,6 @@ def _registered(conf: Any) -> dict[str, set[str]]:
 
 
 def _add_libraries(registered: dict[str, set[str]]) -> None:
-    """Add the options that this package and libraries register on use."""
     for entry in metadata.entry_points(group='oslo.config.opts'):
         if entry.name not in _LIBRARIES:
             continue

@@ -82,7 +82,6 @@ class Chain:
 
     @property
     def urls(self) -> list[str]:
-        """The URL prefixes of the extenders, without credentials."""
         return [client.extender.label for client in self._clients]
 
     def applies_to(self, resources: frozenset[str]) -> bool:
@@ -101,7 +100,6 @@ class Chain:
         )
 
     def close(self) -> None:
-        """Close all connections."""
         for client in self._clients:
             client.close()
 

@@ -107,7 +107,6 @@ class Client:
         )
 
     def close(self) -> None:
-        """Close all connections."""
         self._pool.clear()
 
     def _request(
@@ -145,7 +144,6 @@ class Client:
 
 
 def _read(response: Any, deadline: float) -> bytes:
-    """Read a body in chunks, within the time limit of the call."""
     data = bytearray()
     for chunk in response.stream(_CHUNK_BYTES, decode_content=True):
         data += chunk

@@ -14,7 +14,9 @@ job belong to the dispatcher's thread until the job is back in the queue.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
+import pathlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +37,7 @@ from scheduler_service.columns.table_copies import (
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob, State
 from scheduler_service.engine.ports import JobLender
-from scheduler_service.extenders import objects
+from scheduler_service.extenders import objects, policy_file
 from scheduler_service.extenders.chain import (
     Chain,
     ExtenderArgs,
@@ -45,6 +47,7 @@ from scheduler_service.extenders.policy_file import Extender
 from scheduler_service.model import Placement, Request
 from scheduler_service.pipeline import Bonuses, HostPipeline
 from scheduler_service.pipeline.ranking import Ranking
+from scheduler_service.plan import Policy
 
 LOG = logging.getLogger(__name__)
 # Different reasons that a refusal lists.
@@ -110,7 +113,6 @@ class ExtenderDispatcher:
 
     @property
     def urls(self) -> list[str]:
-        """The URL prefixes of the extenders."""
         return self._chain.urls
 
     def applies_to(self, request: Request) -> bool:
@@ -361,3 +363,41 @@ def _no_valid_host(
         num_instances=request.num_instances,
         funnel=[{'filter': 'extenders', 'start': sent, 'end': 0}],
     )
+
+
+def policy(conf: Any) -> Policy:
+    """Return the policy file's filters, weighers and extenders.
+
+    :raises ConfigurationError: the file is unreadable or invalid
+    """
+    group = conf.extender
+    path = group.policy_file
+    try:
+        text = pathlib.Path(path).read_bytes()
+    except OSError as fault:
+        raise errors.ConfigurationError(
+            f'[extender] policy_file cannot be read: {fault}'
+        ) from None
+    parsed = policy_file.read(text, path)
+    for place in parsed.unknown:
+        LOG.warning('%s: %s: unknown key, ignored', path, place)
+    if conf.compute.use_placement and any(
+        extender.bind_verb for extender in parsed.extenders
+    ):
+        raise errors.ConfigurationError(
+            'An extender with a bindVerb cannot be used with '
+            '[compute] use_placement'
+        )
+    filters = weighers = None
+    multipliers: dict[str, Any] = {}
+    if parsed.predicates is not None:
+        filters = policy_file.filters(parsed.predicates)
+    if parsed.priorities is not None:
+        weighers, multipliers = policy_file.weighers(parsed.priorities)
+    dispatcher = None
+    if parsed.extenders:
+        how = ExtenderOptions(group.domain, group.threads, group.max_nodes)
+        dispatcher = functools.partial(
+            ExtenderDispatcher, parsed.extenders, how
+        )
+    return Policy(filters, weighers, multipliers, dispatcher)

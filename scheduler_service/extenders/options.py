@@ -63,5 +63,4 @@ next ones are sent.
 
 
 def register_opts(conf: Any) -> None:
-    """Register this module's options on *conf*."""
     conf.register_opts(OPTS, group=GROUP)

@@ -174,7 +174,6 @@ class Extender(
 
     @property
     def managed(self) -> list[str]:
-        """The names of the resources that it manages."""
         return [resource.name for resource in self.managed_resources]
 
     @property
@@ -183,7 +182,6 @@ class Extender(
         return without_credentials(self.url_prefix)
 
     def url(self, verb: str) -> str:
-        """Return the URL of a verb."""
         return f'{self.url_prefix.rstrip("/")}/{verb}'
 
 

@@ -256,13 +256,11 @@ class Connection(web.RequestHandler):
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Stop counting the connection."""
         self._settings.limits.remove(self)
         self._socket = None
         super().connection_lost(exc)
 
     def drop(self) -> None:
-        """Close the connection at once."""
         if self._socket is not None:
             self._socket.abort()
         elif self.task is not None:

@@ -100,7 +100,6 @@ class _Collector:
         self._more = more
 
     def collect(self) -> Iterator[Any]:
-        """Yield every family."""
         status = self._scheduler.status()
         yield from _gauges(status)
         yield from _counters(_with_verb_calls(status['counters']))
@@ -109,14 +108,11 @@ class _Collector:
 
 
 class _MeasuredCollector:
-    """Makes metric families of values that are measured on reading."""
-
     def __init__(self, introspection: Introspection) -> None:
         self._introspection = introspection
         self._versions = introspection.versions()
 
     def collect(self) -> Iterator[Any]:
-        """Yield every family."""
         families = [
             core.GaugeMetricFamily(
                 f'{PREFIX}{name}', text, labels=['zone', 'resource_class']
@@ -323,6 +319,5 @@ class Metrics:
         prometheus_client.ProcessCollector(registry=self._registry)
 
     def serve(self, request: HttpRequest, content: bytes) -> Reply:
-        """Write all families."""
         text = prometheus_client.generate_latest(self._registry)
         return Reply(200, text, prometheus_client.CONTENT_TYPE_LATEST)

@@ -194,7 +194,6 @@ class Router:
         )
 
     def _answer(self, route: Route, request: HttpRequest) -> Reply:
-        """Return the reply of a route, whatever happens."""
         start = time.perf_counter()
         trace = None
         if self.tracer is not None:

@@ -248,7 +248,6 @@ class Server:
             self._take(sock, address)
 
     def _pause(self, fault: OSError) -> None:
-        """Close a connection to free a file descriptor, then pause."""
         LOG.warning('Accepting an HTTP connection failed: %s', fault)
         assert self._listener is not None
         self._limits.make_room()
@@ -289,7 +288,6 @@ class Server:
         sock: socket.socket,
         task: asyncio.Task[Any],
     ) -> None:
-        """Forget a connection that was dropped before it was made."""
         connection.task = None
         fault = None if task.cancelled() else task.exception()
         if task.cancelled() or fault is not None:
@@ -299,7 +297,6 @@ class Server:
 
 
 def _answer(request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
-    """Have the connection of a request answer it."""
     return cast(Connection, request.protocol).answer(request)
 
 

@@ -156,7 +156,6 @@ class V1:
         return {'decisions': self._scheduler.decision(request_id)}
 
     def openapi(self, request: HttpRequest, content: bytes) -> Any:
-        """Return the description of ``/v1``."""
         _parameters(request)
         return DESCRIPTION
 

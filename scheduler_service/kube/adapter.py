@@ -164,7 +164,6 @@ class Adapter(base.Adapter):
         return apply
 
     def start(self) -> None:
-        """Start following."""
         for part in self._parts:
             part.start()
 
@@ -184,7 +183,6 @@ def _address_of(conf: Any) -> Address:
 
 
 def _binding_address(conf: Any) -> Address:
-    """Return the address of the API server at which pods are bound."""
     group = conf.extender
     return Address(
         url=group.api_server,

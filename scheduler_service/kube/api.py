@@ -150,7 +150,6 @@ class ApiServer:
             ) from None
 
     def _load(self, address: Address) -> None:
-        """Take address and credentials from a file or the service account."""
         if importlib.util.find_spec('kubernetes') is None:
             raise LookupError(
                 'a kubeconfig file or a service account is read with the '

@@ -364,7 +364,6 @@ class PodEvaluator:
     def _full(
         self, sent: NodeRows, names: Sequence[str], demand: PodDemand
     ) -> dict[str, str]:
-        """Return node -> reason, for nodes with too little free."""
         if not demand.usage.classes:
             return {}
         reasons = shortages(self._use, sent, demand, self._binding)
@@ -439,7 +438,6 @@ def _reject(
     failed: dict[str, str],
     never: dict[str, str],
 ) -> list[Rejection]:
-    """Add node -> reason, for the nodes that some filter rejects."""
     results, names, sent, _ = part
     rejections: list[Rejection] = []
     if results.do_pass(sent.rows):

@@ -84,7 +84,6 @@ class Follower:
         )
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self, timeout: float) -> None:

@@ -226,7 +226,6 @@ def _trait_of(label: str, value: str) -> str:
 
 
 def _tainted(node: Any) -> Iterable[str]:
-    """Return the keys of taints that keep pods away."""
     for taint in wire.exact_field(objects(node, 'spec'), 'taints', list) or ():
         if wire.exact_field(taint, 'effect', str) in _EFFECTS:
             yield wire.exact_field(taint, 'key', str)

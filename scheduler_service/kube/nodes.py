@@ -54,7 +54,6 @@ class NodeSink:
         self.complete = False
 
     def replace(self, objects: Sequence[msgspec.Raw]) -> None:
-        """Replace all nodes."""
         nodes: dict[str, NodeHost] = {}
         for text in objects:
             try:
@@ -80,7 +79,6 @@ class NodeSink:
             self.on_change()
 
     def remove(self, text: msgspec.Raw) -> None:
-        """Remove a node."""
         if self._nodes.pop(wire.name_of(wire.decode(text)), None) is not None:
             self.on_change()
 
@@ -234,7 +232,6 @@ class HostKeeper:
         )
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self, timeout: float) -> None:

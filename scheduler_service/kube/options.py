@@ -239,6 +239,5 @@ while the API server hangs.
 
 
 def register_opts(conf: Any) -> None:
-    """Register this module's options on *conf*."""
     conf.register_opts(OPTS, group=GROUP)
     conf.register_opts(EXTENDER_OPTS, group=EXTENDER_GROUP)

@@ -130,7 +130,6 @@ class PodUse:
                 self._recent.add(pod.uid)
 
     def remove(self, uid: str) -> None:
-        """Stop counting a pod."""
         with self._lock:
             self._drop(uid)
 
@@ -370,7 +369,6 @@ class NominationSink(PodSink):
         self._use.nominate(self._reader.placed(text))
 
     def remove(self, text: msgspec.Raw) -> None:
-        """End a nomination."""
         self._use.end_nomination(placed_uid(text))
 
     def set_lost(self, lost: bool) -> None:

@@ -283,7 +283,6 @@ class _Verb(abc.ABC):
         return self.failed(text)
 
     def count_nodes(self, received: int, returned: int) -> None:
-        """Count the nodes of a call."""
         labelled = {self._received: received, self._returned: returned}
         self._health.count_each(metrics.VERB_NODES, labelled)
 
@@ -312,7 +311,6 @@ class FilterVerb(_Verb):
     name = 'filter'
 
     def run(self, text: bytes) -> Any:
-        """Filter the nodes."""
         args = self._reader.read(text)
         with self.recording(args.pod):
             result = self._evaluator.filter(args.pod, args.nodes)
@@ -352,7 +350,6 @@ class PrioritizeVerb(_Verb):
     name = 'prioritize'
 
     def run(self, text: bytes) -> Any:
-        """Weigh the nodes."""
         args = self._reader.read(text)
         with self.recording(args.pod):
             scores = self._evaluator.prioritize(args.pod, args.nodes)
@@ -372,7 +369,6 @@ class PreemptVerb(_Verb):
     name = 'preempt'
 
     def run(self, text: bytes) -> Any:
-        """Drop candidates that would not pass even without any pod."""
         document = _preempt_document(text)
         victims = wire.candidate_victims(document)
         pod = wire.field(document, 'Pod', dict)
@@ -408,7 +404,6 @@ class BindVerb(_Verb):
         self._bind = bind
 
     def run(self, text: bytes) -> Any:
-        """Bind the named pod."""
         document = wire.decode(text)
         read = functools.partial(wire.field, document, kind=str)
         name, space = read('PodName'), read('PodNamespace')

@@ -116,7 +116,6 @@ def _fits(args: Any, conf: Any) -> None:
 
 
 def _why_none(conf: Any, snapshot: Snapshot, request: Request) -> str:
-    """Return why no instance of a request fits anywhere."""
     (move,) = headroom.drain(
         plan(conf).hosts,
         snapshot.hosts,

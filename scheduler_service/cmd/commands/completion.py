@@ -19,7 +19,6 @@ _PATHS = {'FILE', 'PATH', 'DIR'}
 
 
 def run(args: Any, conf: Any) -> None:
-    """Print the completion script of a shell."""
     print(script(parser.build(), args.shell), end='')
 
 
@@ -33,7 +32,6 @@ def script(program: argparse.ArgumentParser, shell: str) -> str:
 
 
 def _mark_paths(program: argparse.ArgumentParser) -> None:
-    """Complete arguments that take files with names of files."""
     for action in program._actions:
         if isinstance(action, argparse._SubParsersAction):
             for inner in action.choices.values():

@@ -33,7 +33,6 @@ _CALLERS: dict[str, dict[str, Any]] = {
 
 
 def daemons(args: Any, conf: Any) -> None:
-    """Print the daemons that share the store."""
     stored = read(conf, daemon_rows.listing)
     counts = Counter(row['fingerprint'] for row in stored)
     rows = [
@@ -60,7 +59,6 @@ def daemons(args: Any, conf: Any) -> None:
 
 
 def show(args: Any, conf: Any) -> None:
-    """Print the values of options, and their sources."""
     by_place = _by_place(_of(args.daemon, conf))
     rows = [
         {'option': place, 'value': item['value'], 'source': item['source']}
@@ -103,7 +101,6 @@ def check(args: Any, conf: Any) -> int:
 
 
 def past(args: Any, conf: Any) -> None:
-    """List the configurations that daemons had, newest first."""
     rows = [
         {**row, 'created_at': moments.text(row['created_at'])}
         for row in read(conf, daemon_rows.configurations)

@@ -31,7 +31,6 @@ def sync(args: Any, conf: Any) -> int:
 
 
 def show_version(args: Any, conf: Any) -> None:
-    """Print the version of the tables, and that of this release."""
     with _open(conf) as store:
         current = migrate.current(store)
     print(f'tables {current or "none"}, release {schema.VERSION}')

@@ -44,7 +44,6 @@ def read_document(
 
 
 def _text(path: str, fault: type[errors.SchedulerError]) -> tuple[bytes, str]:
-    """Return the text of a file, and its name in errors."""
     try:
         if path == '-':
             return sys.stdin.buffer.read(), 'standard input'
@@ -148,7 +147,6 @@ def diff(args: Any, conf: Any) -> int:
 
 
 def _print_kept(groups: Sequence[ServerGroup], what: str) -> None:
-    """Print on standard error the groups that are not removed, and why."""
     if groups:
         names = sorted(
             f'{group.name} ({group.uuid})'
@@ -218,7 +216,6 @@ def export(args: Any, conf: Any) -> None:
 
 
 def show(args: Any, conf: Any) -> None:
-    """Print how many hosts, pools and so on there are."""
     snapshot = read(conf, load_snapshot)
     hosts = snapshot.hosts
     available = hosts.number('enabled') & hosts.number('up')

@@ -88,7 +88,6 @@ def decision_list(args: Any, conf: Any) -> None:
 def _count_decisions(
     args: Any, conf: Any, criteria: decisions.DecisionFilter
 ) -> None:
-    """Print how many decisions there are of each kind, most first."""
     columns = args.by.split(',')
     unknown = [name for name in columns if name not in _COUNTED]
     if unknown:
@@ -109,7 +108,6 @@ def _count_decisions(
 def _follow_decisions(
     args: Any, conf: Any, criteria: decisions.DecisionFilter
 ) -> None:
-    """Print the newest decisions, then new ones, until an interrupt."""
     if args.format not in ('table', 'value') or args.sort:
         raise WrongUsage('argument --follow: prints lines in order of time')
     shown = output.check(args, _DECISION)[0] or _DECISION
@@ -130,7 +128,6 @@ def _follow_decisions(
 
 
 def decision_show(args: Any, conf: Any) -> None:
-    """Print the decisions on a request with their reasons."""
     rows = read(conf, lambda conn: decisions.show(conn, args.request_id))
     if args.format != 'table':
         output.document(rows, args.format)
@@ -148,8 +145,6 @@ def decision_show(args: Any, conf: Any) -> None:
 
 
 def claim_list(args: Any, conf: Any) -> None:
-    """List claims."""
-
     def query(conn: Any) -> list[dict[str, Any]]:
         rows = claim_queries.listing(
             conn,
@@ -176,7 +171,6 @@ def claim_list(args: Any, conf: Any) -> None:
 
 
 def claim_show(args: Any, conf: Any) -> None:
-    """Print the claims of an instance with their allocations."""
     claim = read(
         conf, lambda conn: claim_queries.show(conn, dashed(args.instance))
     )
@@ -253,7 +247,6 @@ def audit(args: Any, conf: Any) -> int:
 
 
 def message_list(args: Any, conf: Any) -> None:
-    """List quarantined messages."""
     rows = read(conf, quarantine.listing)
     for row in rows:
         row['changed_at'] = moments.text(row['changed_at'])
@@ -262,7 +255,6 @@ def message_list(args: Any, conf: Any) -> None:
 
 
 def message_show(args: Any, conf: Any) -> None:
-    """Print a quarantined message in full."""
     message = read(conf, lambda conn: quarantine.show(conn, args.message_id))
     message['changed_at'] = moments.text(message['changed_at'])
     output.document(message, args.format)

@@ -42,13 +42,11 @@ def _changes(pairs: Iterable[tuple[str, str]]) -> dict[str, str | None]:
 
 
 def pools(args: Any, conf: Any) -> None:
-    """List pools."""
     rows = _rows(read(conf, loading.pools).values())
     output.listing(rows, ['name', 'id', 'attributes'], args, ['description'])
 
 
 def create_pool(args: Any, conf: Any) -> None:
-    """Add a pool."""
     pool = documents.parse(
         {
             'id': args.id or str(uuid.uuid4()),
@@ -66,7 +64,6 @@ def create_pool(args: Any, conf: Any) -> None:
 
 
 def set_pool(args: Any, conf: Any) -> None:
-    """Set or remove attributes of a pool."""
     changes = _changes(args.attribute)
     write(
         conf,
@@ -75,12 +72,10 @@ def set_pool(args: Any, conf: Any) -> None:
 
 
 def delete_pool(args: Any, conf: Any) -> None:
-    """Remove a pool."""
     write(conf, lambda writer: pool_rows.delete_named(writer, args.pool))
 
 
 def hosts(args: Any, conf: Any) -> None:
-    """List hosts."""
     criteria = host_listing.HostCriteria(
         args.zone, args.aggregate, args.state, args.status, args.name
     )
@@ -153,12 +148,10 @@ def _refused(refusals: refused_reports.StoredRefusals) -> dict[str, Any]:
 
 
 def enable_host(args: Any, conf: Any) -> None:
-    """Enable a host."""
     write(conf, lambda w: host_rows.set_status(w, args.host, True))
 
 
 def disable_host(args: Any, conf: Any) -> None:
-    """Disable a host, so that it is no longer selected."""
     write(
         conf,
         lambda writer: host_rows.set_status(
@@ -180,14 +173,12 @@ def remove_host(args: Any, conf: Any) -> None:
 
 
 def aggregates(args: Any, conf: Any) -> None:
-    """List aggregates."""
     rows = _rows(read(conf, loading.aggregates))
     columns = ['id', 'name', 'hosts', 'metadata', 'uuid']
     output.listing(rows, columns, args)
 
 
 def create_aggregate(args: Any, conf: Any) -> None:
-    """Add an aggregate."""
     metadata = dict(args.property)
     if args.zone:
         metadata['availability_zone'] = args.zone
@@ -201,7 +192,6 @@ def create_aggregate(args: Any, conf: Any) -> None:
 
 
 def set_aggregate(args: Any, conf: Any) -> None:
-    """Set or remove metadata of an aggregate."""
     changes = _changes(args.property)
     _change(
         args,
@@ -211,12 +201,10 @@ def set_aggregate(args: Any, conf: Any) -> None:
 
 
 def add_to_aggregate(args: Any, conf: Any) -> None:
-    """Add hosts to an aggregate."""
     _change_hosts(args, conf, lambda hosts: hosts | {*args.host})
 
 
 def remove_from_aggregate(args: Any, conf: Any) -> None:
-    """Remove hosts from an aggregate."""
     _change_hosts(args, conf, lambda hosts: hosts - {*args.host})
 
 
@@ -240,19 +228,16 @@ def _change(
 
 
 def delete_aggregate(args: Any, conf: Any) -> None:
-    """Remove an aggregate."""
     write(conf, lambda w: aggregate_rows.delete_named(w, args.aggregate))
 
 
 def groups(args: Any, conf: Any) -> None:
-    """List server groups."""
     rows = _rows(read(conf, loading.groups).values())
     columns = ['name', 'uuid', 'project_id', 'policy', 'rules', 'members']
     output.listing(rows, columns, args)
 
 
 def create_group(args: Any, conf: Any) -> None:
-    """Add a server group."""
     limit = args.max_server_per_host
     group = documents.parse(
         {
@@ -278,12 +263,10 @@ def create_group(args: Any, conf: Any) -> None:
 
 
 def delete_group(args: Any, conf: Any) -> None:
-    """Remove a server group."""
     write(conf, lambda writer: server_groups.delete_named(writer, args.uuid))
 
 
 def zones(args: Any, conf: Any) -> None:
-    """List zones with their pools."""
     rows = [zone._asdict() for zone in read(conf, zone_rows.listing)]
     if not rows:
         print(

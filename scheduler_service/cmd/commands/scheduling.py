@@ -125,7 +125,6 @@ def _caller(args: Any, document: Any) -> dict[str, Any]:
 
 
 def release(args: Any, conf: Any) -> None:
-    """Release claims."""
     released = _run(
         args,
         conf,
@@ -136,7 +135,6 @@ def release(args: Any, conf: Any) -> None:
 
 
 def ping(args: Any, conf: Any) -> None:
-    """Print the state of a daemon, and its last minute."""
     args.timeout = args.timeout or _PING_S
     result = call(
         args,
