@@ -12,11 +12,10 @@ the ids of messages whose count is still to be taken back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from oslo_db import exception as db_exception
 
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
@@ -60,7 +59,7 @@ class Quarantine:
             return quarantine.count_delivery(writer, redelivered, self.limit)
 
         try:
-            allowed = self._count(work)
+            allowed = self._store.write(work)
             del self._cancelled[: len(cancelled)]
         except errors.StoreUnavailable:
             return
@@ -78,13 +77,6 @@ class Quarantine:
             raise errors.RequestPutAside(
                 message_id=message_id, deliveries=self.limit
             )
-
-    def _count(self, work: Callable[[Writer], bool]) -> bool:
-        try:
-            return self._store.write(work)
-        except db_exception.DBDuplicateEntry:
-            # Another daemon, which has lost the message, counted it first.
-            return self._store.write(work)
 
     def cancel(self, message_id: str) -> None:
         """Take a count back: the message was returned, not processed.

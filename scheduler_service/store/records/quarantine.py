@@ -55,7 +55,10 @@ def count_delivery(
         'message': message.message[:_MAX_CHARACTERS],
     }
     rows.insert_missing(conn, table, first)
-    row = conn.execute(sa.select(table).where(mine).with_for_update()).one()
+    row = conn.execute(sa.select(table).where(mine).with_for_update()).first()
+    if row is None:
+        # Another daemon completed it at this moment.
+        return True
     deliveries = row.deliveries + 1
     aside = bool(row.put_aside or (limit and deliveries > limit))
     conn.execute(
