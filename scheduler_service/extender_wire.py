@@ -124,7 +124,10 @@ def field(document: Any, name: str, kind: type[Any]) -> Any:
         # The exact comparison comes first: most keys have the usual spelling.
         if key != name and (len(key) != length or key.lower() != lower):
             continue
-        _check(value, name, kind)
+        if value is not None and not _is(value, kind):
+            raise WireError(
+                f'{name}: expected {_KINDS[kind]}, got {_shown(value)}'
+            )
         if isinstance(result, dict) and isinstance(value, dict):
             result = {**result, **value}
         else:
@@ -132,29 +135,15 @@ def field(document: Any, name: str, kind: type[Any]) -> Any:
     return _ZERO_VALUES[kind] if result is None else result
 
 
-def _check(value: Any, name: str, kind: type[Any]) -> None:
-    if value is None or (type(value) is kind and kind is not int):
-        return
-    valid = isinstance(value, kind)
+def _is(value: Any, kind: type[Any]) -> bool:
     if kind is int:
-        valid = valid and type(value) is not bool and -_LIMIT <= value < _LIMIT
-    if not valid:
-        raise WireError(
-            f'{name}: expected {_KINDS[kind]}, got {repr(value)[:40]}'
-        )
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        return whole and -_LIMIT <= value < _LIMIT
+    return isinstance(value, kind)
 
 
-def exact_field(document: Any, name: str, kind: type[Any]) -> Any:
-    """Return a field of a v1 object, spelled as an API server writes it.
-
-    :return: as :func:`field`
-    :raises WireError: the field is of another kind
-    """
-    if not isinstance(document, dict):
-        raise WireError(f'expected an object with {name}')
-    value = document.get(name)
-    _check(value, name, kind)
-    return _ZERO_VALUES[kind] if value is None else value
+def _shown(value: Any) -> str:
+    return repr(value)[:40]
 
 
 def strings(document: Any, name: str) -> list[str] | None:

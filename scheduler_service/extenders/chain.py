@@ -1,4 +1,4 @@
-"""Calls all extenders in their order: filter, prioritize, bind.
+"""Calls all extenders in their order: filter, prioritize, bind, preempt.
 
 Filters run in sequence, each on the nodes that passed the previous one;
 prioritize calls run in parallel. The rules are those of a kube-scheduler, with
@@ -56,10 +56,12 @@ class ExtenderFilterResult:
 
     :ivar names: nodes that passed, in the order in which they were sent
     :ivar failed: node -> reason, of nodes that failed
+    :ivar unresolvable: failed nodes that no eviction of pods can help
     """
 
     names: list[str]
     failed: dict[str, str] = dataclasses.field(default_factory=dict)
+    unresolvable: set[str] = dataclasses.field(default_factory=set)
 
 
 class Chain:
@@ -128,12 +130,7 @@ class Chain:
             except (CallFailed, wire.WireError) as fault:
                 self._fail(client, 'filter', fault)
                 continue
-            failed = {**reply.failed, **reply.unresolvable}
-            for name in result.names:
-                if name not in passed:
-                    reason = failed.get(name, 'rejected without a reason')
-                    result.failed[name] = reason
-            result.names = [name for name in result.names if name in passed]
+            self._record(result, reply, passed)
         return result
 
     def prioritize(
@@ -199,6 +196,45 @@ class Chain:
             return True
         return False
 
+    def preempt(
+        self,
+        args: ExtenderArgs,
+        candidates: Mapping[str, wire.Victims],
+        pods: Mapping[str, Mapping[str, Any]],
+    ) -> dict[str, wire.Victims]:
+        """Return the candidates that every preempt verb keeps.
+
+        :param candidates: node -> the pods that would be evicted
+        :param pods: uid -> v1 Pod, of all victims
+        :raises ExtenderFailed: a call failed, or its reply names a node or a
+            pod that was not sent, and its extender is not ignorable
+        """
+        left = dict(candidates)
+        for client in self._clients_for(args, 'preempt_verb'):
+            if not left:
+                break
+            document = {
+                'Pod': args.pod, 'NodeNameToVictims': None,
+                'NodeNameToMetaVictims': None,
+            }  # fmt: skip
+            meta = wire.meta_victims(left, left)['NodeNameToMetaVictims']
+            if client.extender.node_cache_capable:
+                document['NodeNameToMetaVictims'] = meta
+            else:
+                document['NodeNameToVictims'] = {
+                    node: {
+                        'Pods': [pods[uid] for uid in victims.pods],
+                        'NumPDBViolations': victims.violations,
+                    }
+                    for node, victims in left.items()
+                }
+            try:
+                reply = wire.victims(self._call(client, 'preempt', document))
+                left = _kept(reply, left, client.extender.ignorable)
+            except (CallFailed, wire.WireError) as fault:
+                self._fail(client, 'preempt', fault)
+        return left
+
     def _clients_for(self, args: ExtenderArgs, verb: str) -> list[Client]:
         return [
             client
@@ -228,6 +264,23 @@ class Chain:
             verb=verb,
             reason=_reason(fault),
         )
+
+    def _record(
+        self,
+        result: ExtenderFilterResult,
+        reply: wire.FilterReply,
+        passed: set[str],
+    ) -> None:
+        for name in result.names:
+            if name in passed:
+                continue
+            unresolvable = reply.unresolvable.get(name)
+            result.failed[name] = unresolvable or reply.failed.get(
+                name, 'rejected without a reason'
+            )
+            if unresolvable is not None:
+                result.unresolvable.add(name)
+        result.names = [name for name in result.names if name in passed]
 
 
 def _reason(fault: Exception) -> str:
@@ -268,3 +321,28 @@ def _passed(
             'undecodable', f'node {unknown[0]!r} was not sent to it'
         )
     return passed
+
+
+def _kept(
+    reply: Mapping[str, wire.Victims],
+    sent: Mapping[str, wire.Victims],
+    ignorable: bool,
+) -> dict[str, wire.Victims]:
+    """Return the candidates that a reply keeps.
+
+    :raises WireError: the reply names a node or a pod that was not sent, or
+        no victim where the extender is not ignorable
+    """
+    kept = {}
+    for node, victims in reply.items():
+        if node not in sent:
+            raise wire.WireError(f'node {node!r} was not sent to it')
+        if not {*victims.pods} <= {*sent[node].pods}:
+            raise wire.WireError(f'node {node!r}: a pod was not sent to it')
+        if victims.pods:
+            kept[node] = victims
+        elif not ignorable:
+            raise wire.WireError(
+                f'expected at least one victim on node {node!r}'
+            )
+    return kept

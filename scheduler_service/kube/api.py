@@ -249,10 +249,10 @@ class ApiServer:
         status, document = self._call_until('GET', pod, None, deadline)
         if status != 200:
             return False
-        spec = wire.exact_field(document, 'spec', dict) or {}
-        metadata = wire.exact_field(document, 'metadata', dict) or {}
-        same = not uid or wire.exact_field(metadata, 'uid', str) == uid
-        return bool(same and wire.exact_field(spec, 'nodeName', str) == node)
+        spec = wire.field(document, 'spec', dict) or {}
+        metadata = wire.field(document, 'metadata', dict) or {}
+        same = not uid or wire.field(metadata, 'uid', str) == uid
+        return bool(same and wire.field(spec, 'nodeName', str) == node)
 
     def _call_until(
         self, method: str, path: str, document: Any, deadline: float

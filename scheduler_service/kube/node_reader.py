@@ -130,7 +130,7 @@ class NodeReader:
         if host.status == 'disabled':
             reason = host.disabled_reason or 'disabled'
             return f'{PREFIX} its document: {reason}'
-        if wire.exact_field(objects(node, 'spec'), 'unschedulable', bool):
+        if wire.field(objects(node, 'spec'), 'unschedulable', bool):
             return _CORDONED
         for key in _tainted(node):
             if key in self._disabling:
@@ -155,7 +155,7 @@ def _host(node: Any, labels: Mapping[str, Any], domain: str) -> Host:
         for key, value in size.items()
         if (offered := quantity.class_of(key, domain))
     }
-    architecture = labels.get('kubernetes.io/arch') or wire.exact_field(
+    architecture = labels.get('kubernetes.io/arch') or wire.field(
         objects(status, 'nodeInfo'), 'architecture', str
     )
     architecture = _ARCHITECTURES.get(architecture, architecture)
@@ -208,6 +208,10 @@ def _traits(labels: Mapping[str, Any], domain: str) -> set[str]:
 
 
 def _target(label: str, target: str) -> tuple[str, str]:
+    """Return a target's kind and name.
+
+    :raises ConfigurationError: the target is neither a trait nor metadata
+    """
     kind, _, name = target.partition('.')
     if kind == _TRAIT and re.fullmatch(r'[A-Z0-9_]{0,255}', name):
         return kind, name
@@ -221,14 +225,15 @@ def _target(label: str, target: str) -> tuple[str, str]:
 
 def _trait_of(label: str, value: str) -> str:
     text = label if value in ('', 'true') else f'{label}_{value}'
-    name = re.sub('[^A-Z0-9]', '_', text.upper())
-    return f'CUSTOM_{name}'[:_LONGEST]
+    made = re.sub('[^A-Z0-9]', '_', text.upper())
+    return f'CUSTOM_{made}'[:_LONGEST]
 
 
 def _tainted(node: Any) -> Iterable[str]:
-    for taint in wire.exact_field(objects(node, 'spec'), 'taints', list) or ():
-        if wire.exact_field(taint, 'effect', str) in _EFFECTS:
-            yield wire.exact_field(taint, 'key', str)
+    """Return the keys of taints that keep pods away."""
+    for taint in wire.field(objects(node, 'spec'), 'taints', list) or ():
+        if wire.field(taint, 'effect', str) in _EFFECTS:
+            yield wire.field(taint, 'key', str)
 
 
 def _is_cut_off(node: Any) -> bool:
@@ -239,10 +244,11 @@ def _is_cut_off(node: Any) -> bool:
 
 
 def _condition(node: Any, name: str, default: str) -> str:
+    """Return the status of the first condition of a name."""
     status = objects(node, 'status')
-    for condition in wire.exact_field(status, 'conditions', list) or ():
-        if wire.exact_field(condition, 'type', str) == name:
-            return str(wire.exact_field(condition, 'status', str))
+    for condition in wire.field(status, 'conditions', list) or ():
+        if wire.field(condition, 'type', str) == name:
+            return str(wire.field(condition, 'status', str))
     return default
 
 
@@ -280,14 +286,14 @@ def aggregates_of(nodes: Iterable[NodeHost]) -> list[Aggregate]:
         for pair in metadata.items():
             members.setdefault(pair, []).append(host.host)
     taken: set[int] = set()
-    aggregates = []
+    made = []
     for key, value in sorted(members):
         digest = hashlib.sha256(f'{key}\0{value}'.encode()).digest()
         number = int.from_bytes(digest[:4]) % _FIRST_ID
         while number in taken:
             number = (number + 1) % _FIRST_ID
         taken.add(number)
-        aggregates.append(
+        made.append(
             Aggregate(
                 id=_FIRST_ID + number,
                 name=f'{PREFIX}{key}={value}'[:_LONGEST],
@@ -295,7 +301,7 @@ def aggregates_of(nodes: Iterable[NodeHost]) -> list[Aggregate]:
                 metadata={key: value},
             )
         )
-    return aggregates
+    return made
 
 
 def inventory_of(document: Any, reader: NodeReader) -> Inventory:
@@ -304,10 +310,10 @@ def inventory_of(document: Any, reader: NodeReader) -> Inventory:
     :param document: as ``kubectl get -o json`` prints it
     :raises WireError: the document is neither
     """
-    if wire.exact_field(document, 'kind', str) == 'Node':
+    if wire.field(document, 'kind', str) == 'Node':
         nodes = [document]
     else:
-        nodes = wire.exact_field(document, 'items', list)
+        nodes = wire.field(document, 'items', list)
         if nodes is None:
             raise wire.WireError('expected a list of nodes with items')
     hosts = [reader.read(node) for node in nodes]

@@ -40,6 +40,8 @@ _MAX_CACHED_NODES = 20_000
 _MAX_CACHED_SIZE = 256 * 2**20
 # Nodes with more classes than a real cluster has are not cached.
 _MAX_CACHED_CLASSES = 100
+# Values in the columns of a table: 100,000 nodes with 20 classes, 112 MB.
+_MAX_CELLS = 2_000_000
 # The same text for all nodes: a kube-scheduler's event counts equal reasons.
 _UNKNOWN = (
     'the node is not in the store: import it with scheduler-manage inventory '
@@ -116,6 +118,8 @@ class StoredNodes:
         """Return the filter results of a pod on the table returned last."""
         assert self._last is not None
         table, results = self._last.copy.table, self._last.results
+        if pod.key is None:
+            return self._pipeline.evaluate(table, pod.request)
         result = results.get(pod.key)
         if result is None:
             if len(results) >= _MAX_RESULTS:
@@ -154,7 +158,7 @@ class SentNodes:
     def table_of(
         self,
         names: Sequence[str],
-        document: Callable[[str], msgspec.Raw] | None,
+        document: Callable[[str], Any] | None,
         classes: Collection[str],
     ) -> tuple[HostTable, list[str], dict[str, str]]:
         """Return a table, the names of its rows, and node -> reason.
@@ -162,8 +166,8 @@ class SentNodes:
         The reasons are of invalid or missing nodes, which have no row.
 
         :param document: as in :class:`kube.evaluator.Nodes`
-        :param classes: that the pod requests; the table has no others but the
-            standard ones
+        :param classes: that the pod requests; a table with very many classes
+            is limited to them
         """
         nodes: dict[str, NodeHost] = {}
         rejected: dict[str, str] = {}
@@ -181,15 +185,17 @@ class SentNodes:
             else:
                 rejected[name] = _UNKNOWN
         hosts = [node.host for node in nodes.values()]
+        offered = {name for host in hosts for name in host.resources}
+        is_large = len(offered) * len(hosts) > _MAX_CELLS
         table = build_table(
             list(enumerate(hosts)),
             aggregates_of(nodes.values()),
-            classes=classes,
+            classes=classes if is_large else None,
         )
         return table, list(nodes), rejected
 
     def _read(
-        self, name: str, document: Callable[[str], msgspec.Raw] | None
+        self, name: str, document: Callable[[str], Any] | None
     ) -> NodeHost | None:
         """Return a node; None: only its name was sent, and it is not followed.
 
@@ -200,6 +206,8 @@ class SentNodes:
         if document is None:
             return self._unknown.find(name)
         node = document(name)
+        if not isinstance(node, msgspec.Raw):
+            return self._unknown.reader.read(node)
         size = len(memoryview(node))
         if size > MOST_BYTES:
             raise wire.WireError(f'{size} bytes, at most {MOST_BYTES}')

@@ -35,10 +35,8 @@ class Pod(NamedTuple):
 
         :raises WireError: the document is not a pod
         """
-        metadata = wire.exact_field(pod, 'metadata', dict) or {}
-        return cls(
-            *(wire.exact_field(metadata, key, str) for key in cls._fields)
-        )
+        metadata = wire.field(pod, 'metadata', dict) or {}
+        return cls(*(wire.field(metadata, key, str) for key in cls._fields))
 
 
 class Rejection(NamedTuple):
@@ -84,13 +82,11 @@ class PodDecisions:
         """
         if rejections is None or not self.enabled:
             return
-        funnel, filters, remaining = [], [], nodes
+        funnel, filters, left = [], [], nodes
         for name, out, reason, _ in rejections:
-            funnel.append(
-                {'filter': name, 'start': remaining, 'end': remaining - out}
-            )
+            funnel.append({'filter': name, 'start': left, 'end': left - out})
             filters.append({'filter': name, 'out': out, 'reason': reason})
-            remaining -= out
+            left -= out
         why = {'hosts': nodes, 'passed': passed, 'funnel': funnel,
                'filters': filters}  # fmt: skip
         if passed:

@@ -15,7 +15,6 @@ import msgspec
 
 from scheduler_service import errors
 from scheduler_service import extender_wire as wire
-from scheduler_service.extender_wire import exact_field as field
 from scheduler_service.kube import quantity
 from scheduler_service.model import STANDARD_CLASSES, Request, documents
 
@@ -34,6 +33,30 @@ _MAX_CACHED = 4096
 # Characters of the keys; the values are a few times as large.
 _MAX_CACHED_SIZE = 8 * 2**20
 _MAX_CLASSES = 64
+# The fields that count; keys in another case are valid as well.
+_POD = ('metadata', 'spec')
+_METADATA = ('namespace', 'annotations')
+_SPEC = ('nodeSelector', 'containers', 'initContainers', 'resources',
+         'overhead')  # fmt: skip
+_CONTAINER = ('resources', 'restartPolicy')
+_READ_FIELDS = frozenset((*_POD, *_METADATA, *_SPEC, *_CONTAINER))
+_FOLDED = {name.lower() for name in _READ_FIELDS}
+# Fields that most pods have besides: they need no check of their case.
+_USUAL_FIELDS = _READ_FIELDS.union((
+    'apiVersion', 'kind', 'status', 'name', 'generateName', 'uid',
+    'resourceVersion', 'generation', 'creationTimestamp', 'labels',
+    'ownerReferences', 'managedFields', 'affinity',
+    'automountServiceAccountToken', 'dnsPolicy', 'enableServiceLinks',
+    'hostname', 'hostNetwork', 'imagePullSecrets', 'nodeName',
+    'preemptionPolicy', 'priority', 'priorityClassName', 'schedulerName',
+    'schedulingGates', 'securityContext', 'serviceAccount',
+    'serviceAccountName', 'subdomain', 'terminationGracePeriodSeconds',
+    'tolerations', 'topologySpreadConstraints', 'volumes', 'args',
+    'command', 'env', 'envFrom', 'image', 'imagePullPolicy', 'lifecycle',
+    'livenessProbe', 'ports', 'readinessProbe', 'startupProbe',
+    'terminationMessagePath', 'terminationMessagePolicy', 'volumeMounts',
+    'workingDir',
+))  # fmt: skip
 _NOTHING = msgspec.Raw(b'null')
 
 K = TypeVar('K', bound=Hashable)
@@ -86,9 +109,12 @@ class PodUsage(NamedTuple):
 
 
 class PodRequest(NamedTuple):
-    """What pods of one key request."""
+    """What pods of one key request.
 
-    key: str
+    :ivar key: None: the pod is unusual, and is not cached
+    """
+
+    key: str | None
     request: Request
     usage: PodUsage
 
@@ -104,12 +130,12 @@ class IgnoredPods(NamedTuple):
     labels: tuple[tuple[str, str | None], ...] = ()
 
     def has(self, pod: Any) -> bool:
-        """Whether a parsed pod is ignored.
+        """Whether a parsed pod is one of them.
 
         :raises WireError: the pod is invalid
         """
         metadata = objects(pod, 'metadata')
-        if field(metadata, 'namespace', str) in self.namespaces:
+        if wire.field(metadata, 'namespace', str) in self.namespaces:
             return True
         if not self.labels:
             return False
@@ -179,7 +205,7 @@ class PodReader:
         :raises WireError: the pod is invalid
         """
         key = key_of(pod, self._domain)
-        cached = self._requests.get(key)
+        cached = None if key is None else self._requests.get(key)
         if cached is not None:
             return cached
         request = PodRequest(
@@ -191,7 +217,8 @@ class PodReader:
                 f'the pod asks for {classes} extended resources; at most '
                 f'{_MAX_CLASSES}'
             )
-        self._requests.put(key, request, len(key))
+        if key is not None:
+            self._requests.put(key, request, len(key))
         return request
 
     def placed(self, text: msgspec.Raw) -> PlacedPod:
@@ -246,39 +273,70 @@ def uid_of(pod: Any) -> str:
 
     :raises WireError: the document is not a pod
     """
-    uid: str = field(objects(pod, 'metadata'), 'uid', str)
+    uid: str = wire.field(objects(pod, 'metadata'), 'uid', str)
     return uid
 
 
-def key_of(pod: Any, domain: str) -> str:
+class _Unusual(Exception):
+    """A field has an unusual spelling or type."""
+
+
+def key_of(pod: Any, domain: str) -> str | None:
     """Return a text that is equal only for pods with equal requests.
 
-    :raises WireError: the pod is invalid
+    None if the pod is unusual, for example with keys in another case.
     """
-    metadata, spec = objects(pod, 'metadata'), objects(pod, 'spec')
-    annotations = objects(metadata, 'annotations').items()
-    return repr(
-        (
-            metadata.get('namespace'),
-            [item for item in annotations if item[0].startswith(f'{domain}/')],
-            spec.get('nodeSelector'),
-            *(
-                [
-                    (objects(container, 'resources'),
-                     container.get('restartPolicy'))
-                    for container in field(spec, kind, list) or ()
-                ]
-                for kind in ('containers', 'initContainers')
-            ),
-            spec.get('resources'),
-            spec.get('overhead'),
+    try:
+        metadata, spec = _fields(pod, _POD)
+        namespace, annotations = _fields(metadata, _METADATA)
+        selector, containers, first, whole, overhead = _fields(spec, _SPEC)
+        return repr(
+            (
+                namespace,
+                _annotations(annotations, f'{domain}/'),
+                selector,
+                _containers(containers),
+                _containers(first),
+                whole,
+                overhead,
+            )
         )
-    )  # fmt: skip
+    except _Unusual:
+        return None
+
+
+def _fields(document: Any, names: tuple[str, ...]) -> list[Any]:
+    """Return some fields of an object; None for missing ones."""
+    if document is None:
+        return [None] * len(names)
+    if not isinstance(document, dict):
+        raise _Unusual
+    if not document.keys() <= _USUAL_FIELDS:
+        unusual = document.keys() - _USUAL_FIELDS
+        if any(key.lower() in _FOLDED for key in unusual):
+            raise _Unusual
+    return list(map(document.get, names))
+
+
+def _annotations(values: Any, prefix: str) -> list[tuple[str, Any]]:
+    if values is None:
+        return []
+    if not isinstance(values, dict):
+        raise _Unusual
+    return [item for item in values.items() if prefix in item[0]]
+
+
+def _containers(containers: Any) -> list[list[Any]]:
+    if containers is None:
+        return []
+    if not isinstance(containers, list):
+        raise _Unusual
+    return [_fields(container, _CONTAINER) for container in containers]
 
 
 def objects(document: Any, name: str) -> dict[str, Any]:
     """Return a nested object; empty if it is missing."""
-    return field(document, name, dict) or {}
+    return wire.field(document, name, dict) or {}
 
 
 def annotated(document: Any, key: str) -> Any:
@@ -305,7 +363,7 @@ def pod_request(pod: Any, domain: str) -> Request:
     try:
         request = documents.request(document)
     except errors.InvalidRequest as fault:
-        name = field(objects(pod, 'metadata'), 'name', str)
+        name = wire.field(objects(pod, 'metadata'), 'name', str)
         raise wire.WireError(f'pod {name}: {fault}') from None
     if given is not None:
         # An annotation that does not name a resource takes it from no
@@ -330,7 +388,7 @@ def _plain_request(pod: Any, domain: str) -> dict[str, Any]:
         if key.startswith(f'trait.{domain}/') and value == 'true':
             specs[f'trait:{key.split("/", 1)[1].upper()}'] = 'required'
     zones = (selector[key] for key in ZONE_LABELS if selector.get(key))
-    namespace = field(objects(pod, 'metadata'), 'namespace', str)
+    namespace = wire.field(objects(pod, 'metadata'), 'namespace', str)
     zero = Decimal(0)
     return {
         'project_id': namespace or None,
@@ -354,7 +412,7 @@ def usage_of(pod: Any, domain: str) -> PodUsage:
     cpu = amounts.get('cpu', Decimal(0))
     memory = amounts.get('memory', Decimal(0))
     spec = objects(pod, 'spec')
-    for container in field(spec, 'containers', list) or ():
+    for container in wire.field(spec, 'containers', list) or ():
         requested = _requested(container)
         if 'cpu' not in requested:
             cpu += _DEFAULT_CPU
@@ -400,15 +458,15 @@ def pod_amounts(pod: Any) -> dict[str, Decimal]:
     """
     spec = objects(pod, 'spec')
     total: dict[str, Decimal] = {}
-    for container in field(spec, 'containers', list) or ():
+    for container in wire.field(spec, 'containers', list) or ():
         _add(total, _requested(container))
     sidecars: dict[str, Decimal] = {}
     peak: dict[str, Decimal] = {}
-    for container in field(spec, 'initContainers', list) or ():
+    for container in wire.field(spec, 'initContainers', list) or ():
         step = dict(sidecars)
         _add(step, _requested(container))
         _raise_to(peak, step)
-        if field(container, 'restartPolicy', str) == 'Always':
+        if wire.field(container, 'restartPolicy', str) == 'Always':
             sidecars = step
     _add(total, sidecars)
     total.update(

@@ -34,6 +34,8 @@ _CLASS = re.compile(r'[A-Z0-9_]{1,255}')
 _OWN_DOMAIN = 'kubernetes.io/'
 _QUOTA = 'requests.'
 _LONGEST_CLASS = 255
+# An API server takes names of up to 317 characters.
+_LONGEST_CACHED = 320
 
 
 class BadQuantity(ValueError):
@@ -113,6 +115,13 @@ def class_of(name: str, domain: str) -> str | None:
 
     :param domain: of the resources that are ours
     """
+    if len(name) > _LONGEST_CACHED:
+        return _class_of.__wrapped__(name, domain)
+    return _class_of(name, domain)
+
+
+@functools.lru_cache(4096)
+def _class_of(name: str, domain: str) -> str | None:
     prefix, slash, short = name.partition('/')
     if not slash or _OWN_DOMAIN in name or name.startswith(_QUOTA):
         return None
@@ -122,5 +131,5 @@ def class_of(name: str, domain: str) -> str | None:
         and _CLASS.fullmatch(short)
     ):
         return short
-    class_name = re.sub(r'[^A-Z0-9]', '_', name.upper())
-    return f'CUSTOM_{class_name}'[:_LONGEST_CLASS]
+    made = re.sub(r'[^A-Z0-9]', '_', name.upper())
+    return f'CUSTOM_{made}'[:_LONGEST_CLASS]

@@ -14,7 +14,7 @@ import abc
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -38,33 +38,36 @@ class _Object(msgspec.Struct):
     metadata: _Metadata
 
 
+class _List(msgspec.Struct):
+    items: list[msgspec.Raw] | None = None
+
+
+class _Args(msgspec.Struct):
+    Pod: Any = None
+    Nodes: _List | None = None
+    NodeNames: list[str] | None = None
+
+
 class _Victims(msgspec.Struct):
     Pods: list[_Object] | None
     NumPDBViolations: int = 0
 
 
 _NULL = msgspec.Raw(b'null')
-
-
-class _List(msgspec.Struct):
-    items: msgspec.Raw = _NULL
-
-
-# The fields that are read, spelled as in Go or in lower case.
-_Args = msgspec.defstruct(
-    '_Args',
+# Fields of large bodies, spelled as in Go or in lower case.
+_LargeArgs = msgspec.defstruct(
+    '_LargeArgs',
     [
-        (spelled, kind, default)
-        for name, kind, default in (
-            ('Pod', msgspec.Raw, _NULL),
-            ('Nodes', _List | None, None),
-            ('NodeNames', msgspec.Raw, _NULL),
-            ('NodeNameToVictims', msgspec.Raw, _NULL),
-            ('NodeNameToMetaVictims', msgspec.Raw, _NULL),
-        )
+        (spelled, msgspec.Raw, _NULL)
+        for name in ('Pod', 'Nodes', 'NodeNames', 'NodeNameToVictims',
+                     'NodeNameToMetaVictims')
         for spelled in (name, name.lower())
     ],
-)
+)  # fmt: skip
+
+
+class _LargeList(msgspec.Struct):
+    items: msgspec.Raw = _NULL
 
 
 # Parts that would change the path of a call.
@@ -73,11 +76,13 @@ _NO_NAMES = {'.', '..'}
 _REMEMBERED_BYTES = 8 * 1024 * 1024
 # Nodes of a call, and victims of a call for preemption.
 MOST_OBJECTS = 100_000
-_args = msgspec.json.Decoder(_Args)
-_names = msgspec.json.Decoder(list[str])
+_typed = msgspec.json.Decoder(_Args)
+_large_typed = msgspec.json.Decoder(_LargeArgs)
+_large_list = msgspec.json.Decoder(_LargeList)
 _raw_items = msgspec.json.Decoder(list[msgspec.Raw])
 _objects = msgspec.json.Decoder(list[_Object] | None)
 _victims = msgspec.json.Decoder(dict[str, _Victims])
+_object = msgspec.json.Decoder(_Object)
 _NOT_PARSED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -90,10 +95,7 @@ class NodeArgs:
     """
 
     def __init__(
-        self,
-        pod: Any,
-        names: list[str],
-        items: dict[str, msgspec.Raw] | None,
+        self, pod: Any, names: list[str], items: dict[str, Any] | None
     ) -> None:
         self.pod = pod
         self.names = names
@@ -102,63 +104,93 @@ class NodeArgs:
 
     @classmethod
     def read(cls, body: bytes) -> NodeArgs:
-        """Parse a body; nodes stay unparsed.
+        """Parse a body.
+
+        With the usual spelling of keys nodes stay unparsed.
 
         :raises WireError: the body is not valid
         :raises PayloadTooLarge: the pod is too large, or there are too many
             nodes
         """
-        read = _Body(body)
-        pod = read.document('Pod')
+        if len(body) > MOST_BYTES:
+            return cls._read_large(_LargeBody(body))
+        try:
+            args = _typed.decode(body)
+            pod = args.Pod
+            if pod is not None and args.NodeNames is not None:
+                return cls(pod, args.NodeNames, None)
+            if pod is not None and args.Nodes is not None:
+                items = {
+                    _object.decode(node).metadata.name: node
+                    for node in args.Nodes.items or ()
+                }
+                if '' not in items:
+                    return cls(pod, list(items), items)
+        except _NOT_PARSED:
+            pass
+        return cls._read_slowly(wire.decode(body))
+
+    @classmethod
+    def _read_slowly(cls, document: Any) -> NodeArgs:
+        pod = wire.field(document, 'Pod', dict)
+        names = wire.strings(document, 'NodeNames')
+        if names is not None:
+            return cls(pod, names, None)
+        nodes = wire.items(document, 'Nodes') or []
+        items = {wire.name_of(node): node for node in nodes}
+        return cls(pod, list(items), items)
+
+    @classmethod
+    def _read_large(cls, body: _LargeBody) -> NodeArgs:
+        pod = body.document('Pod')
         if pod is None:
             return cls(None, [], None)
-        names = read.limited('NodeNames', b',')
+        names = body.limited('NodeNames', b',')
         if names is not None:
-            return cls(pod, _decoded('NodeNames', _names, names), None)
-        raw = read.limited('Nodes', b'"metadata"')
-        items: dict[str, msgspec.Raw] = {}
-        if raw is not None:
-            # Stops at the first item that is no node, however many follow.
-            parsed = _decoded('Nodes', _objects, raw)
-            if parsed is not None:
-                items = {
-                    node.metadata.name: sent
-                    for node, sent in zip(
-                        parsed, _raw_items.decode(raw), strict=True
-                    )
-                }
+            sent = {'NodeNames': wire.decode(names)}
+            return cls(pod, wire.strings(sent, 'NodeNames') or [], None)
+        nodes = body.limited('Nodes', b'"metadata"')
+        items = _node_items(nodes) if nodes is not None else {}
         return cls(pod, list(items), items)
 
 
-def _decoded(name: str, decoder: Any, text: bytes | msgspec.Raw) -> Any:
+def _node_items(nodes: bytes) -> dict[str, Any]:
+    """Return node name -> its object as sent, of a large list.
+
+    :raises WireError: the list is not valid
+    """
     try:
-        return decoder.decode(text)
+        items = _large_list.decode(nodes).items
+        # Stops at the first item that is no node, however many follow.
+        parsed = _objects.decode(items)
+        if parsed is None:
+            return {}
+        names = [node.metadata.name for node in parsed]
+        return dict(zip(names, _raw_items.decode(items), strict=True))
     except _NOT_PARSED as fault:
-        raise wire.WireError(f'{name}: {fault}') from None
+        raise wire.WireError(f'Nodes: {fault}') from None
 
 
-class _Body:
-    """The arguments of a verb, of which only fields that are read are parsed.
+class _LargeBody:
+    """A body of more than :data:`MOST_BYTES`: only fields that are read count.
 
-    Parsing all of a large body could take seconds, and many times its bytes.
+    Parsing all of it could take seconds, and many times its bytes.
 
     :raises NotJson: it is not an object
     """
 
     def __init__(self, body: bytes) -> None:
         try:
-            self._args = _args.decode(body)
+            self._args = _large_typed.decode(body)
         except _NOT_PARSED as fault:
             raise wire.NotJson(f'not JSON: {fault}') from None
 
     def _text(self, name: str) -> msgspec.Raw | None:
-        """Return the JSON of a field, or of the items of a list."""
+        """Return the JSON of a field; None without it."""
         for spelled in (name, name.lower()):
-            text = getattr(self._args, spelled)
-            if isinstance(text, _List):
-                text = text.items
-            if text is not None and text != _NULL:
-                return cast(msgspec.Raw, text)
+            text: msgspec.Raw = getattr(self._args, spelled)
+            if text != _NULL:
+                return text
         return None
 
     def document(self, name: str) -> Any:
@@ -179,18 +211,17 @@ class _Body:
             )
         return wire.field({name: wire.decode(text)}, name, dict)
 
-    def limited(self, name: str, *marks: bytes) -> msgspec.Raw | None:
+    def limited(self, name: str, *marks: bytes) -> bytes | None:
         """Return the JSON of a field with many objects; None without it.
 
         :param marks: texts, of which each object has one
-        :raises PayloadTooLarge: there are more than :data:`MOST_OBJECTS`, in
-            a text that could take much memory
+        :raises PayloadTooLarge: there are more than :data:`MOST_OBJECTS`
         """
-        text = self._text(name)
-        if text is None or len(memoryview(text)) <= MOST_BYTES:
-            return text
-        content = bytes(text)
-        if sum(map(content.count, marks)) > MOST_OBJECTS:
+        raw = self._text(name)
+        if raw is None:
+            return None
+        text = bytes(raw)
+        if sum(map(text.count, marks)) > MOST_OBJECTS:
             raise errors.PayloadTooLarge(
                 f'{name}: more than {MOST_OBJECTS} are not allowed',
                 limit=MOST_OBJECTS,
@@ -199,13 +230,24 @@ class _Body:
 
 
 def _preempt_document(body: bytes) -> Any:
-    sent = _Body(body)
+    """Return the arguments of preempt, in any spelling of keys.
+
+    :raises WireError: the body is not valid
+    :raises PayloadTooLarge: the pod is too large, or there are too many
+        victims
+    """
+    if len(body) <= MOST_BYTES:
+        return wire.decode(body)
+    large = _LargeBody(body)
     document = {
-        name: sent.document(name) for name in ('Pod', 'NodeNameToMetaVictims')
+        name: large.document(name) for name in ('Pod', 'NodeNameToMetaVictims')
     }
-    text = sent.limited('NodeNameToVictims', b'"Pods"', b'"metadata"')
+    text = large.limited('NodeNameToVictims', b'"Pods"', b'"metadata"')
     if text is not None:
-        victims = _decoded('NodeNameToVictims', _victims, text)
+        try:
+            victims = _victims.decode(text)
+        except _NOT_PARSED as fault:
+            raise wire.WireError(f'NodeNameToVictims: {fault}') from None
         document['NodeNameToVictims'] = msgspec.to_builtins(victims)
     return document
 
@@ -283,6 +325,7 @@ class _Verb(abc.ABC):
         return self.failed(text)
 
     def count_nodes(self, received: int, returned: int) -> None:
+        """Count the nodes of a call."""
         labelled = {self._received: received, self._returned: returned}
         self._health.count_each(metrics.VERB_NODES, labelled)
 
@@ -311,6 +354,7 @@ class FilterVerb(_Verb):
     name = 'filter'
 
     def run(self, text: bytes) -> Any:
+        """Filter the nodes."""
         args = self._reader.read(text)
         with self.recording(args.pod):
             result = self._evaluator.filter(args.pod, args.nodes)
@@ -350,6 +394,7 @@ class PrioritizeVerb(_Verb):
     name = 'prioritize'
 
     def run(self, text: bytes) -> Any:
+        """Weigh the nodes."""
         args = self._reader.read(text)
         with self.recording(args.pod):
             scores = self._evaluator.prioritize(args.pod, args.nodes)
@@ -369,6 +414,7 @@ class PreemptVerb(_Verb):
     name = 'preempt'
 
     def run(self, text: bytes) -> Any:
+        """Drop candidates that would not pass even without any pod."""
         document = _preempt_document(text)
         victims = wire.candidate_victims(document)
         pod = wire.field(document, 'Pod', dict)
@@ -378,11 +424,7 @@ class PreemptVerb(_Verb):
         kept = [node for node in victims if node not in result.never]
         self.count_nodes(len(victims), len(kept))
         if result.rejections is not None:
-            final = [
-                rejection
-                for rejection in result.rejections
-                if rejection.is_final
-            ]
+            final = [one for one in result.rejections if one.is_final]
             self._decisions.filtered(
                 self.name, pod, len(victims), len(kept), final
             )
@@ -404,6 +446,7 @@ class BindVerb(_Verb):
         self._bind = bind
 
     def run(self, text: bytes) -> Any:
+        """Bind the named pod."""
         document = wire.decode(text)
         read = functools.partial(wire.field, document, kind=str)
         name, space = read('PodName'), read('PodNamespace')

@@ -8,6 +8,7 @@ about a microsecond for each element; a claim in a batch has some thirty.
 from __future__ import annotations
 
 import abc
+import contextlib
 import struct
 import time
 from collections.abc import Generator
@@ -51,6 +52,12 @@ class PostgreSQLSession(psycopg.Connection[Any]):
     server_id: int | None = None
     server: str | None = None
     waits_since: float | None = None
+
+    def __del__(self, *args: Any) -> None:
+        # SQLAlchemy forgets the connections of a pool that was disposed of
+        # while they were in use.
+        with contextlib.suppress(Exception):
+            self.close()
 
     def limit_statements(self, seconds: float, whole_tables: bool) -> None:
         """Have the server end statements that take longer; 0: no limit.

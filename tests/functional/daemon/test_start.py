@@ -238,6 +238,6 @@ def test_a_log_that_cannot_be_written_ends_the_start(start):
     done = start('[DEFAULT]\nlog_file = /no/such/folder/a.log')
     assert done.returncode == 1
     assert done.stderr == (
-        'scheduler-service: OSError: /no/such/folder/a.log: there is no such '
-        'file or folder (No such file or directory)\n'
+        'scheduler-service: OSError: /no/such/folder/a.log: No such file or '
+        'directory\n'
     )

@@ -60,6 +60,10 @@ def test_pods_that_ask_the_same_share_filter_results(world):
     first = world.ask(metadata={'name': 'a'})
     assert world.ask(metadata={'name': 'b'}) is first
     assert world.ask('700Mi') is not first
+    # Keys in another case are read each time.
+    assert world.ask(Metadata={'namespace': 'c'}) is not world.ask(
+        Metadata={'namespace': 'c'}
+    )
 
 
 def test_use_is_seen_by_the_next_call(world):
@@ -141,7 +145,14 @@ def classes_of(nodes: Mapping[str, msgspec.Raw], *requested: str) -> set[str]:
     return set(table.resources)
 
 
-def test_table_has_the_requested_classes_alone():
+def test_table_has_each_class_that_nodes_of_a_cluster_offer():
+    nodes = {name: raw(name, CUSTOM_A='3', CUSTOM_B=name) for name in '12'}
+    assert classes_of(nodes, 'CUSTOM_A') == {
+        *STANDARD, 'CUSTOM_A', 'CUSTOM_B',
+    }  # fmt: skip
+
+
+def test_table_has_the_classes_asked_alone_when_every_node_has_its_own():
     nodes = {
         f'n{at}': raw(f'n{at}', **{f'CUSTOM_{at}': '3'}) for at in range(1500)
     }
