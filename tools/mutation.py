@@ -171,7 +171,7 @@ def sample(
     rooms = sorted(made.values(), key=len)
     for number, of_room in enumerate(rooms):
         share = (count - len(chosen)) // (len(rooms) - number)
-        chosen += rng.sample(of_room, min(share, len(mutants)))
+        chosen += rng.sample(of_room, min(share, len(of_room)))
     rng.shuffle(chosen)
     return chosen
 

@@ -88,9 +88,7 @@ class Finisher:
         """Have claims completed, all of a batch together."""
         assert self.completer is not None
         for job in jobs:
-            job.is_repeated = (
-                job.selection is None or bool(job.held) or job.contested
-            )
+            job.is_repeated = job.selection is None or bool(job.held)
         self.completer.complete(jobs)
 
     def _bind(self, job: HostJob, extenders: Extenders) -> None:
@@ -217,7 +215,4 @@ def _is_released(job: HostJob) -> bool:
     if job.state is State.COMPLETED:
         return True
     lost = isinstance(job.failure, errors.NoValidHost)
-    is_made_here = job.selection is not None and not job.held
-    return job.state is State.CLAIMED and (
-        lost or is_made_here or not job.is_repeated
-    )
+    return job.state is State.CLAIMED and (lost or not job.is_repeated)

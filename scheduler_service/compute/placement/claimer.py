@@ -50,6 +50,8 @@ class ClaimTask(msgspec.Struct, eq=False):
 
     :ivar allocations: in the order of the job's placements
     :ivar hosts: uuid of a provider -> service host
+    :ivar may_be_made: whether an earlier delivery or a copy of the message may
+        have made the allocations
     :ivar is_recorded: whether the claims' transaction recorded the allocations
     :ivar since: monotonic time at which the task was queued
     """
@@ -57,6 +59,7 @@ class ClaimTask(msgspec.Struct, eq=False):
     job: HostJob
     allocations: list[AllocationRequest]
     hosts: dict[str, str]
+    may_be_made: bool
     is_recorded: bool
     since: float = msgspec.field(default_factory=time.monotonic)
 
@@ -69,7 +72,7 @@ class ClaimTask(msgspec.Struct, eq=False):
     @property
     def fresh(self) -> bool:
         """Whether the instances should have no allocations yet."""
-        return not (self.job.is_repeated or self.job.move)
+        return not (self.may_be_made or self.job.move)
 
 
 # Extra specs that the compute service turns into more than an amount of the
@@ -268,7 +271,7 @@ class PlacementClaimer:
         """Record one task's allocations; wait while the database is away."""
         while True:
             try:
-                if task.job.is_repeated:
+                if task.may_be_made:
                     _use_recorded(task, journal)
                 journal.intend_patiently(task.allocations)
                 return
@@ -497,7 +500,7 @@ class PlacementClaimer:
         """
         # The undoer reads the records from here on.
         journal.flush()
-        if task.job.is_repeated or task.job.contested:
+        if task.may_be_made or task.job.contested:
             # Another answer may have given the allocations to the caller.
             return
         for allocation in allocations:
@@ -536,8 +539,9 @@ def _task(job: HostJob) -> ClaimTask:
             *allocation.allocation_tree.allocations,
         )
     }
-    is_recorded = bool(job.intents) and not job.is_repeated
-    return ClaimTask(job, allocations, hosts, is_recorded)
+    may_be_made = job.is_repeated or job.contested
+    is_recorded = bool(job.intents) and not may_be_made
+    return ClaimTask(job, allocations, hosts, may_be_made, is_recorded)
 
 
 def _allocations_of(job: HostJob) -> list[AllocationRequest]:

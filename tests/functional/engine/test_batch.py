@@ -150,6 +150,27 @@ def test_claims_of_a_lost_portion_travel_together(make_service, monkeypatch):
 
 
 @BOTH
+def test_all_are_refused_once_when_another_took_their_only_host(
+    make_service, monkeypatch, database
+):
+    """The second portion was selected on the host before it was taken."""
+    host = {'host': 'a', 'memory_mb': 32768, 'ram_allocation_ratio': 1.0}
+    service = make_service(
+        database=database,
+        inventory={'hosts': [host]},
+        scheduler__batch_size=200,
+    )
+    calls = beat(monkeypatch, service.store, 1)
+    answers = schedule(service, [{'flavor': {'memory_mb': 256}}] * 80)
+    assert {one['error']['name'] for one in answers} == {'NoValidHost'}
+    # The portion that lost, and then each of its requests alone.
+    assert calls == [32] + [1] * 32
+    counters = service.daemon.scheduler.health.counters()
+    assert counters['requests'] == {'NoValidHost': 80}
+    assert held(service, 256) == set()
+
+
+@BOTH
 @pytest.mark.parametrize('beaten', [1, 2, 3])
 def test_all_of_many_portions_are_answered_when_a_claim_is_lost(
     make_service, monkeypatch, database, beaten
@@ -161,6 +182,8 @@ def test_all_of_many_portions_are_answered_when_a_claim_is_lost(
     assert len(calls) > 3
     assert len(placed) == 250
     assert held(service, 1) == placed
+    counters = service.daemon.scheduler.health.counters()
+    assert counters['requests'] == {'chosen': 250}
 
 
 @pytest.mark.db

@@ -26,6 +26,7 @@ from tests.support.placement_engines import (
     request,
 )
 from tests.support.services import new_conf
+from tests.support.stores import claim_state
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.db
@@ -268,3 +269,18 @@ def test_a_move_takes_a_candidate_of_another_host_beside_the_first(
         assert len(held) == 4
         assert moved.run(running) == answer
         assert fake.allocations[vm] == held
+
+
+def test_a_message_that_comes_again_is_refused_when_its_claim_is_not_completed(
+    store, fake
+):
+    has_hosts(store, fake, [])
+    fake.fail(fake_placement.answer(500), fake.claims)
+    with engine(store, fake) as running:
+        (instance,) = new()
+        message = Message('select_destinations', (request(instance),))
+        # The daemon that had it before did not come to an answer.
+        message.deliveries = 1
+        with pytest.raises(errors.PlacementUnavailable):
+            message.deliver(running).result(10)
+        assert claim_state(store, instance) is None

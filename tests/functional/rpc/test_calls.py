@@ -15,6 +15,7 @@ from tests.support.documents import (
     STRANGER,
 )
 from tests.support.services import hosts_of
+from tests.support.stores import import_inventory
 from tests.support.waiting import wait_until
 
 
@@ -192,9 +193,20 @@ def test_hosts_are_left_out_soon_when_an_operator_disables_them(service):
     wait_until(lambda: chosen() == ['compute-3'], 1.0)
 
 
+def test_groups_of_resources_are_claimed_in_the_placement_service_only(
+    service,
+):
+    asked = {'flavor': SMALL, 'resource_groups': [{'suffix': '1'}]}
+    with pytest.raises(errors.InvalidRequest, match='group 1 can only'):
+        service.client.select_destinations(CONTEXT, asked)
+
+
 def test_a_request_is_placed_and_counted_when_its_group_is_not_known(service):
-    for group in (str(uuid.uuid4()), 'web', None):
-        asked = {'flavor': SMALL, 'instance_group': group}
+    known = str(uuid.uuid4())
+    group = {'uuid': known, 'name': 'known', 'policy': 'affinity'}
+    import_inventory(service.store, {'server_groups': [group]})
+    for named in (str(uuid.uuid4()), 'web', known, None):
+        asked = {'flavor': SMALL, 'instance_group': named}
         assert service.client.select_destinations(CONTEXT, asked)
     counters = service.client.ping(CONTEXT)['counters']
     assert counters['requests_with_unknown_group'] == 2

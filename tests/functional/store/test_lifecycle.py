@@ -9,6 +9,7 @@ from scheduler_service.store import claims
 from scheduler_service.store.claims import (
     claim_queries,
     lifecycle,
+    outcomes,
     released_claims,
 )
 from scheduler_service.store.claims.outcomes import ReleaseRequest
@@ -124,6 +125,20 @@ def test_release_gives_back_both_places_when_it_was_moving(store, moving):
     assert audit_findings(store) == []
 
 
+def test_placement_of_a_move_is_kept_when_its_host_reports_it_gone(
+    store, snapshot, claim
+):
+    """The message of the move may come again, and has its answer then."""
+    one = claim.consumer
+    write_claims(store, move_of(snapshot, one, key='move', placement='{}'))
+    assert store.write(
+        lambda w: lifecycle.remove_from_host(w, 'compute-2', [one])
+    ) == [one]
+    with store.reading() as conn:
+        (kept,) = outcomes.find(conn, 'move')
+    assert (kept.kind, kept.document) == (outcomes.PLACEMENT, '{}')
+
+
 def test_old_host_is_freed_when_it_reports_the_instance_gone(store, moving):
     one = moving.consumer
     assert store.write(
@@ -215,12 +230,13 @@ def follow(store):
     return check
 
 
+@pytest.mark.parametrize('amounts', [{}, {'MEMORY_MB': 64}])
 def test_daemons_learn_that_a_reported_instance_does_not_move(
-    store, snapshot, follow
+    store, snapshot, follow, amounts
 ):
     one = Instance(uuid=str(uuid.uuid4()), host='compute-1')
     store.write(lambda w: instance_rows.report(w, [one]))
-    write_claims(store, move_of(snapshot, one.uuid))
+    write_claims(store, move_of(snapshot, one.uuid, amounts=amounts))
     assert load_snapshot(store).hosts.instances.get(one.uuid).bound_for
     hosts = follow(lambda w: lifecycle.release(w, [one.uuid]))
     placed = hosts.instances.get(one.uuid)

@@ -28,3 +28,13 @@ def test_what_a_module_only_names_is_tested_by_those_who_use_it():
 
 def test_rooms_name_files_that_are_there():
     assert {*mutation.files().values()} == {*mutation.ROOMS}
+
+
+def test_a_sample_has_all_mutants_of_a_room_that_has_few():
+    made = {
+        room: list(mutants.of(f'{room}.py', 'a = 1\n' * count))
+        for room, count in (('few', 2), ('many', 40))
+    }
+    chosen = mutation.sample(made, 12, 1)
+    assert len({*chosen}) == 12
+    assert {*made['few']} < {*chosen}
