@@ -427,14 +427,15 @@ class SchedulingBatch:
                 doubtful.append((job, error))
         if not doubtful:
             return
-        jobs = [job for job, _ in doubtful]
-        if self._claimed and not self.lost:
-            self.unfinished += jobs
-        elif self.lost or self._source.changed_by_others():
-            self._again += jobs
-        else:
+        later = self._claimed and not self.lost
+        if not (later or self.lost or self._source.changed_by_others()):
             for job, error in doubtful:
                 self._refuse(job, error)
+            return
+        for job, _ in doubtful:
+            # These were found for the hosts before.
+            job.candidates = job.extender_scores = None
+            (self.unfinished if later else self._again).append(job)
 
     def _refuse(self, job: HostJob, error: errors.SchedulerError) -> None:
         """Refuse a job, or schedule it again by its fallback."""

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from scheduler_service import errors, factory
+from scheduler_service.compute.placement.candidate_stage import CandidateStage
 from tests.support import fake_placement
 from tests.support.engines import Message
 from tests.support.fake_placement import FakePlacement
@@ -115,6 +116,26 @@ def test_a_refusal_names_the_group_without_a_candidate(store, fake):
     )
     assert fake.allocations == {}
     assert records(store) == set()
+
+
+def test_a_host_that_appears_during_the_query_is_selected(
+    store, fake, monkeypatch
+):
+    ask, added = CandidateStage.ask, []
+
+    def and_add_a_host(*args: Any) -> None:
+        ask(*args)
+        if not added:
+            added.extend(has_hosts(store, fake, [4]))
+
+    monkeypatch.setattr(CandidateStage, 'ask', and_add_a_host)
+    with engine(store, fake) as running:
+        (vm,) = new()
+        answer = running.select_destinations(grouped(vm)).result(20)
+    (placed,) = answer.placements
+    assert fake.allocations[vm].keys() == {
+        *placed.selected.allocation['allocations']
+    }
 
 
 def test_a_request_that_columns_decide_is_not_asked_about(store, fake):
