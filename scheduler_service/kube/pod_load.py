@@ -76,19 +76,40 @@ class LoadScoring:
         ]
         if not classes:
             return None
+        sizes_of = [_sizes(nodes.table, settings) for nodes in parts]
         sizes = _concatenated(
-            [_sizes(n.table, settings).take(n.rows, axis=1) for n in parts]
+            [
+                of_table.sizes.take(nodes.rows, axis=1)
+                for of_table, nodes in zip(sizes_of, parts, strict=True)
+            ]
         )
-        classes = [entry for entry in classes if (sizes[entry[0]] > 0.0).any()]
-        if not classes:
-            return None
-        numbers, multipliers, amounts = map(list, zip(*classes, strict=True))
-        used = _concatenated([_load(use, n, demand.uid) for n in parts])
-        weights = np.abs(multipliers)
-        factors = weights / weights.sum() / amounts
-        behind = _behind(used[numbers], sizes[numbers], np.sign(multipliers))
-        distances: Floats = factors @ behind
-        return distances
+        used = _concatenated(
+            [_load(use, nodes, demand.uid) for nodes in parts]
+        )
+        weight = 0.0
+        if all(of_table.all_sized for of_table in sizes_of) and all(
+            multiplier > 0.0 for _, multiplier, _ in classes
+        ):
+            # The same as below, of all classes at once.
+            factors = np.zeros(len(STANDARD_CLASSES))
+            for number, multiplier, amount in classes:
+                factors[number] = multiplier / amount
+                weight += multiplier
+            factors /= weight
+            shares = used / sizes
+            shares -= np.minimum.reduce(shares, axis=1, keepdims=True)
+            shares *= sizes
+            distances: Floats = factors @ shares
+            return distances
+        total: Floats | None = None
+        for number, multiplier, amount in classes:
+            part = _behind(used[number], sizes[number], multiplier > 0.0)
+            if part is None:
+                continue
+            part *= abs(multiplier) / amount
+            total = part if total is None else total + part
+            weight += abs(multiplier)
+        return None if total is None else total / weight
 
     def scores(
         self,
@@ -128,27 +149,25 @@ class LoadScoring:
         return _points(points, least + MAX_SCORE)
 
 
-def _behind(used: Floats, sizes: Floats, signs: Floats) -> Floats:
-    """Return how much of its size each node is behind the best, float64[k, m].
+def _behind(used: Floats, size: Floats, spread: bool) -> Floats | None:
+    """Return how much of its size each node is behind the best, float64[m].
 
-    A node without a class is behind all others.
-
-    :param used: float64[k, m]; of each class, some node has a size above 0
-    :param signs: 1 where the smallest share is the best, -1: the largest
+    None where no node has the class. A node without it is behind all others.
     """
-    sized = sizes > 0.0
-    if not sized.all():
-        # Never the best.
-        used = np.where(sized, used, np.inf * signs[:, np.newaxis])
-        sizes = np.where(sized, sizes, 1.0)
-    shares = used / sizes * signs[:, np.newaxis]
-    shares -= shares.min(axis=1, keepdims=True)
-    shares *= sizes
-    if not sized.all():
-        most = np.where(sized, shares, 0.0).max(axis=1, keepdims=True)
-        most += np.where(sized, sizes, 0.0).max(axis=1, keepdims=True)
-        shares = np.where(sized, shares, most)
-    return shares
+    sized = size > 0.0
+    if not sized.any():
+        return None
+    if sized.all():
+        shares = used / size
+        best = shares.min() if spread else shares.max()
+        behind: Floats = np.abs(shares - best) * size
+        return behind
+    behind = np.empty(len(size))
+    some = _behind(used[sized], size[sized], spread)
+    assert some is not None
+    behind[sized] = some
+    behind[~sized] = some.max() + size.max()
+    return behind
 
 
 def _concatenated(arrays: list[Floats]) -> Floats:
@@ -162,13 +181,23 @@ def _points(lost: Floats, best: float) -> Ints:
     return whole
 
 
-def _sizes(table: HostTable, settings: Settings) -> Floats:
-    """Return the capacity of nodes, by standard class, float64[3, n]."""
+class _Sizes(NamedTuple):
+    """Capacity of the nodes of a table, by standard class.
 
-    def compute() -> Floats:
-        return np.stack(
+    :ivar sizes: float64[3, n]
+    :ivar all_sized: whether every node has some of each class
+    """
+
+    sizes: Floats
+    all_sized: bool
+
+
+def _sizes(table: HostTable, settings: Settings) -> _Sizes:
+    def compute() -> _Sizes:
+        sizes = np.stack(
             [table.capacity(name, settings) for name in STANDARD_CLASSES]
         )
+        return _Sizes(sizes, bool((sizes > 0.0).all()))
 
     # All settings that the sizes depend on.
     key = (
@@ -177,7 +206,7 @@ def _sizes(table: HostTable, settings: Settings) -> Floats:
         settings.ram_allocation_ratio,
         settings.disk_allocation_ratio,
     )
-    sizes: Floats = table.topology.memoize(key, compute)
+    sizes: _Sizes = table.topology.memoize(key, compute)
     return sizes
 
 
