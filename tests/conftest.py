@@ -57,18 +57,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need more than Python; put slow modules first.
-
-    What is left last is spread over the processes in small pieces.
-    """
+    """Mark the tests that need more than Python."""
     folder = pathlib.Path(__file__).parent / 'functional'
-    slow = set()
     for item in items:
         if item.path.is_relative_to(folder):
             item.add_marker(pytest.mark.functional)
-        if item.get_closest_marker('slow') is not None:
-            slow.add(item.path)
-    items.sort(key=lambda item: item.path not in slow)
 
 
 def _shared(
