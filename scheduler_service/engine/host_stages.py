@@ -433,8 +433,7 @@ class SchedulingBatch:
                 self._refuse(job, error)
             return
         for job, _ in doubtful:
-            # These were found for the hosts before.
-            job.candidates = job.extender_scores = None
+            self._selector.forget_answers(job)
             (self.unfinished if later else self._again).append(job)
 
     def _refuse(self, job: HostJob, error: errors.SchedulerError) -> None:

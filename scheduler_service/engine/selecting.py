@@ -236,6 +236,17 @@ class Selector:
         completer.find_candidates(job, request, table, self.pipeline)
         return True
 
+    def forget_answers(self, job: HostJob) -> None:
+        """Have others asked again, about hosts that changed since.
+
+        As often as they may be: then the job keeps their last answers.
+        """
+        if job.candidate_rounds < _ROUNDS:
+            job.candidates = None
+        extenders = self.extenders
+        if extenders and job.extender_rounds <= extenders.max_requeries:
+            job.extender_scores = None
+
     def forget_candidates(self, job: HostJob) -> bool:
         """Have candidates found again where no host of them is left.
 

@@ -17,10 +17,7 @@ from scheduler_service import errors
 from scheduler_service.model import document_text, problems
 from scheduler_service.model.inventory import (
     NESTED_TYPES,
-    Aggregate,
-    Host,
     HostReport,
-    Instance,
     Inventory,
     Pool,
     ReportedHost,
@@ -100,7 +97,7 @@ def parse(
     """
     check_text(document, fault=fault)
     parsed = arguments(document, kind, fault)
-    if isinstance(parsed, Aggregate | Host | Instance):
+    if isinstance(parsed, problems.CHECKED_ENTITIES):
         _refuse_first(problems.beyond_types(parsed), fault)
     return parsed
 

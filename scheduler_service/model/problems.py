@@ -321,6 +321,10 @@ def _not_accepted(value: Any, info: inspect.Type) -> str:
     return f'{shown(value)} is not one of {accepted}'
 
 
+# Of these the types of the fields do not say everything.
+CHECKED_ENTITIES = (Aggregate, Host, Instance)
+
+
 def beyond_types(entity: Any, place: str = '') -> Iterator[Problem]:
     """Yield what is wrong in a parsed host, instance or aggregate.
 

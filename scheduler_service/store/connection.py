@@ -1,7 +1,7 @@
 """The database connection and its transactions.
 
-A :class:`Store` may be used by any thread, a connection, a :class:`Writer` or
-a :class:`PersistentWriter` only by the thread that opened it.
+A :class:`Store` may be used by any thread; a connection, a :class:`Writer` or
+a :class:`PersistentWriter` belongs to one thread at a time.
 
 Every writing transaction ends by taking the next revision from one counter
 row and appending a record of what it changed. The row stays locked until the
@@ -160,8 +160,9 @@ class Store:
             parsed = make_url(url)
             if parsed.get_backend_name() in ('mysql', 'mariadb'):
                 # One name for both: the server says which of them it is.
+                _, plus, driver = parsed.drivername.partition('+')
                 parsed = parsed.set(
-                    drivername=parsed.drivername.replace('mariadb', 'mysql')
+                    drivername=f'mysql{plus}{driver}'
                 ).update_query_dict({'charset': 'utf8mb4'})
             engine = engines.create_engine(
                 parsed.render_as_string(hide_password=False),
