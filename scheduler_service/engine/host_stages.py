@@ -173,7 +173,7 @@ class HostStages:
             waiting = batch.run(waiting)
             unfinished += batch.unfinished
             next_jobs = tuple
-            if batch.lost:
+            if batch.outdated:
                 self._source.refresh()
         return unfinished
 
@@ -194,7 +194,8 @@ class SchedulingBatch:
 
     :param queue: says whether others than the first caller wait
     :param next_jobs: gives batchable jobs that arrived meanwhile, if any
-    :ivar lost: whether a claim was lost, so that others changed the hosts
+    :ivar outdated: whether the hosts have to be read again: a claim was lost,
+        or an instance moves
     :ivar unfinished: jobs whose turn was over; nothing is assumed for them
     """
 
@@ -224,7 +225,7 @@ class SchedulingBatch:
         self._lane: Hashable = None
         self._turn_ends_at = time.monotonic() + _BATCH_TURN_S
         self._refused: list[tuple[HostJob, errors.SchedulerError]] = []
-        self.lost = False
+        self.outdated = False
 
     def run(self, jobs: Sequence[HostJob]) -> list[HostJob]:
         """Decide what can be decided; return the jobs to schedule again.
@@ -237,7 +238,7 @@ class SchedulingBatch:
         under_way: Portion | None = None
         try:
             for portion in self._portions(jobs):
-                if self.lost:
+                if self.outdated:
                     # Another claim changed these hosts.
                     self._select_again(portion)
                     continue
@@ -280,7 +281,7 @@ class SchedulingBatch:
             yield jobs[start : start + _PORTION]
             start += _PORTION
         yield jobs[start:]
-        while not self.lost and not self._is_over():
+        while not self.outdated and not self._is_over():
             more = self._next_jobs()
             if not more:
                 break
@@ -345,7 +346,7 @@ class SchedulingBatch:
         """
         if pending is None or self._is_made(jobs, pending):
             return True
-        self.lost = True
+        self.outdated = True
         self._overlay.forget()
         self._claim_each(jobs)
         return False
@@ -388,7 +389,7 @@ class SchedulingBatch:
         if move:
             # The overlay shows an instance that moves in one place only.
             self._overlay.forget()
-            self._source.refresh()
+            self.outdated = True
             return
         self._claimed = True
         self._overlay.commit(pending.instances)
@@ -421,14 +422,14 @@ class SchedulingBatch:
         current_at = max(self._current_at, self._source.current_at)
         doubtful = []
         for job, error in self._refused:
-            if not self.lost and job.queued_at <= current_at:
+            if not self.outdated and job.queued_at <= current_at:
                 self._refuse(job, error)
             else:
                 doubtful.append((job, error))
         if not doubtful:
             return
-        later = self._claimed and not self.lost
-        if not (later or self.lost or self._source.changed_by_others()):
+        later = self._claimed and not self.outdated
+        if not (later or self.outdated or self._source.changed_by_others()):
             for job, error in doubtful:
                 self._refuse(job, error)
             return

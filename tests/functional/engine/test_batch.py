@@ -392,3 +392,40 @@ def test_a_refusal_is_decided_again_when_room_came_while_hosts_were_read(
     wait_until(lambda: caller.ident)
     caller.join(30)
     assert answers == [['a']]
+
+
+def test_a_refusal_beside_a_move_is_decided_again_when_room_came(make_service):
+    """The move has the hosts read after the refusal was decided."""
+    hosts = [
+        {'host': name, 'memory_mb': 512, 'ram_allocation_ratio': 1.0}
+        for name in ('a', 'b')
+    ]
+    service = make_service(inventory={'hosts': hosts})
+    asked = {'flavor': {'memory_mb': 1}}
+    placed = service.client.select_destinations(CONTEXT, asked)
+    (moving,) = [one['instance_uuid'] for one in placed['placements']]
+    scheduler = service.daemon.scheduler
+    # No daemon reads what the other one writes, but for a refusal.
+    scheduler._source.max_age = 1000.0
+    holding, both_sent = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        holding.set()
+        both_sent.wait()
+
+    scheduler._loop.between_batches(hold)
+    assert holding.wait(10)
+    import_inventory(
+        service.store, {'hosts': [hosts[0] | {'memory_mb': 2048}]}
+    )
+    move = documents.request({**asked, 'instance_uuids': [moving]})
+    answers: list[Any] = [
+        scheduler.select_destinations(
+            documents.request({'flavor': {'memory_mb': 1024}})
+        ),
+        scheduler.select_destinations(move, move=True),
+    ]
+    both_sent.set()
+    (answer,) = answers[0].result(30).placements
+    assert answer.selected.host == 'a'
+    assert answers[1].result(30).placements
