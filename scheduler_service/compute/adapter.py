@@ -124,6 +124,7 @@ class Adapter(base.Adapter):
                 health,
                 queue,
                 lambda host: follower.touch([host]),
+                follower.catch_up,
                 shared,
             )
         )

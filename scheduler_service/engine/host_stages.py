@@ -422,7 +422,8 @@ class SchedulingBatch:
         current_at = max(self._current_at, self._source.current_at)
         doubtful = []
         for job, error in self._refused:
-            if not self.outdated and job.queued_at <= current_at:
+            came_at = max(job.queued_at, job.checked_at)
+            if not self.outdated and came_at <= current_at:
                 self._refuse(job, error)
             else:
                 doubtful.append((job, error))
@@ -439,6 +440,8 @@ class SchedulingBatch:
 
     def _refuse(self, job: HostJob, error: errors.SchedulerError) -> None:
         """Refuse a job, or schedule it again by its fallback."""
+        if self._selector.check_refusal(job, error, self._overlay.table):
+            return
         self._finisher.refuse(job, error)
         if not job.done():
             self._again.append(job)

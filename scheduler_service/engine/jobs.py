@@ -459,6 +459,8 @@ class HostJob(Job, eq=False, kw_only=True):
     :ivar extender_scores: what extenders said, None while they are to be
         asked
     :ivar extender_rounds: how often they were asked
+    :ivar checked_at: monotonic time at which the store had caught up with
+        others since no host was found; 0: that was not looked at
     :ivar excluded_hosts: hosts that an extender could not bind
     :ivar caller: whose right to the instances and the group is checked; None:
         there is nothing to check
@@ -491,6 +493,7 @@ class HostJob(Job, eq=False, kw_only=True):
     candidate_rounds: int = 0
     extender_scores: Bonuses | None = None
     extender_rounds: int = 0
+    checked_at: float = 0.0
     excluded_hosts: set[str] = msgspec.field(default_factory=set)
     releases_seen: float = 0.0
     placed: dict[str, Assignment] = msgspec.field(default_factory=dict)
@@ -521,6 +524,7 @@ class HostJob(Job, eq=False, kw_only=True):
         self.refusal = error
         self.placed, self.candidates, self.candidate_rounds = {}, None, 0
         self.extender_scores, self.extender_rounds = None, 0
+        self.checked_at = 0.0
         return True
 
     def bounds(self) -> Bonuses | None:

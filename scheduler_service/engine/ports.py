@@ -323,6 +323,24 @@ class Completer(Protocol):
         """
         ...
 
+    def check_refusal(
+        self,
+        job: HostJob,
+        refusal: errors.NoValidHost,
+        table: HostTable,
+        pipeline: HostPipeline,
+    ) -> None:
+        """Take away a job that is about to be refused.
+
+        Where hosts have more room than the store says, it comes back QUEUED,
+        with ``checked_at``, once the store has caught up; otherwise the
+        refusal is its ``failure``.
+
+        :param table: the newest; it is copied before this returns
+        :param pipeline: by which no host was selected
+        """
+        ...
+
     def complete(self, jobs: Sequence[HostJob]) -> None:
         """Take away jobs whose claims were made together."""
         ...

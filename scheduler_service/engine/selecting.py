@@ -247,6 +247,24 @@ class Selector:
         if extenders and job.extender_rounds <= extenders.max_requeries:
             job.extender_scores = None
 
+    def check_refusal(
+        self, job: HostJob, error: errors.SchedulerError, table: HostTable
+    ) -> bool:
+        """Have it checked whether there is room that the store lacks.
+
+        :return: whether it is checked; if not, no host fits
+        """
+        completer = self.completer
+        if (
+            completer is None
+            or job.checked_at
+            or not isinstance(error, errors.NoValidHost)
+        ):
+            return False
+        self.forget_answers(job)
+        completer.check_refusal(job, error, table, self.pipeline)
+        return True
+
     def forget_candidates(self, job: HostJob) -> bool:
         """Have candidates found again where no host of them is left.
 

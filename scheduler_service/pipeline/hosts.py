@@ -17,8 +17,10 @@ from scheduler_service import errors, time_slice
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.filters.base import HostFilter
+from scheduler_service.filters.capacity import CapacityFilter
 from scheduler_service.model import Request
 from scheduler_service.pipeline import explain
+from scheduler_service.pipeline.capacity_check import CapacityCheck
 from scheduler_service.pipeline.evaluation import Evaluation
 from scheduler_service.pipeline.filtering import (
     Filtering,
@@ -201,6 +203,19 @@ class HostPipeline:
     ) -> list[FilterResult]:
         """Return the result of each filter for every host."""
         return self._filtering.results(table, request)
+
+    def full_hosts(self, table: HostTable, request: Request) -> Mask:
+        """Return the hosts that nothing but their free capacity keeps out.
+
+        :return: bool[n]
+        """
+        others = room = np.ones(len(table), np.bool_)
+        for host_filter, mask in self.filter_results(table, request):
+            if isinstance(host_filter, CapacityFilter | CapacityCheck):
+                room = room & mask
+            else:
+                others = others & mask
+        return others & ~room
 
     def evaluate(self, table: HostTable, request: Request) -> Evaluation:
         """Return the evaluation of a request on a table.

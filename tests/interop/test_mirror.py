@@ -65,7 +65,15 @@ def store(make_store: Any) -> Any:
 
 
 @pytest.fixture
-def start(nova: NovaDatabases, store: Any) -> Iterator[Callable[..., Mirror]]:
+def touched() -> list[str]:
+    """The service hosts that the mirror says have changed."""
+    return []
+
+
+@pytest.fixture
+def start(
+    nova: NovaDatabases, store: Any, touched: list[str]
+) -> Iterator[Callable[..., Mirror]]:
     """Give a function that starts a mirror of the databases."""
     running: list[Mirror] = []
 
@@ -78,6 +86,7 @@ def start(nova: NovaDatabases, store: Any) -> Iterator[Callable[..., Mirror]]:
             ),
             health,
             f'daemon-{len(running)}',
+            touched.extend,
         )
         made.start()
         running.append(made)
@@ -255,14 +264,18 @@ def test_instances_follow_and_confirm_or_end_claims(nova, store, start):
     assert instances(store) == {}
 
 
-def test_instance_that_moved_is_where_it_is(nova, store, start):
+def test_instance_that_moved_is_where_it_is(nova, store, start, touched):
     nova.add_host('c1')
     nova.add_host('c2')
     vm = nova.add_instance('c1')
     start()
     wait_until(lambda: instances(store) == {vm: 'c1'})
+    wait_until(lambda: {*touched} == {'c1', 'c2'})
+    touched.clear()
     nova.update(nova.cells[0], 'instances', {'uuid': vm}, host='c2', node='c2')
     follows(lambda: instances(store) == {vm: 'c2'})
+    # Room is made where it was.
+    follows(lambda: {*touched} == {'c1', 'c2'})
     nova.update(nova.cells[0], 'instances', {'uuid': vm}, host=None, node=None)
     follows(lambda: instances(store) == {})
 

@@ -104,7 +104,13 @@ def engine(
     )
     made.complete_with(
         lambda queue: PlacementClaimer(
-            client, store, made.health, queue, lambda host: None, shared
+            client,
+            store,
+            made.health,
+            queue,
+            lambda host: None,
+            follower.catch_up,
+            shared,
         )
     )
     assert made.start()

@@ -142,7 +142,7 @@ class Applier:
                 self._write_reports([report])
 
     def _put_instances(self, changes: CellChanges) -> set[str]:
-        """Write instances that differ; return the hosts that they are on."""
+        """Write instances that differ; return the hosts that they change."""
         reported = {instance.uuid: instance for instance in changes.instances}
         with self._store.reading() as conn:
             stored = {
@@ -162,7 +162,12 @@ class Applier:
         ]
         for part in in_chunks(differ, _INSTANCES_AT_ONCE):
             self._write_instances(part)
-        return {instance.host for instance in differ}
+        # Also where they are no longer: they make room there.
+        return {instance.host for instance in differ} | {
+            stored[instance.uuid][0].host
+            for instance in differ
+            if instance.uuid in stored
+        }
 
     def _write_instances(self, part: list[Instance]) -> None:
         self._write(lambda writer: instance_rows.report(writer, part))

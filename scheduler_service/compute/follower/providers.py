@@ -287,6 +287,8 @@ _LOOK_S = 0.2
 # A host that changed is read once more after this time, in seconds: the
 # compute service saves its rows before it deletes allocations.
 _AGAIN_S = 5.0
+# The longest wait for hosts that are awaited, in seconds.
+_CATCH_UP_S = 5.0
 # Made allocations are recorded within this time, in seconds.
 _MARKING_S = 0.4
 
@@ -326,6 +328,8 @@ class ProviderFollower:
         self._touched: dict[str, bool] = {}
         # Host -> monotonic time at which it is read once more.
         self._again: dict[str, float] = {}
+        # Hosts that are waited for, with what is set once they are read.
+        self._awaited: list[tuple[Sequence[str], threading.Event]] = []
         # Called after the next read of all providers.
         self._then: Callable[[], None] | None = None
         # Whether all hosts were in the store at a read since this daemon
@@ -365,6 +369,18 @@ class ProviderFollower:
             self._touched.update(dict.fromkeys(hosts, True))
             self._changed.notify()
 
+    def catch_up(self, hosts: Sequence[str]) -> None:
+        """Read the providers of service hosts, and wait for it for a while.
+
+        Claims on them whose allocations the compute service deleted are
+        released.
+        """
+        done = threading.Event()
+        with self._changed:
+            self._awaited.append((hosts, done))
+            self._changed.notify()
+        done.wait(_CATCH_UP_S)
+
     def read_all(self, then: Callable[[], None]) -> None:
         """Read all providers again, soon.
 
@@ -392,7 +408,8 @@ class ProviderFollower:
             except Exception:
                 LOG.exception('Providers could not be mirrored')
             with self._changed:
-                due = has_more or (done and (self._touched or self._then))
+                asked_for = self._awaited or self._touched or self._then
+                due = has_more or (done and asked_for)
                 if not due and not self._stopping:
                     started = self._leading() or time.monotonic() > look_until
                     self._changed.wait(_IDLE_S if started else _LOOK_S)
@@ -412,6 +429,7 @@ class ProviderFollower:
             self._checked = True
         self._shared.follow()
         self._touch_again()
+        self._read_awaited()
         if not self._leading():
             self._read_all_at = -1e9
             self._passed = False
@@ -441,6 +459,20 @@ class ProviderFollower:
             with self._changed:
                 self._then = self._then or then
             raise
+
+    def _read_awaited(self) -> None:
+        """Have the store catch up on hosts that are waited for."""
+        with self._changed:
+            awaited, self._awaited = self._awaited, []
+        try:
+            hosts = {host for each, _ in awaited for host in each}
+            nodes = self._nodes(sorted(hosts)) if hosts else []
+            if nodes:
+                self._claims.release_forgotten_on([node.id for node in nodes])
+                self._read_nodes(nodes)
+        finally:
+            for _, done in awaited:
+                done.set()
 
     def _touch_again(self) -> None:
         """Touch the hosts that are due once more."""
@@ -520,6 +552,7 @@ class ProviderFollower:
         for part in in_chunks(full, _ONE_BY_ONE):
             self._read_nodes(part)
             # Hosts that changed go before the rest.
+            self._read_awaited()
             self._read_touched()
             self._claims.sweep()
 

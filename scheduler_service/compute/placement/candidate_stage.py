@@ -6,11 +6,16 @@ them, a tree of providers at a time: that takes the service little time,
 however many hosts there are. After some hosts without a candidate it queries
 all at once, as the compute service does. The job comes back with its
 candidates, among whose hosts the engine selects.
+
+A request for which hosts only lack room comes here before it is refused: the
+store may be behind the service, which gives room back first where a server is
+deleted, or built on another host.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -50,6 +55,7 @@ class CandidateStage:
     """Threads that query the service for candidates.
 
     :param queue: lends jobs, and gets them back
+    :param catch_up: has the store know what the service has of service hosts
     """
 
     def __init__(
@@ -57,10 +63,12 @@ class CandidateStage:
         client: PlacementClient,
         shared: SharedProviders,
         queue: JobLender,
+        catch_up: Callable[[Sequence[str]], None],
     ) -> None:
         self._client = client
         self._shared = shared
         self._queue = queue
+        self._catch_up = catch_up
         self._threads = ThreadPoolExecutor(_THREADS, 'candidates')
         self._copier = TableCopier()
 
@@ -95,6 +103,60 @@ class CandidateStage:
                 self._queue.give_back(job)
 
         self._threads.submit(run)
+
+    def check_refusal(
+        self,
+        job: HostJob,
+        refusal: errors.NoValidHost,
+        table: HostTable,
+        pipeline: HostPipeline,
+    ) -> None:
+        """Take away a job that is about to be refused; see ``Completer``."""
+        copy = self._copier.copy(table).table
+        self._queue.lend([job])
+
+        def run() -> None:
+            try:
+                hosts = self._with_more_room(
+                    job, copy, pipeline.for_another_thread()
+                )
+                if hosts:
+                    self._catch_up(hosts)
+                    job.checked_at = time.monotonic()
+                else:
+                    job.failure = refusal
+            except errors.SchedulerError as error:
+                LOG.info('Placement was not asked about a refusal: %s', error)
+                job.failure = refusal
+            except Exception:
+                LOG.exception('Asking placement about a refusal failed')
+                job.failure = refusal
+            finally:
+                self._queue.give_back(job)
+
+        self._threads.submit(run)
+
+    def _with_more_room(
+        self, job: HostJob, table: HostTable, pipeline: HostPipeline
+    ) -> list[str]:
+        """Return service hosts that have more room than the store says.
+
+        At most as many as have queries of their own.
+
+        :raises PlacementUnavailable: the service does not answer
+        :raises TooLate: nobody waits for the result any more
+        """
+        request = job.request
+        with self._copier.lock:
+            full = pipeline.full_hosts(table, request)
+            scope = scope_of(
+                request, table.topology.aggregates, pipeline.settings
+            )
+        if not full.any():
+            return []
+        query = candidates.query_of(request, '', _LIMIT, scope)
+        by_row = _by_row(table, self._query(job, query)[_REQUESTS])
+        return [table.host_at(row) for row in by_row if full[row]][:_HOSTS]
 
     def stop(self) -> None:
         """End the threads."""

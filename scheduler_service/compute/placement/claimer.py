@@ -130,6 +130,7 @@ class PlacementClaimer:
     :param queue: lends jobs, and gets each of them back
     :param on_misfit: called with a service host that has less room than the
         store says
+    :param catch_up: has the store know what the service has of service hosts
     """
 
     def __init__(
@@ -139,13 +140,15 @@ class PlacementClaimer:
         health: Health,
         queue: JobLender,
         on_misfit: Callable[[str], None],
+        catch_up: Callable[[Sequence[str]], None],
         shared: SharedProviders,
     ) -> None:
         self._on_misfit = on_misfit
         self._client = client
         self._undoer = PlacementUndoer(store, client, health)
-        self._candidates = CandidateStage(client, shared, queue)
+        self._candidates = CandidateStage(client, shared, queue, catch_up)
         self.find_candidates = self._candidates.ask
+        self.check_refusal = self._candidates.check_refusal
         self._shared = shared
         self._store = store
         self._health = health

@@ -246,6 +246,18 @@ class LeftClaims:
         self._each(unconfirmed, self._look)
         self._each(unmarked, self._mark)
 
+    def release_forgotten_on(self, host_ids: Sequence[int]) -> None:
+        """Release such claims on some hosts, however young they are.
+
+        :raises PlacementUnavailable: the service does not answer
+        :raises StoreUnavailable: our database does not answer
+        """
+        with self._store.reading() as conn:
+            unconfirmed = placement_records.unconfirmed(
+                conn, 0.0, _SWEPT_AT_ONCE, host_ids
+            )
+        self._each(unconfirmed, self._look)
+
     def _look(self, record: Record) -> bool:
         """Release a claim without allocations; return whether it has some."""
         held = self._client.allocations(record.instance_uuid)['allocations']

@@ -459,18 +459,26 @@ def give_back(
 
 
 def unconfirmed(
-    conn: Connection, older_than: float, limit: int
+    conn: Connection,
+    older_than: float,
+    limit: int,
+    host_ids: Sequence[int] | None = None,
 ) -> list[Record]:
     """Return records whose allocations were made long ago, oldest first.
 
     Only records that are due for a check: see :func:`postpone`.
 
     :param older_than: seconds, by the database's clock
+    :param host_ids: on these hosts; None: on any
     """
     before = clock.read(conn) - older_than
+    on_hosts = (
+        sa.true() if host_ids is None else _TABLE.c.host_id.in_(host_ids)
+    )
     query = (
         _records()
         .where(
+            on_hosts,
             _TABLE.c.made_at < before,
             sa.exists().where(*_held(_TABLE.c)),
             sa.func.coalesce(_TABLE.c.look_at, 0.0) <= clock.NOW,

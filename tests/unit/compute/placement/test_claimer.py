@@ -12,7 +12,7 @@ from scheduler_service.model import documents
 def claimer():
     """A claimer that is not connected to anything."""
     made = placement_claimer.PlacementClaimer(
-        None, None, Health(), lambda job, error: None, lambda host: None, None
+        None, None, Health(), None, lambda host: None, lambda hosts: None, None
     )
     yield made
     made.stop()

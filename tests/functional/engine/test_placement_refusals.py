@@ -1,0 +1,125 @@
+"""Nothing is refused for room that the placement service knows to be free.
+
+The service is a stand-in that keeps every call: the real one is met in
+``tests/interop``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from scheduler_service import errors
+from tests.support.fake_placement import FakePlacement
+from tests.support.placement_engines import (
+    ROOM,
+    engine,
+    new,
+    records,
+    request,
+)
+from tests.support.stores import import_inventory, stored_host
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.db
+HOST = 'h1'
+# As much as the host has.
+WHOLE = {'VCPU': 64, 'MEMORY_MB': 512, 'DISK_GB': 1}
+
+
+@pytest.fixture
+def store(make_store: Any) -> Any:
+    """A store."""
+    return make_store('sqlite')
+
+
+@pytest.fixture
+def fake() -> Iterator[FakePlacement]:
+    """A service that keeps its calls."""
+    with FakePlacement().running() as running:
+        yield running
+
+
+@pytest.fixture
+def provider(store: Any, fake: FakePlacement) -> str:
+    """The provider of the only host, which is in a cell."""
+    made = fake.add_provider(**ROOM)
+    host = {
+        'host': HOST, 'uuid': made, 'cell_uuid': new()[0], 'vcpus': 64,
+        'memory_mb': ROOM['MEMORY_MB'], 'local_gb': ROOM['DISK_GB'],
+        'cpu_allocation_ratio': 1.0, 'ram_allocation_ratio': 1.0,
+    }  # fmt: skip
+    import_inventory(store, {'hosts': [host]})
+    return made
+
+
+def whole_host(vm: str, **more: Any) -> Any:
+    """Return a request for all processors of a host."""
+    return request(vm, amounts=WHOLE, **more)
+
+
+def asked(fake: FakePlacement) -> int:
+    """Return how often candidates for a whole host were asked for."""
+    return sum(
+        'allocation_candidates' in path and 'VCPU%3A64' in path
+        for _, path in fake.calls
+    )
+
+
+def test_a_claim_that_the_service_dropped_makes_room(store, fake, provider):
+    first, second = new(2)
+    with engine(store, fake) as running:
+        running.select_destinations(whole_host(first)).result(20)
+        wait_until(lambda: len(records(store)) == 1)
+        # As the compute service does where a server cannot be built there.
+        fake.allocations.pop(first)
+        answer = running.select_destinations(whole_host(second)).result(20)
+    (placed,) = answer.placements
+    assert placed.selected.uuid == provider
+    assert fake.allocations == {second: {provider: WHOLE}}
+
+
+def test_use_that_is_read_late_keeps_nobody_out(store, fake, provider):
+    (other,) = new()
+    body = {provider: {'resources': WHOLE}}
+    fake.commit({other: {'allocations': body, 'consumer_generation': None}})
+    with engine(store, fake) as running:
+        wait_until(lambda: stored_host(store, HOST).vcpus_used == 64)
+        fake.allocations.pop(other)
+        (vm,) = new()
+        running.select_destinations(whole_host(vm)).result(20)
+    assert fake.allocations == {vm: {provider: WHOLE}}
+
+
+def test_a_full_host_is_asked_about_once(store, fake, provider):
+    first, second = new(2)
+    with engine(store, fake) as running:
+        running.select_destinations(whole_host(first)).result(20)
+        with pytest.raises(errors.NoValidHost, match='h1 lacks 1 vCPUs'):
+            running.select_destinations(whole_host(second)).result(20)
+    assert asked(fake) == 1
+    assert fake.allocations == {first: {provider: WHOLE}}
+
+
+def test_what_room_does_not_decide_is_not_asked_about(store, fake, provider):
+    with engine(store, fake) as running:
+        first, second = new(2)
+        running.select_destinations(whole_host(first)).result(20)
+        with pytest.raises(errors.NoValidHost):
+            running.select_destinations(
+                whole_host(second, availability_zone='elsewhere')
+            ).result(20)
+    assert asked(fake) == 0
+
+
+def test_a_service_that_is_away_changes_no_refusal(
+    store, fake, provider, monkeypatch
+):
+    with engine(store, fake) as running:
+        first, second = new(2)
+        running.select_destinations(whole_host(first)).result(20)
+        monkeypatch.setattr(fake, 'read', lambda *_: (503, {}))
+        with pytest.raises(errors.NoValidHost, match='h1 lacks 1 vCPUs'):
+            running.select_destinations(whole_host(second)).result(20)
