@@ -1,0 +1,44 @@
+"""How many calls the capacity of all hosts takes.
+
+The placement service is a stand-in that keeps every call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.fake_placement import FakePlacement
+from tests.support.placement_engines import engine, new
+from tests.support.stores import import_inventory, stored_host
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.db
+NODES = 20
+CLASS = 'CUSTOM_BAREMETAL_X'
+
+
+def total(store: Any, host: str) -> float:
+    """Return how much a host has of the class."""
+    return stored_host(store, host).resources[CLASS].total
+
+
+def test_nodes_without_processors_are_read_with_one_call(make_store: Any):
+    store = make_store('sqlite')
+    with FakePlacement().running() as fake:
+        cell, made = new()[0], [fake.add_provider(**{CLASS: 1})
+                                for _ in range(NODES)]  # fmt: skip
+        nodes = [
+            {'host': f'host-{uuid}', 'hypervisor_hostname': uuid,
+             'uuid': uuid, 'cell_uuid': cell,
+             'resources': {CLASS: {'total': 5}}}
+            for uuid in made
+        ]  # fmt: skip
+        import_inventory(store, {'hosts': nodes})
+        with engine(store, fake):
+            wait_until(lambda: total(store, f'host-{made[-1]}') == 1)
+            asked = [path for _, path in list(fake.calls)]
+    whole = f'/allocation_candidates?resources={CLASS}:1'
+    assert asked.count(whole) == 1
+    assert not any(uuid in path for uuid in made for path in asked)
