@@ -86,19 +86,35 @@ class CandidateStage:
         :param pipeline: by which the engine will select
         """
         copy = self._copier.copy(table).table
+
+        def find() -> None:
+            job.candidates = self._candidates(
+                job, request, copy, pipeline.for_another_thread()
+            )
+
+        self._take(job, find)
+
+    def _take(
+        self,
+        job: HostJob,
+        work: Callable[[], None],
+        refusal: errors.NoValidHost | None = None,
+    ) -> None:
+        """Take a job away for some work, which sets what it comes back with.
+
+        :param refusal: its failure where the work fails; None: the fault is
+        """
         self._queue.lend([job])
 
         def run() -> None:
             try:
                 with tracing.working_on(job.message.trace):
-                    job.candidates = self._candidates(
-                        job, request, copy, pipeline.for_another_thread()
-                    )
+                    work()
             except errors.SchedulerError as error:
-                job.failure = error
+                job.failure = refusal or error
             except Exception as fault:
                 LOG.exception('Querying allocation candidates failed')
-                job.failure = errors.as_scheduler_error(fault)
+                job.failure = refusal or errors.as_scheduler_error(fault)
             finally:
                 self._queue.give_back(job)
 
@@ -113,28 +129,18 @@ class CandidateStage:
     ) -> None:
         """Take away a job that is about to be refused; see ``Completer``."""
         copy = self._copier.copy(table).table
-        self._queue.lend([job])
 
-        def run() -> None:
-            try:
-                hosts = self._with_more_room(
-                    job, copy, pipeline.for_another_thread()
-                )
-                if hosts:
-                    self._catch_up(hosts)
-                    job.checked_at = time.monotonic()
-                else:
-                    job.failure = refusal
-            except errors.SchedulerError as error:
-                LOG.info('Placement was not asked about a refusal: %s', error)
+        def check() -> None:
+            hosts = self._with_more_room(
+                job, copy, pipeline.for_another_thread()
+            )
+            if hosts:
+                self._catch_up(hosts)
+                job.checked_at = time.monotonic()
+            else:
                 job.failure = refusal
-            except Exception:
-                LOG.exception('Asking placement about a refusal failed')
-                job.failure = refusal
-            finally:
-                self._queue.give_back(job)
 
-        self._threads.submit(run)
+        self._take(job, check, refusal)
 
     def _with_more_room(
         self, job: HostJob, table: HostTable, pipeline: HostPipeline
