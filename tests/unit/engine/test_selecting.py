@@ -1,0 +1,115 @@
+"""When candidates and extenders are asked again, and how often."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from scheduler_service import errors
+from scheduler_service.compute.placement.candidates import Candidates
+from scheduler_service.engine.jobs import HostJob
+from scheduler_service.engine.queue import RequestQueue
+from scheduler_service.engine.selecting import Selector
+from scheduler_service.model import documents
+
+REFUSAL = errors.NoValidHost('none')
+
+
+class Asked:
+    """Counts what a selector asks others; stands for both of them."""
+
+    max_requeries = 1
+
+    def __init__(self) -> None:
+        self.refusals: list[Any] = []
+
+    def check_refusal(self, *about: Any) -> None:
+        self.refusals.append(about)
+
+
+@pytest.fixture
+def selector() -> Any:
+    """A selector without hosts, extenders or placement."""
+    unused: Any = None
+    return Selector(unused, unused, random.Random(1), RequestQueue(10))
+
+
+def new_job(**state: Any) -> HostJob:
+    """Return a job that has asked others before."""
+    request = documents.request({'flavor': {'memory_mb': 1}})
+    return HostJob(request=request, **state)
+
+
+@pytest.mark.parametrize(
+    ('is_whole', 'attempts', 'rounds', 'again'),
+    [
+        # Others than the best hosts may have some.
+        (False, 0, 1, True),
+        (False, 0, 2, True),
+        # All were asked about, and nothing was lost since.
+        (True, 0, 1, False),
+        (True, 1, 1, True),
+        (True, 1, 2, True),
+        # As often as they may be asked for.
+        (False, 0, 3, False),
+        (True, 1, 3, False),
+    ],
+)
+def test_candidates_are_found_again(
+    selector, is_whole, attempts, rounds, again
+):
+    found = Candidates(1, is_whole)
+    job = new_job(candidates=found, candidate_rounds=rounds, attempts=attempts)
+    assert selector.forget_candidates(job) is again
+    assert (job.candidates is None) is again
+
+
+def test_a_job_without_candidates_has_none_to_forget(selector):
+    assert not selector.forget_candidates(new_job())
+
+
+@pytest.mark.parametrize(
+    ('rounds', 'forgotten'), [(1, True), (2, True), (3, False)]
+)
+def test_candidates_of_older_hosts_are_found_anew(selector, rounds, forgotten):
+    job = new_job(candidates=Candidates(1), candidate_rounds=rounds)
+    selector.forget_answers(job)
+    assert (job.candidates is None) is forgotten
+
+
+@pytest.mark.parametrize(
+    ('rounds', 'forgotten'), [(0, True), (1, True), (2, False)]
+)
+def test_extenders_are_asked_anew(selector, rounds, forgotten):
+    selector.extenders = Asked()
+    job = new_job(extender_scores=[{1: 0.0}], extender_rounds=rounds)
+    selector.forget_answers(job)
+    assert (job.extender_scores is None) is forgotten
+
+
+def test_scores_stay_where_there_are_no_extenders(selector):
+    job = new_job(extender_scores=[{1: 0.0}])
+    selector.forget_answers(job)
+    assert job.extender_scores == [{1: 0.0}]
+
+
+@pytest.mark.parametrize(
+    ('error', 'checked_at', 'checked'),
+    [
+        (REFUSAL, 0.0, True),
+        (REFUSAL, 1.0, False),
+        (errors.Forbidden('no'), 0.0, False),
+    ],
+)
+def test_a_refusal_is_checked_once(selector, error, checked_at, checked):
+    asked = selector.completer = Asked()
+    job = new_job(checked_at=checked_at, candidates=Candidates(1))
+    assert selector.check_refusal(job, error, None) is checked
+    assert len(asked.refusals) == checked
+    assert (job.candidates is None) is checked
+
+
+def test_a_refusal_without_a_placement_service_stands(selector):
+    assert not selector.check_refusal(new_job(), REFUSAL, None)
