@@ -41,4 +41,5 @@ def test_nodes_without_processors_are_read_with_one_call(make_store: Any):
             asked = [path for _, path in list(fake.calls)]
     whole = f'/allocation_candidates?resources={CLASS}:1'
     assert asked.count(whole) == 1
-    assert not any(uuid in path for uuid in made for path in asked)
+    # Bounds alone are read one by one, little by little.
+    assert not any(path.endswith('/usages') for path in asked)
