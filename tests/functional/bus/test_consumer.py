@@ -190,6 +190,53 @@ def test_what_is_held_is_forgotten_when_its_connection_is_lost(consumer, send):
     assert consumer.none_comes()
 
 
+def test_what_is_given_back_after_its_connection_was_lost_comes_again(
+    consumer, send
+):
+    send('select_destinations')
+    request = consumer.take()
+    consumer.bus.pause()
+    assert consumer.none_comes()
+    cut(consumer)
+    wait_until(request.is_lost)
+    request.requeue()
+    assert consumer.none_comes()
+    consumer.bus.resume()
+    again = consumer.take()
+    assert again.unique_id == request.unique_id
+    assert again.redelivered
+    assert consumer.none_comes()
+
+
+def test_nothing_is_kept_of_deliveries_of_a_lost_connection(consumer, send):
+    for _ in range(5):
+        send('m')
+    *first, last = [consumer.take() for _ in range(5)]
+    for request in first:
+        consumer.acknowledge(request)
+    unacknowledged = consumer.bus._unacknowledged
+    wait_until(lambda: len(unacknowledged) == 1)
+    # It is the fifth delivery here, and the first of the next connection.
+    cut(consumer)
+    wait_until(last.is_lost)
+    wait_until(lambda: len(unacknowledged) == 1)
+    consumer.acknowledge(last)
+    wait_until(lambda: not unacknowledged)
+
+
+def test_only_the_newest_answered_messages_are_known(
+    consumer, send, monkeypatch
+):
+    monkeypatch.setattr(consumers, '_MOST_ANSWERED', 2)
+    for name in ('a', 'b', 'c'):
+        send('m', name)
+        consumer.acknowledge(consumer.take())
+    for name in ('b', 'c', 'a'):
+        send('again', name)
+    assert consumer.take().unique_id == 'a'
+    assert consumer.none_comes()
+
+
 def test_a_message_stays_when_it_was_returned_half_as_often_as_allowed(
     quorum_bus, topic, consume
 ):
