@@ -24,6 +24,13 @@ class Asked:
 
     def __init__(self) -> None:
         self.refusals: list[Any] = []
+        self.asked: list[Any] = []
+
+    def applies_to(self, request: Any) -> bool:
+        return True
+
+    def ask(self, *about: Any) -> None:
+        self.asked.append(about)
 
     def check_refusal(self, *about: Any) -> None:
         self.refusals.append(about)
@@ -113,3 +120,25 @@ def test_a_refusal_is_checked_once(selector, error, checked_at, checked):
 
 def test_a_refusal_without_a_placement_service_stands(selector):
     assert not selector.check_refusal(new_job(), REFUSAL, None)
+
+
+@pytest.mark.parametrize(
+    ('scores', 'rounds', 'asked'),
+    [
+        ([{1: 0.0}], 1, True),
+        ([{1: 0.0}], 2, False),
+        # They passed no host for one of the instances.
+        ([{1: 0.0}, {}], 1, False),
+        # They were not asked yet.
+        (None, 0, False),
+    ],
+)
+def test_extenders_are_asked_again_where_their_hosts_are_taken(
+    selector, scores, rounds, asked
+):
+    job = new_job(extender_scores=scores, extender_rounds=rounds)
+    assert not selector.ask_extenders_again(job, None)
+    selector.extenders = Asked()
+    assert selector.ask_extenders_again(job, None) is asked
+    assert len(selector.extenders.asked) == asked
+    assert (job.extender_scores is None) is (asked or scores is None)
