@@ -60,7 +60,7 @@ ROOMS = {
     ),
 }  # fmt: skip
 # Tests of one mutant end after so many seconds, as measured without it.
-_BUDGET_S = 40.0
+_BUDGET_S = 120.0
 _START_S = 30.0
 _PYTEST = (
     '-m', 'pytest', '-q', '--no-header', '-p', 'no:cacheprovider',

@@ -288,7 +288,7 @@ _LOOK_S = 0.2
 # compute service saves its rows before it deletes allocations.
 _AGAIN_S = 5.0
 # The longest wait for hosts that are awaited, in seconds.
-_CATCH_UP_S = 5.0
+_CATCH_UP_S = 10.0
 # Made allocations are recorded within this time, in seconds.
 _MARKING_S = 0.4
 

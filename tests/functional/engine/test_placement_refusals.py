@@ -10,14 +10,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from scheduler_service import errors
+from scheduler_service.store import schema
 from tests.support.fake_placement import FakePlacement
 from tests.support.placement_engines import (
     ROOM,
     engine,
     new,
-    records,
     request,
 )
 from tests.support.stores import import_inventory, stored_host
@@ -60,6 +61,14 @@ def whole_host(vm: str, **more: Any) -> Any:
     return request(vm, amounts=WHOLE, **more)
 
 
+def is_made(store: Any, vm: str) -> bool:
+    """Whether the store knows that the allocations of a claim were made."""
+    table = schema.placement_claims.c
+    query = sa.select(table.made_at).where(table.instance_uuid == vm)
+    with store.reading() as conn:
+        return conn.execute(query).scalar() is not None
+
+
 def asked(fake: FakePlacement) -> int:
     """Return how often candidates for a whole host were asked for."""
     return sum(
@@ -72,7 +81,7 @@ def test_a_claim_that_the_service_dropped_makes_room(store, fake, provider):
     first, second = new(2)
     with engine(store, fake) as running:
         running.select_destinations(whole_host(first)).result(20)
-        wait_until(lambda: len(records(store)) == 1)
+        wait_until(lambda: is_made(store, first))
         # As the compute service does where a server cannot be built there.
         fake.allocations.pop(first)
         answer = running.select_destinations(whole_host(second)).result(20)
