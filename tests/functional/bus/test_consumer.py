@@ -66,7 +66,10 @@ def test_messages_are_acknowledged_in_any_order(
     assert ready(channel, topic) == 0
 
 
-def test_waiting_costs_little_when_no_message_comes(consumer):
+@pytest.mark.parametrize('pauses', [False, True])
+def test_waiting_costs_little_when_no_message_comes(consumer, pauses):
+    if pauses:
+        consumer.bus.pause()
     time.sleep(0.5)
     before = time.process_time()
     time.sleep(1.0)

@@ -44,7 +44,13 @@ def test_replies_are_in_their_queue_in_order(consumer, channel, declared):
     outcomes = [
         consumer.publish(name, str(number).encode()) for number in range(50)
     ]
+    start = time.monotonic()
     assert [each.get(timeout=10) for each in outcomes] == [True] * 50
+    took = time.monotonic() - start
+    _, counts, total = consumer.health.distributions()['stage', 'reply']
+    assert sum(counts) == 50
+    # Each was published before the first was waited for, and not long before.
+    assert 0 < total / 50 < took + 5
     expected = [str(number) for number in range(50)]
     assert bodies(channel, name, 50) == expected
 
