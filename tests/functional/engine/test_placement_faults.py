@@ -34,6 +34,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.db, pytest.mark.slow]
 COUNT = 12
 KINDS = ('plain', 'tree', 'move', 'several')
+# Of calls that meet a fault; what goes before has the time it needs.
 _TIMEOUT_S = 0.5
 _WAIT_S = 30.0
 
@@ -129,9 +130,10 @@ def looks(store: Any, keys: Any) -> list[int]:
 )
 def test_nothing_is_left_of_claims_whose_calls_fail(store, fake, fault):
     has_two_hosts(store, fake)
-    with placement_engines.engine(store, fake, _TIMEOUT_S) as engine:
+    with placement_engines.engine(store, fake) as engine:
         made = placed(engine)
         before, kept = dict(fake.allocations), records(store)
+    with placement_engines.engine(store, fake, _TIMEOUT_S) as engine:
         fake.fail(fault, fake.claims)
         futures = [select(engine, kind, wanted) for kind, _, wanted in made]
         answers = {error_of(future) for future in futures}
@@ -158,11 +160,12 @@ def test_nothing_is_left_of_released_claims_whose_undoing_fails(
     store, fake, fault, times
 ):
     has_two_hosts(store, fake)
-    with placement_engines.engine(store, fake, _TIMEOUT_S) as engine:
+    with placement_engines.engine(store, fake) as engine:
         made = placed(engine)
         before, kept = dict(fake.allocations), records(store)
         for kind, _, wanted in made:
             assert error_of(select(engine, kind, wanted)) == ''
+    with placement_engines.engine(store, fake, _TIMEOUT_S) as engine:
         fake.fail(fault, fake.undoes, times)
         for kind, uuids, _ in made:
             end(engine, kind, uuids)
@@ -298,7 +301,7 @@ def test_a_claim_is_made_when_one_call_of_it_fails(store, fake):
 def test_a_claim_stays_when_an_earlier_call_of_it_fails_later(store, fake):
     """The service then deletes the consumer that the earlier call made."""
     add_host(store, fake)
-    with placement_engines.engine(store, fake, _TIMEOUT_S, 3) as engine:
+    with placement_engines.engine(store, fake, 2.0, 3) as engine:
         (one,), wanted = asked('plain')
         outlived = fake_placement.Outlived()
         fake.fail(outlived, fake.claims, 1)
