@@ -16,7 +16,7 @@ from scheduler_service.compute.placement.client import PlacementClient
 from scheduler_service.store.connection import Store
 from tests.support import servers
 from tests.support.compute import HOSTS
-from tests.support.interop import NOVA, NOVA_ENVIRONMENT, environment
+from tests.support.interop import NOVA_ENVIRONMENT, openstack
 from tests.support.nova_databases import NovaDatabases
 from tests.support.paths import ROOT
 from tests.support.placement_service import (
@@ -86,7 +86,7 @@ def nova_base(postgresql: Any) -> Iterator[NovaDatabases]:
 @pytest.fixture(scope='session')
 def nova() -> pathlib.Path:
     """The interpreter of an environment with nova in it."""
-    return environment('nova', NOVA) / 'bin/python'
+    return openstack() / 'bin/python'
 
 
 @pytest.fixture

@@ -16,12 +16,6 @@ from tests.support import interop
 from tests.support.paths import ROOT
 from tests.support.waiting import wait_until
 
-REQUIREMENTS = (
-    'designate==23.0.0',
-    'msgspec>=0.20.0',
-    # Builds our distribution.
-    'setuptools>=77',
-)
 _CALLER = ROOT / 'tests' / 'interop' / 'designate_caller.py'
 _LIMIT_S = 60.0
 
@@ -44,7 +38,7 @@ class Central:
     """A designate-central that has our filter, and a caller of it."""
 
     def __init__(self, folder: pathlib.Path, transport_url: str) -> None:
-        python = interop.environment('designate', REQUIREMENTS)
+        python = interop.openstack()
         self._bin = python / 'bin'
         self._folder = folder
         self._processes: list[subprocess.Popen[str]] = []

@@ -20,11 +20,30 @@ from tests.support import requirements
 from tests.support.paths import ROOT
 
 FOLDER = ROOT / '.venv-interop'
-# The compute service, and drivers of the databases that it is tested with.
-NOVA = ('nova==34.0.0', 'PyMySQL', 'psycopg[binary]')
-# Its programs run with threads of the operating system.
+# The compute, placement and DNS services of one release, what they need for
+# the databases that they are tested with, and what builds and runs our own
+# distribution beside the last: installed once for all.
+_OPENSTACK = (
+    'nova==34.0.0',
+    'openstack-placement==16.0.0',
+    'designate==23.0.0',
+    'PyMySQL',
+    'psycopg[binary]',
+    'psycopg2-binary',
+    'msgspec>=0.20.0',
+    'setuptools>=77',
+)
+# The compute service's programs run with threads of the operating system.
 NOVA_ENVIRONMENT = {'OS_NOVA_DISABLE_EVENTLET_PATCHING': '1'}
 _LIMIT_S = 1200
+
+
+def openstack() -> pathlib.Path:
+    """Return the folder of an environment with unmodified services.
+
+    Skips the test as :func:`environment` does.
+    """
+    return environment('openstack', _OPENSTACK)
 
 
 def environment(name: str, requirements: Sequence[str]) -> pathlib.Path:
@@ -40,7 +59,7 @@ def environment(name: str, requirements: Sequence[str]) -> pathlib.Path:
         done = folder / 'requirements.txt'
         if not done.exists() or done.read_text() != wanted:
             shutil.rmtree(folder, ignore_errors=True)
-            venv.create(folder, with_pip=True)
+            venv.create(folder)
             install(folder, *requirements)
             done.write_text(wanted)
     return folder
@@ -82,10 +101,11 @@ def install(folder: pathlib.Path, *arguments: str) -> None:
 
 
 def _run_pip(python: pathlib.Path | str, *arguments: str) -> None:
-    pip = [python, '-m', 'pip', '--quiet']
+    pip = [sys.executable, '-m', 'pip', '--quiet', '--python', python]
     try:
         subprocess.run(
-            [*pip, 'install', *arguments],
+            # Most of the modules are never imported.
+            [*pip, 'install', '--no-compile', *arguments],
             check=True,
             timeout=_LIMIT_S,
             stderr=subprocess.PIPE,

@@ -91,7 +91,7 @@ class NovaCloud:
         self.nodes: dict[str, str] = {}
         self._folder = folder
         self._networks = networks
-        self._bin = interop.environment('nova', interop.NOVA) / 'bin'
+        self._bin = interop.openstack() / 'bin'
         self._processes: list[subprocess.Popen[str]] = []
         (folder / 'failed').mkdir()
 

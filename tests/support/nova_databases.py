@@ -232,7 +232,7 @@ class NovaDatabases:
 @functools.cache
 def _templates(base: str) -> tuple[str, str]:
     """Make an API database and one of a cell that others are copied from."""
-    folder = interop.environment('nova', interop.NOVA)
+    folder = interop.openstack()
     api, cell = new_database(base), new_database(base)
     with ThreadPoolExecutor() as threads:
         made = [

@@ -19,7 +19,6 @@ from tests.support.servers import free_port
 from tests.support.services import new_conf
 from tests.support.waiting import wait_until
 
-PLACEMENT = ('openstack-placement==16.0.0', 'PyMySQL', 'psycopg2-binary')
 # Runs the WSGI application of the package, with a thread for each connection.
 # Several may share a port: the system deals out the connections.
 _RUN = """
@@ -83,7 +82,7 @@ class PlacementService:
         return self._answers()
 
     def _launch(self) -> None:
-        folder = interop.environment('placement', PLACEMENT)
+        folder = interop.openstack()
         process = subprocess.Popen(
             [folder / 'bin' / 'python', '-c', _RUN],
             env={
