@@ -54,6 +54,17 @@ def killed() -> dict[str, Any]:
         return faults.casts(cloud, 2000, faults.killing(cloud, 2.0), 30.0)
 
 
+def limit() -> dict[str, Any]:
+    """30 kills where a message may be delivered 20 times."""
+    options = '[oslo_messaging_rabbit]\nrabbit_quorum_delivery_limit = 20\n'
+    with (
+        servers.rabbitmq() as (_, bus),
+        servers.postgresql() as (_, base),
+        clouds.cloud(base, bus, 2, options) as cloud,
+    ):
+        return faults.casts(cloud, 600, faults.killing(cloud, 0.7), 45.0)
+
+
 def broker() -> dict[str, Any]:
     """2,000 casts while RabbitMQ restarts 3 times."""
     with (
@@ -178,9 +189,9 @@ def _place_and_release(client: SchedulerClient) -> None:
     client.release(CONTEXT, uuids)
 
 
+_ALL = (nearly_full, groups, killed, limit, broker, database, disk, soak)
 SCENARIOS: dict[str, Callable[[], dict[str, Any]]] = {
-    one.__name__: one
-    for one in (nearly_full, groups, killed, broker, database, disk, soak)
+    one.__name__: one for one in _ALL
 }
 
 

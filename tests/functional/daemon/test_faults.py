@@ -22,13 +22,14 @@ def test_casts_are_answered_when_daemons_are_killed(quorum_bus, postgresql):
 def test_nothing_is_dropped_at_the_delivery_limit(rabbitmq, postgresql):
     """More daemons are killed than deliveries of a message are allowed.
 
-    A kill counts for all that the daemon had, worked on or not.
+    A kill counts for all that the daemon had, worked on or not. The
+    benchmark has 30 kills and a limit of 20.
     """
     bus = servers.new_vhost(*rabbitmq)
-    limit = '[oslo_messaging_rabbit]\nrabbit_quorum_delivery_limit = 20\n'
+    limit = '[oslo_messaging_rabbit]\nrabbit_quorum_delivery_limit = 5\n'
     with clouds.cloud(postgresql[1], bus, 2, limit) as cloud:
-        told = faults.casts(cloud, 600, faults.killing(cloud, 0.7), 45.0)
-    assert told['kills'] >= 30
+        told = faults.casts(cloud, 200, faults.killing(cloud, 0.7), 15.0)
+    assert told['kills'] >= 8
     faults.check(told)
 
 
