@@ -44,16 +44,12 @@ class Guard:
         hosts: Sequence[str] | None = None,
     ) -> None:
         self._public = frozenset(public)
-        self._token = token
+        self.token = token
         self._certificates = certificates
         self._roles = list(roles)
         self._hosts = None if hosts is None else frozenset(
             name.lower() for name in (*_USUAL_HOSTS, *hosts)
         )  # fmt: skip
-
-    def has_token_of(self, guard: Guard) -> bool:
-        """Whether both guards have the same token, or none."""
-        return self._token == guard._token
 
     def credentials(self, request: HttpRequest) -> dict[str, Any]:
         """Return the client's credentials in the form of policy rules."""
@@ -61,7 +57,7 @@ class Guard:
 
     def refuse(self, request: HttpRequest) -> Reply | None:
         """Return the refusal of a request; None: it is admitted."""
-        if self._token or self._certificates:
+        if self.token or self._certificates:
             if self._has_credentials(request):
                 return None
             return refusal(
@@ -91,10 +87,10 @@ class Guard:
         sent = request.headers.get('Authorization', '')
         scheme, _, token = sent.partition(' ')
         return (
-            self._token is not None
+            self.token is not None
             and scheme.lower() == 'bearer'
             and hmac.compare_digest(
-                token.strip().encode('utf-8', 'surrogateescape'), self._token
+                token.strip().encode('utf-8', 'surrogateescape'), self.token
             )
         )
 

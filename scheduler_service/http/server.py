@@ -22,12 +22,7 @@ from typing import Any, cast
 from aiohttp import web
 
 from scheduler_service import tls_verify
-from scheduler_service.http.access import Guard
-from scheduler_service.http.connection import (
-    Connection,
-    ConnectionSettings,
-    Limits,
-)
+from scheduler_service.http.connection import Clients, Connection
 from scheduler_service.http.routes import Router
 
 LOG = logging.getLogger(__name__)
@@ -45,8 +40,6 @@ _TLS_END_S = 1.0
 _FOREVER_S = 1e9
 # How long the thread may take to apply changed options, in seconds.
 _APPLY_S = 5.0
-# Bodies of the largest size that may be arriving at a time.
-_BODIES = 4
 # Files that the rest of the daemon may have open.
 _OTHER_FILES = 512
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -57,7 +50,8 @@ class Server:
 
     :param group: options of [http]
     :param context: of TLS; None: without
-    :param address: host and port to listen on; None: those of [http]
+    :param address: host and port to listen on
+    :ivar clients: the open connections
     """
 
     _loop: asyncio.AbstractEventLoop
@@ -67,25 +61,12 @@ class Server:
         group: Any,
         router: Router,
         context: ssl.SSLContext | None,
-        address: tuple[str, int] | None = None,
+        address: tuple[str, int],
     ) -> None:
-        self._address: tuple[str, int] = address or (
-            group.bind_host,
-            group.bind_port,
-        )
+        self._address = address
         self._tls = context
-        self._limits = Limits(
-            group.max_connections,
-            group.max_connections_per_address,
-            _BODIES * group.max_body_bytes,
-        )
-        self._most = group.max_connections
-        self._settings = ConnectionSettings(
-            self._limits,
-            router,
-            group.request_timeout,
-            group.idle_timeout,
-        )
+        self._most: int = group.max_connections
+        self.clients = Clients(group, router)
         self._listener: socket.socket | None = None
         self._thread: threading.Thread | None = None
         self._ended: asyncio.Event | None = None
@@ -104,7 +85,14 @@ class Server:
         done = threading.Event()
 
         def apply() -> None:
-            self._apply_options(group, router, context)
+            self.clients.router.close()
+            self.clients.use(group, router)
+            if context is not self._tls:
+                self._tls = context
+                self.clients.era += 1
+            self._most = group.max_connections
+            if self._thread is not None:
+                self._limit_connections()
             done.set()
 
         if self._thread is None:
@@ -114,37 +102,10 @@ class Server:
             self._loop.call_soon_threadsafe(apply)
             done.wait(_APPLY_S)
 
-    def _apply_options(
-        self, group: Any, router: Router, context: ssl.SSLContext | None
-    ) -> None:
-        settings = self._settings
-        settings.request_timeout = group.request_timeout
-        settings.idle_timeout = group.idle_timeout
-        before, settings.router = settings.router, router
-        before.retire()
-        if context is not self._tls:
-            self._tls = context
-            settings.era += 1
-        self._limits.per_address = group.max_connections_per_address
-        self._limits.buffered_bytes = _BODIES * group.max_body_bytes
-        self._most = group.max_connections
-        if self._thread is not None:
-            self._limit_connections()
-
     def _limit_connections(self) -> None:
         """Allow as many connections as there may be open files."""
         allowed = _files_allowed(self._most + _OTHER_FILES)
-        self._limits.total = max(1, allowed - _OTHER_FILES)
-
-    @property
-    def guard(self) -> Guard:
-        """Who may send requests."""
-        return self._settings.router.guard
-
-    @property
-    def timeout(self) -> float:
-        """How long an idle connection stays open, in seconds."""
-        return self._settings.idle_timeout
+        self.clients.total = max(1, allowed - _OTHER_FILES)
 
     @property
     def bind_addr(self) -> tuple[str, int]:
@@ -152,16 +113,6 @@ class Server:
         assert self._listener is not None
         host, port = self._listener.getsockname()[:2]
         return host, port
-
-    @property
-    def connections(self) -> int:
-        """How many connections are open."""
-        return len(self._limits)
-
-    @property
-    def closed(self) -> dict[str, int]:
-        """How many connections were closed, by reason."""
-        return dict(self._limits.closed)
 
     def run(self) -> None:
         """Bind, then serve on the thread.
@@ -190,7 +141,7 @@ class Server:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._stop)
         self._thread.join()
-        self._settings.router.close()
+        self.clients.router.close(cancel=True)
 
     def _stop(self) -> None:
         if self._ended is not None:
@@ -219,18 +170,18 @@ class Server:
     async def _close_connections(self) -> None:
         deadline = self._loop.time() + _SHUTDOWN_S
         # Replies from now on say that their connections end.
-        self._settings.era += 1
-        while len(self._limits) and self._loop.time() < deadline:
-            self._limits.drop_all(waiting_only=True)
+        self.clients.era += 1
+        while len(self.clients) and self._loop.time() < deadline:
+            self.clients.drop_all(waiting_only=True)
             await asyncio.sleep(0.01)
-        self._limits.drop_all(waiting_only=False)
+        self.clients.drop_all(waiting_only=False)
         # Let transports close their sockets.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
     async def _tick(self) -> None:
         while True:
-            self._limits.drop_late(self._loop.time())
+            self.clients.drop_late(self._loop.time())
             await asyncio.sleep(_TICK_S)
 
     def _accept(self) -> None:
@@ -250,7 +201,7 @@ class Server:
     def _pause(self, fault: OSError) -> None:
         LOG.warning('Accepting an HTTP connection failed: %s', fault)
         assert self._listener is not None
-        self._limits.make_room()
+        self.clients.make_room()
         self._loop.remove_reader(self._listener)
         self._loop.call_later(_PAUSE_S, self._resume)
 
@@ -260,13 +211,11 @@ class Server:
             self._loop.add_reader(self._listener, self._accept)
 
     def _take(self, sock: socket.socket, address: Any) -> None:
-        connection = Connection(
-            self._http, self._settings, self._loop, address
-        )
-        if not self._limits.admit(connection.owner):
+        connection = Connection(self._http, self.clients, self._loop, address)
+        if not self.clients.admit(connection.owner):
             sock.close()
             return
-        self._limits.add(connection)
+        self.clients.add(connection)
         has_tls = self._tls is not None
         connection.task = self._loop.create_task(
             self._loop.connect_accepted_socket(
@@ -289,10 +238,8 @@ class Server:
         task: asyncio.Task[Any],
     ) -> None:
         connection.task = None
-        fault = None if task.cancelled() else task.exception()
-        if task.cancelled() or fault is not None:
-            LOG.debug('No connection with %s: %s', connection.owner, fault)
-            self._limits.remove(connection)
+        if task.cancelled() or task.exception() is not None:
+            self.clients.remove(connection)
             sock.close()
 
 

@@ -1,8 +1,8 @@
-"""How connections and the bytes of bodies are counted."""
+"""Which client a connection counts for."""
 
 import pytest
 
-from scheduler_service.http.connection import Limits, owner_of
+from scheduler_service.http.connection import owner_of
 
 
 @pytest.mark.parametrize(
@@ -17,11 +17,3 @@ from scheduler_service.http.connection import Limits, owner_of
 )
 def test_ipv6_addresses_of_one_network_have_one_owner(host, owner):
     assert owner_of((host, 1)) == owner
-
-
-def test_body_is_not_held_when_others_have_too_many_bytes():
-    limits = Limits(total=9, per_address=9, buffered_bytes=10)
-    assert limits.hold(6)
-    assert not limits.hold(5)
-    limits.free(6)
-    assert limits.hold(10)
