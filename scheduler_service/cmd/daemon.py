@@ -207,17 +207,14 @@ class Daemon:
         if self._is_connected():
             self.scheduler.health.recover('broker')
         else:
-            reason = self._broker_fault()
+            faults = (server.bus.fault() for server in self._servers)
+            reason = next(filter(None, faults), '')
             self.scheduler.health.degrade(
                 'broker',
                 f'broker unreachable{f" ({reason})" if reason else ""}',
                 'Broker reachable again',
             )
             self.scheduler.host_state_writer.reset_liveness()
-
-    def _broker_fault(self) -> str:
-        faults = (server.bus.fault() for server in self._servers)
-        return next(filter(None, faults), '')
 
     def _check_replies(self) -> None:
         waiting = sum(server.bus.stuck() for server in self._servers)

@@ -37,11 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     :return: 0: done; 1: it failed, or found differences or errors; 2: the
         command line is wrong; 130: interrupted
     """
-    words = sys.argv[1:] if argv is None else list(argv)
     if argv is None:
         gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
-    args = parser.build().parse_args(words)
-    status = _run_and_report(args, words)
+    args = parser.build().parse_args(argv)
+    status = _run_and_report(args)
     if argv is None and threading.active_count() > 1:
         # The interpreter would join threads that wait for a server.
         sys.stderr.flush()
@@ -49,9 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _run_and_report(args: Any, words: Sequence[str]) -> int:
+def _run_and_report(args: Any) -> int:
     try:
-        _check_encoding(words)
         status = _run(args)
         sys.stdout.flush()
         return status
@@ -73,16 +71,6 @@ def _run_and_report(args: Any, words: Sequence[str]) -> int:
         if isinstance(fault, OSError):
             program.drop_output()
         return 1
-
-
-def _check_encoding(words: Sequence[str]) -> None:
-    for word in words:
-        try:
-            word.encode()
-        except UnicodeEncodeError:
-            raise WrongUsage(
-                f'{word!a}: not text in the encoding of the locale'
-            ) from None
 
 
 def _run(args: Any) -> int:

@@ -9,13 +9,16 @@ import contextlib
 import csv
 import difflib
 import io
+import itertools
 import os
 import re
 import shutil
 import sys
-import unicodedata
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+from rich.cells import cell_len
 
 from scheduler_service import errors
 from scheduler_service.cmd.program import WrongUsage, printable
@@ -155,7 +158,7 @@ def table(
     if sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
     if title:
-        say(cell(title), 'title')
+        say(title, 'title')
     write(table_lines(rows, columns, width))
 
 
@@ -172,9 +175,9 @@ def table_lines(
     grid = [_cells([row.get(name) for row in rows]) for name in columns]
     heads = [name.replace('_', ' ') for name in columns]
     ascii_only = all(''.join(cells).isascii() for cells in grid)
-    length = len if ascii_only else _length
+    length = len if ascii_only else cell_len
     widths = [
-        max(_length(head), max(map(length, cells), default=0))
+        max(len(head), max(map(length, cells), default=0))
         for head, cells in zip(heads, grid, strict=True)
     ]
     if width is not None:
@@ -220,16 +223,6 @@ def cell(value: Any) -> str:
     return printable(str(value))
 
 
-def _length(text: str) -> int:
-    return len(text) if text.isascii() else sum(map(_places, text))
-
-
-def _places(char: str) -> int:
-    if unicodedata.combining(char):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in 'WF' else 1
-
-
 def _is_number(values: list[Any]) -> bool:
     kinds = {type(value) for value in values} - {type(None)}
     return bool(kinds) and kinds <= {int, float}
@@ -249,41 +242,27 @@ def _folded_row(
     cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]
 ) -> Iterator[str]:
     parts = [
-        _folded(text, size) for text, size in zip(cells, widths, strict=True)
+        textwrap.wrap(text, size, break_on_hyphens=False)
+        if cell_len(text) > size
+        else [text]
+        for text, size in zip(cells, widths, strict=True)
     ]
-    for number in range(max(map(len, parts), default=0)):
-        line = []
-        for part, size, numeric in zip(parts, widths, right, strict=True):
-            text = part[number] if number < len(part) else ''
-            pad = ' ' * (size - _length(text))
-            line.append(pad + text if numeric else text + pad)
-        yield _GAP.join(line).rstrip()
+    for line in itertools.zip_longest(*parts, fillvalue=''):
+        padded = []
+        for text, size, numeric in zip(line, widths, right, strict=True):
+            pad = ' ' * (size - cell_len(text))
+            padded.append(pad + text if numeric else text + pad)
+        yield _GAP.join(padded).rstrip()
 
 
-def _folded(text: str, size: int) -> list[str]:
-    """Split a text into pieces of at most *size* places.
-
-    It is split at spaces if possible. A piece has at least one character,
-    whatever its width.
-    """
-    pieces = []
-    while _length(text) > size:
-        end = places = 0
-        for char in text:
-            places += _places(char)
-            if places > size:
-                break
-            end += 1
-        end = max(end, 1)
-        space = text.rfind(' ', 0, end + 1)
-        cut = space if space > size // 2 else end
-        pieces.append(text[:cut].rstrip())
-        text = text[cut:].lstrip()
-    return [*pieces, text]
+def remark(text: str) -> None:
+    """Print a sentence on standard error."""
+    print(cell(text), file=sys.stderr)
 
 
 def say(text: str, style: str = '') -> None:
     """Print a sentence, on a terminal in a style."""
+    text = printable(text)
     if style and sys.stdout.isatty() and 'NO_COLOR' not in os.environ:
         text = f'{_STYLES[style]}{text}{_PLAIN}'
     write([text])
@@ -333,7 +312,7 @@ def nothing_matches(option: str, value: str, values: Iterable[str]) -> bool:
     if len(names) <= _MAX_COMPARED:
         near = difflib.get_close_matches(value, names, 1)
         text += f'; is {near[0]} meant?' if near else ''
-    print(cell(text), file=sys.stderr)
+    remark(text)
     return True
 
 
@@ -440,5 +419,5 @@ def filter_results(nodes: Iterable[Mapping[str, Any]]) -> None:
 
 def failure(error: errors.SchedulerError) -> None:
     text = str(error.args[0]) if error.args else ''
-    say(f'{error.name}: {cell(text)}', 'error')
+    say(f'{error.name}: {text}', 'error')
     explanation(error.facts)

@@ -10,9 +10,11 @@ import faulthandler
 import gc
 import logging
 import os
+import queue
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent import futures
 from typing import Any, NoReturn
@@ -20,16 +22,14 @@ from typing import Any, NoReturn
 from scheduler_service.cmd.daemon import UNREACHABLE_S, Daemon
 from scheduler_service.cmd.program import start_thread
 from scheduler_service.cmd.reloading import reload
-from scheduler_service.cmd.signals import (
-    SignalWorker,
-    StopSignal,
-    feed_watchdog,
-    notify,
-)
-from scheduler_service.cmd.state_report import StateReport
+from scheduler_service.cmd.signals import feed_watchdog, handle, notify
+from scheduler_service.cmd.state_report import write_report
 
 LOG = logging.getLogger(__name__)
 _SWITCH_INTERVAL_S = 0.0005
+# Signals within this time count as one, in seconds: some programs signal a
+# process, and then its process group.
+_SAME_S = 0.5
 
 
 def run(conf: Any, read: Callable[[], Any]) -> NoReturn:
@@ -41,25 +41,34 @@ def run(conf: Any, read: Callable[[], Any]) -> NoReturn:
     # A request passes from thread to thread: a wait of Python's default of 5
     # ms for the interpreter would cost more than scheduling the request.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    stopping = StopSignal()
     # Where the watchdog aborts the process, the journal gets its stacks.
     faulthandler.enable()
-    report = StateReport(conf)
-    reporting = SignalWorker(report, 'report')
-    signal.signal(signal.SIGUSR2, reporting.request)
-    reporting.start()
-    report.daemon = daemon = Daemon(conf)
+    daemon = Daemon(conf)
+    handle(signal.SIGUSR2, lambda: write_report(daemon), 'report').start()
+    # When signals to stop came; unlike an event, a queue may be used by a
+    # handler, which interrupts the main thread that waits for it.
+    stops: list[float] = []
+    wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def stop(*_: Any) -> None:
+        now = time.monotonic()
+        if stops and now - stops[0] > _SAME_S:
+            # Without a log line: the log's lock may be taken.
+            os._exit(0)
+        stops.append(now)
+        wakeups.put(None)
+        daemon.scheduler.cancel_start()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: _stop(daemon, stopping))
+        signal.signal(number, stop)
     # A reload that is requested during the start follows it.
-    reloading = SignalWorker(lambda: reload(daemon, read), 'reload')
-    signal.signal(signal.SIGHUP, reloading.request)
+    reloading = handle(signal.SIGHUP, lambda: reload(daemon, read), 'reload')
     LOG.info('Starting %s on topic %s', daemon.name, conf.scheduler.topic)
     limit = conf.scheduler.graceful_shutdown_timeout
     starting = start_thread(daemon.start, 'start')
-    while not starting.done() and not stopping.is_set():
-        stopping.wait(0.01)
-    if stopping.is_set():
+    starting.add_done_callback(lambda _: wakeups.put(None))
+    wakeups.get()
+    if stops:
         # No request is consumed before the start is done.
         futures.wait([starting], min(limit, UNREACHABLE_S))
         if not starting.done():
@@ -67,7 +76,7 @@ def run(conf: Any, read: Callable[[], Any]) -> NoReturn:
             _end_process()
     starting.result()
     tune_gc()
-    if not stopping.is_set():
+    if not stops:
         status = daemon.scheduler.status()
         LOG.info(
             'Ready: %(hosts)d hosts, %(pools)d pools, revision %(revision)d'
@@ -78,16 +87,17 @@ def run(conf: Any, read: Callable[[], Any]) -> NoReturn:
         feed_watchdog(daemon.scheduler.introspection.stalled_for, served)
         notify('READY=1')
         reloading.start()
-        stopping.wait()
+        while not stops:
+            wakeups.get()
         served.set()
     notify('STOPPING=1')
     ending = start_thread(daemon.stop, 'stop')
     limit = daemon.conf.scheduler.graceful_shutdown_timeout
     futures.wait([ending], limit)
-    if not ending.done() or not ending.result():
+    if ending.done() and ending.result():
+        LOG.info('Stopped')
+    else:
         LOG.info('Stopped; some requests were not finished in time')
-        _end_process()
-    LOG.info('Stopped')
     _end_process()
 
 
@@ -113,12 +123,3 @@ def tune_gc() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
-
-
-def _stop(daemon: Daemon, stopping: StopSignal) -> None:
-    """Stop in an orderly way; at once after a second signal."""
-    if stopping.was_set_before():
-        # Without a log line: the log's lock may be taken.
-        os._exit(0)
-    stopping.set()
-    daemon.scheduler.cancel_start()

@@ -14,7 +14,7 @@ import pathlib
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from scheduler_service import errors
 
@@ -22,19 +22,13 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 T = TypeVar('T')
+Main = Callable[..., int]
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _INTERRUPTED = 130
 # Errors of standard output: files that were opened have names.
 _OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 # How many errors of a document are printed.
 _MAX_DETAILS = 200
-# Control characters may move the cursor of the terminal, or worse;
-# bidirectional characters reverse the order of a line.
-_TURNING = (0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
-_CONTROLS = {
-    code: repr(chr(code))[1:-1]
-    for code in (*range(32), *range(127, 160), *_TURNING)
-}
 
 
 class WrongUsage(Exception):
@@ -42,13 +36,6 @@ class WrongUsage(Exception):
 
     The program ends as for an argument that the parser refuses.
     """
-
-
-class Main(Protocol):
-    """The main function of a program."""
-
-    def __call__(self, argv: Sequence[str] | None = None) -> int:
-        """Return the exit status; None: the arguments are the process's."""
 
 
 def entry_point(failed: int) -> Callable[[Main], Main]:
@@ -63,18 +50,17 @@ def entry_point(failed: int) -> Callable[[Main], Main]:
 
     def decorate(main: Main) -> Main:
         @functools.wraps(main)
-        def run(argv: Sequence[str] | None = None) -> int:
+        def run(*argv: Sequence[str]) -> int:
             _replace_closed()
             _buffer_output()
             try:
                 try:
-                    return main(argv)
+                    return main(*argv)
                 finally:
                     sys.stdout.flush()
-            except BrokenPipeError:
-                drop_output()
             except OSError as fault:
-                print(error_line(fault), file=sys.stderr)
+                if not isinstance(fault, BrokenPipeError):
+                    print(error_line(fault), file=sys.stderr)
                 drop_output()
             except KeyboardInterrupt:
                 return _INTERRUPTED
@@ -132,8 +118,15 @@ def drop_output() -> None:
 
 
 def printable(text: str) -> str:
-    """Return a text as a line that cannot move a terminal's cursor."""
-    return text if text.isprintable() else text.translate(_CONTROLS)
+    """Return a text as a line that cannot move a terminal's cursor.
+
+    Nor can it reverse the order of the line, or forge another.
+    """
+    if text.isprintable():
+        return text
+    return ''.join(
+        char if char.isprintable() else ascii(char)[1:-1] for char in text
+    )
 
 
 def error_line(fault: BaseException) -> str:

@@ -45,9 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     def read() -> Any:
         conf = adapters.new_config()
         transport.prepare(conf)
-        return options.parse(
-            conf, words, prog='scheduler-service', version=_release()
-        )
+        return _parse(conf, words)
 
     try:
         conf = read()
@@ -57,35 +55,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         log_levels.set_up(conf)
         option_names.warn(conf)
         process.run(conf, read)
-    except OSError as fault:
-        print(
-            f'scheduler-service: {program.error_line(fault)}', file=sys.stderr
-        )
-        return 1
+    except (OSError, errors.ConfigurationError) as fault:
+        line = program.error_line(fault)
     except options.FAULTS as fault:
-        name = errors.ConfigurationError.__name__
-        print(f'scheduler-service: {name}: {fault}', file=sys.stderr)
-        return 1
-    except errors.ConfigurationError as fault:
-        print(f'scheduler-service: {fault.name}: {fault}', file=sys.stderr)
-        return 1
+        line = program.error_line(errors.ConfigurationError(str(fault)))
+    print(f'scheduler-service: {line}', file=sys.stderr)
+    return 1
 
 
-def _release() -> str:
+def _parse(conf: Any, words: Sequence[str], **how: Any) -> Any:
     from importlib import metadata
 
-    return f'scheduler-service {metadata.version("scheduler-service")}'
+    from scheduler_service import conf as options
+
+    release = f'scheduler-service {metadata.version("scheduler-service")}'
+    return options.parse(
+        conf, words, prog='scheduler-service', version=release, **how
+    )
 
 
 def _parser() -> Any:
-    from scheduler_service import conf as options
     from scheduler_service.cmd import adapters
 
     conf = adapters.new_config()
-    options.parse(
-        conf, [], default_config_files=[], default_config_dirs=[],
-        version=_release(),
-    )  # fmt: skip
+    _parse(conf, [], default_config_files=[], default_config_dirs=[])
     return conf._oparser
 
 

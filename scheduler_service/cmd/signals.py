@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import queue
+import signal
 import socket
 import threading
-import time
 from collections.abc import Callable
-from typing import Any
 
 LOG = logging.getLogger(__name__)
 # How long notifying systemd may take, in seconds.
@@ -20,75 +18,26 @@ _NOTIFY_S = 2.0
 _CHECK_S = 2.0
 
 
-class StopSignal:
-    """Set when the process has to stop.
-
-    Unlike an event, it may be set by a signal handler: the handler runs on
-    the main thread, which may hold the lock of the event that it waits for.
-
-    :param same_s: signals within this time count as one, in seconds: some
-        programs signal a process, and then its process group
-    """
-
-    def __init__(self, same_s: float = 0.5) -> None:
-        self._same_s = same_s
-        self._set = False
-        self._since = 0.0
-        self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
-
-    def is_set(self) -> bool:
-        return self._set
-
-    def was_set_before(self) -> bool:
-        """Whether it was set more than *same_s* ago."""
-        return self._set and time.monotonic() - self._since > self._same_s
-
-    def set(self) -> None:
-        """Set it, and wake up the main thread."""
-        if not self._set:
-            self._since = time.monotonic()
-        self._set = True
-        self._wakeups.put(None)
-
-    def wait(self, seconds: float | None = None) -> None:
-        """Wait until it is set, or for some seconds."""
-        if not self._set:
-            with contextlib.suppress(queue.Empty):
-                self._wakeups.get(timeout=seconds)
-
-
-class SignalWorker:
-    """A thread that does some work after each signal.
+def handle(
+    number: signal.Signals, work: Callable[[], None], name: str
+) -> threading.Thread:
+    """Return a thread, not started yet, that does some work after a signal.
 
     A signal handler may interrupt the main thread anywhere, also while it
     holds the log's lock: so the handler only puts a request into a queue.
-    Signals that come before the work begins count as one.
     """
+    requests: queue.SimpleQueue[None] = queue.SimpleQueue()
+    signal.signal(number, lambda *_: requests.put(None))
 
-    def __init__(self, work: Callable[[], None], name: str) -> None:
-        self._work = work
-        self._requests: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._thread = threading.Thread(
-            target=self._run, name=name, daemon=True
-        )
-
-    def request(self, *_: Any) -> None:
-        """Request the work, as a handler of signals."""
-        self._requests.put(None)
-
-    def start(self) -> None:
-        """Start the thread, which handles earlier requests as well."""
-        self._thread.start()
-
-    def _run(self) -> None:
+    def run() -> None:
         while True:
-            self._requests.get()
-            while not self._requests.empty():
-                self._requests.get()
+            requests.get()
             try:
-                self._work()
+                work()
             except Exception:
                 LOG.exception('Handling a signal failed')
+
+    return threading.Thread(target=run, name=name, daemon=True)
 
 
 def notify(state: str) -> None:
@@ -119,12 +68,10 @@ def feed_watchdog(
     :param stalled_for: returns for how many seconds the engine stands still
     :param stopping: ends the thread
     """
-    try:
-        limit = int(os.environ.get('WATCHDOG_USEC', '')) / 1e6
-        pid = int(os.environ.get('WATCHDOG_PID', os.getpid()))
-    except ValueError:
-        return
-    if limit <= 0 or pid != os.getpid():
+    limit = int(os.environ.get('WATCHDOG_USEC') or 0) / 1e6
+    if not limit or os.environ.get('WATCHDOG_PID') not in (
+        None, str(os.getpid()),
+    ):  # fmt: skip
         return
 
     def run() -> None:

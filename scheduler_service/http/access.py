@@ -16,7 +16,6 @@ from scheduler_service.http.message import HttpRequest, Reply, refusal
 
 PUBLIC = ('/healthcheck', '/readyz')
 _LOOPBACK = 'localhost'
-_USUAL_HOSTS = (_LOOPBACK, '127.0.0.1', '[::1]')
 
 
 class Guard:
@@ -48,7 +47,7 @@ class Guard:
         self._certificates = certificates
         self._roles = list(roles)
         self._hosts = None if hosts is None else frozenset(
-            name.lower() for name in (*_USUAL_HOSTS, *hosts)
+            name.lower() for name in hosts
         )  # fmt: skip
 
     def credentials(self, request: HttpRequest) -> dict[str, Any]:
@@ -96,10 +95,9 @@ class Guard:
 
     def _is_addressed(self, request: HttpRequest) -> bool:
         """Whether the Host of a request is a name of this machine."""
-        host = request.headers.get('Host')
-        if self._hosts is None or host is None:
+        name = request.headers.get('Host', _LOOPBACK).lower()
+        if self._hosts is None:
             return True
-        name = host.lower()
         if not name.endswith(']'):
             name = name.rpartition(':')[0] or name
         return name in self._hosts or is_loopback(name)
@@ -162,8 +160,5 @@ def certificate_name(certificate: Mapping[str, Any] | None) -> str | None:
     """
     if not certificate:
         return None
-    for part in certificate.get('subject', ()):
-        for name, value in part:
-            if name == 'commonName':
-                return str(value)
-    return ''
+    parts = (pair for part in certificate.get('subject', ()) for pair in part)
+    return str(dict(parts).get('commonName', ''))

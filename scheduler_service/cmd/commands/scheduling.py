@@ -7,7 +7,6 @@ process.
 from __future__ import annotations
 
 import contextlib
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -32,12 +31,12 @@ _PING_S = 5.0
 
 def select(args: Any, conf: Any) -> None:
     """Select hosts, and claim them unless it is a dry run."""
-    document = read_document(args.request, errors.InvalidRequest)
+    document = _object(read_document(args.request, errors.InvalidRequest))
     if args.host:
-        _explain(args, conf, document)
-        return
-    if not args.dry_run:
-        document = _with_id(document)
+        return _explain(args, conf, document)
+    if not args.dry_run and document.get('request_id') is None:
+        # The decision is stored under this id, with its reasons.
+        document['request_id'] = f'req-{uuid.uuid4()}'
     options = {'claim': not args.dry_run, 'explain': args.explain}
     try:
         with _reasons_of_errors(args):
@@ -48,24 +47,14 @@ def select(args: Any, conf: Any) -> None:
                     documents.request(document), **options
                 ),
                 lambda client: client.select_destinations(
-                    _CONTEXT, _object(document), **options
+                    _CONTEXT, document, **options
                 ),
             )
     except errors.NoValidHost:
         if not args.dry_run:
-            # The decision is stored under this id, with its reasons.
-            request_id = output.cell(document['request_id'])
-            print(f'Request {request_id}', file=sys.stderr)
+            output.remark(f'Request {document["request_id"]}')
         raise
     _print(args, result, output.placements)
-
-
-def _with_id(document: Any) -> dict[str, Any]:
-    """Return a request with an id, under which its decision is stored."""
-    request = _object(document)
-    if request.get('request_id') is not None:
-        return request
-    return {**request, 'request_id': f'req-{uuid.uuid4()}'}
 
 
 def _explain(args: Any, conf: Any, document: Any) -> None:
@@ -75,7 +64,7 @@ def _explain(args: Any, conf: Any, document: Any) -> None:
         lambda scheduler: scheduler.explain(
             documents.request(document), args.host
         ),
-        lambda client: client.explain(_CONTEXT, _object(document), args.host),
+        lambda client: client.explain(_CONTEXT, document, args.host),
     )
     if args.format != 'table':
         output.document(result, args.format)
@@ -88,13 +77,16 @@ def zone(args: Any, conf: Any) -> None:
     """Select a pool for a zone, and store it unless it is a dry run."""
     document = {}
     if args.request:
-        document = read_document(args.request, errors.InvalidRequest)
-    if isinstance(document, dict):
-        if args.name:
-            document['name'] = args.name
-        if args.attribute:
-            document['attributes'] = dict(args.attribute)
-    caller = _caller(args, document)
+        document = _object(read_document(args.request, errors.InvalidRequest))
+    if args.name:
+        document['name'] = args.name
+    if args.attribute:
+        document['attributes'] = dict(args.attribute)
+    caller = _CONTEXT
+    if args.role:
+        # A member of the project, in place of an operator.
+        project = document.get('project_id') or 'scheduler-manage'
+        caller = {**caller, 'project_id': project, 'roles': args.role}
     options = {'keep': not args.dry_run, 'explain': args.explain}
     with _reasons_of_errors(args):
         result = _run(
@@ -105,23 +97,9 @@ def zone(args: Any, conf: Any) -> None:
                 RequestContext.of(conf, caller),
                 **options,
             ),
-            lambda client: client.schedule_zone(
-                caller, _object(document), **options
-            ),
+            lambda client: client.schedule_zone(caller, document, **options),
         )
     _print(args, result, output.pool)
-
-
-def _caller(args: Any, document: Any) -> dict[str, Any]:
-    """Return an operator, or with ``--role`` a member of the project."""
-    if not args.role:
-        return _CONTEXT
-    project = document.get('project_id') if isinstance(document, dict) else ''
-    return {
-        **_CONTEXT,
-        'project_id': project or 'scheduler-manage',
-        'roles': args.role,
-    }
 
 
 def release(args: Any, conf: Any) -> None:
@@ -137,9 +115,7 @@ def release(args: Any, conf: Any) -> None:
 def ping(args: Any, conf: Any) -> None:
     args.timeout = args.timeout or _PING_S
     result = call(
-        args,
-        conf,
-        lambda client: client.ping(_CONTEXT, args.daemon, recent=True),
+        args, conf, lambda client: client.ping(_CONTEXT, args.daemon, True)
     )
     shown = result if args.format == 'table' else [result]
     output.document(shown, args.format)

@@ -63,14 +63,13 @@ def _statuses(client: SchedulerClient, timeout: float | None) -> list[Status]:
     except TimeoutError:
         raise oslo_messaging.MessagingTimeout('no daemon answers') from None
     statuses = [first]
+    silent = (
+        TimeoutError, oslo_messaging.MessagingException, errors.SchedulerError,
+    )  # fmt: skip
     for name in dict.fromkeys(first['peers']):
         try:
             statuses.append(ask(name, _ANSWER_S))
-        except (
-            TimeoutError,
-            oslo_messaging.MessagingException,
-            errors.SchedulerError,
-        ):
+        except silent:
             statuses.append({'server': name})
     return sorted(statuses, key=lambda status: str(status['server']))
 
@@ -85,7 +84,7 @@ def _print(statuses: Sequence[Status]) -> None:
         [_daemon(status) for status in statuses],
         ['daemon', 'rate', 'refused', 'queue', 'hosts_up', 'database',
          'degraded'],
-        title=output.cell(time.strftime('%H:%M:%S UTC', time.gmtime())),
+        title=time.strftime('%H:%M:%S UTC', time.gmtime()),
     )  # fmt: skip
     answered = [status for status in statuses if 'recent' in status]
     output.table(
@@ -97,9 +96,10 @@ def _print(statuses: Sequence[Status]) -> None:
         ['daemon', 'stage', 'count', 'mean_ms', 'p95_ms'],
         title='Stages of the last minute',
     )
-    refusals: Counter[str] = Counter()
-    for status in answered:
-        refusals.update(status['recent']['refusals'])
+    refusals = sum(
+        (Counter(status['recent']['refusals']) for status in answered),
+        Counter[str](),
+    )
     output.table(
         [
             {'refusals': number, 'filter_and_error': label.strip()}
