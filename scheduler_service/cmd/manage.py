@@ -11,9 +11,7 @@ import contextlib
 import gc
 import importlib
 import math
-import os
 import sys
-import threading
 import traceback
 from collections.abc import Sequence
 from concurrent import futures
@@ -40,36 +38,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     args = parser.build().parse_args(argv)
-    status = _run_and_report(args)
-    if argv is None and threading.active_count() > 1:
-        # The interpreter would join threads that wait for a server.
-        sys.stderr.flush()
-        os._exit(status)
-    return status
-
-
-def _run_and_report(args: Any) -> int:
     try:
-        status = _run(args)
-        sys.stdout.flush()
-        return status
+        return _run(args)
     except WrongUsage as fault:
         with contextlib.suppress(SystemExit):
             args.error(str(fault))
         return 2
-    except BrokenPipeError:
-        program.drop_output()
-        return 1
-    except KeyboardInterrupt:
-        return 130
     except Exception as fault:
         if args.debug:
             traceback.print_exc()
+        if isinstance(fault, OSError):
+            raise
         print(program.error_line(fault), file=sys.stderr)
         for detail in program.error_details(fault):
             print(f'  {detail}', file=sys.stderr)
-        if isinstance(fault, OSError):
-            program.drop_output()
         return 1
 
 

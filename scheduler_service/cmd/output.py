@@ -69,7 +69,13 @@ def listing(
     elif args.format == 'value':
         write(' '.join(cell(row.get(name)) for name in shown) for row in rows)
     elif args.format == 'csv':
-        _csv(rows, shown)
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator='\n')
+        writer.writerow(shown)
+        writer.writerows(
+            [cell(row.get(name)) for name in shown] for row in rows
+        )
+        write([text.getvalue().removesuffix('\n')])
     else:
         keys = chosen or names
         document(
@@ -77,10 +83,7 @@ def listing(
         )
     if read > len(rows):
         sys.stdout.flush()
-        print(
-            f'{len(rows)} of {total or read} rows; --limit 0 prints all',
-            file=sys.stderr,
-        )
+        remark(f'{len(rows)} of {total or read} rows; --limit 0 prints all')
 
 
 def check(
@@ -140,14 +143,6 @@ def _sorted(
     return sorted(filled, key=key, reverse=descending) + empty
 
 
-def _csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator='\n')
-    writer.writerow(columns)
-    writer.writerows([cell(row.get(name)) for name in columns] for row in rows)
-    write([text.getvalue().removesuffix('\n')])
-
-
 def table(
     rows: Sequence[Mapping[str, Any]],
     columns: Sequence[str],
@@ -172,7 +167,8 @@ def table_lines(
     :param rows: by the names of the columns
     :param width: how many characters a line may have; None: any number
     """
-    grid = [_cells([row.get(name) for row in rows]) for name in columns]
+    values = [[row.get(name) for row in rows] for name in columns]
+    grid = [_cells(column) for column in values]
     heads = [name.replace('_', ' ') for name in columns]
     ascii_only = all(''.join(cells).isascii() for cells in grid)
     length = len if ascii_only else cell_len
@@ -181,8 +177,11 @@ def table_lines(
         for head, cells in zip(heads, grid, strict=True)
     ]
     if width is not None:
-        _narrow(widths, width)
-    right = [_is_number([row.get(name) for row in rows]) for name in columns]
+        room = width - len(_GAP) * (len(widths) - 1)
+        while sum(widths) > room and max(widths) > _NARROWEST:
+            widths[widths.index(max(widths))] -= 1
+    kinds = [set(map(type, column)) - {type(None)} for column in values]
+    right = [bool(each) and each <= {int, float} for each in kinds]
     yield from _folded_row(heads, widths, [False] * len(heads))
     yield _GAP.join('-' * size for size in widths)
     if width is None and ascii_only:
@@ -221,21 +220,6 @@ def cell(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ', '.join(cell(item) for item in value)
     return printable(str(value))
-
-
-def _is_number(values: list[Any]) -> bool:
-    kinds = {type(value) for value in values} - {type(None)}
-    return bool(kinds) and kinds <= {int, float}
-
-
-def _narrow(widths: list[int], width: int) -> None:
-    excess = sum(widths) + len(_GAP) * (len(widths) - 1) - width
-    while excess > 0:
-        widest = max(range(len(widths)), key=widths.__getitem__)
-        if widths[widest] <= _NARROWEST:
-            return
-        widths[widest] -= 1
-        excess -= 1
 
 
 def _folded_row(
@@ -373,15 +357,6 @@ def explanation(reasons: Mapping[str, Any] | None) -> None:
         return
     if reasons.get('kept'):
         say('The zone has had this pool before.')
-    _funnel(reasons)
-    if finalists := reasons.get('finalists'):
-        title = f'Best of {reasons["passed"]} hosts that passed'
-        table(finalists, ['host', 'weight', 'weights'], title=title)
-    if filters := reasons.get('filters'):
-        rejections(filters)
-
-
-def _funnel(reasons: Mapping[str, Any]) -> None:
     steps = reasons.get('funnel') or []
     if steps and 'left' in steps[0]:
         title = f'{reasons["pools"]} pools at the start'
@@ -392,23 +367,25 @@ def _funnel(reasons: Mapping[str, Any]) -> None:
         ]
         title = f'{reasons["hosts"]} hosts at the start'
         table(rows, ['filter', 'start', 'removed', 'end'], title=title)
+    if finalists := reasons.get('finalists'):
+        title = f'Best of {reasons["passed"]} hosts that passed'
+        table(finalists, ['host', 'weight', 'weights'], title=title)
+    if filters := reasons.get('filters'):
+        rejections(filters)
 
 
 def rejections(filters: Sequence[Mapping[str, Any]]) -> None:
     """Print which filters reject hosts, and the nearest miss of each."""
-    rows = [
-        {**item, 'closest': _closest(item.get('closest'))} for item in filters
-    ]
+    rows = []
+    for item in filters:
+        closest = None
+        if miss := item.get('closest'):
+            lacks = cell(float(miss['lacks']))
+            closest = f'{miss["host"]} lacks {lacks} {miss["unit"]}'
+        rows.append({**item, 'closest': closest})
     columns = ['filter', 'out', 'alone', 'closest', 'reason']
     if rows:
         table(rows, columns, title='Filters that reject hosts')
-
-
-def _closest(miss: Mapping[str, Any] | None) -> str | None:
-    if not miss:
-        return None
-    lacks = cell(float(miss['lacks']))
-    return f'{miss["host"]} lacks {lacks} {miss["unit"]}'
 
 
 def filter_results(nodes: Iterable[Mapping[str, Any]]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from scheduler_service import errors, moments
-from scheduler_service.cmd.program import printable
+from scheduler_service.cmd.program import printable, release
 
 SHELLS = ('bash', 'zsh', 'fish')
 _FORMATS = ('table', 'json', 'yaml')
@@ -67,21 +67,6 @@ class Parser(argparse.ArgumentParser):
                 if words in self.commands:
                     return self.commands[words]
         return self
-
-
-class Version(argparse.Action):
-    """Prints the release, which is looked up only when it is needed."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(nargs=0, **kwargs)
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, *rest: Any, **more: Any
-    ) -> None:
-        from importlib import metadata
-
-        print(parser.prog, metadata.version('scheduler-service'))
-        parser.exit()
 
 
 def _number_from(least: int) -> Callable[[str], int]:
@@ -405,7 +390,8 @@ COMMANDS = (
             _LOCAL),
     Command('ping', 'scheduling:ping', 'print the state of a daemon', _TABLE,
             argument('daemon', 'its name; default: any', nargs='?')),
-    Command('top', 'top:top', 'print what the daemons do, again and again',
+    Command('top', 'scheduling:top',
+            'print what the daemons do, again and again',
             argument('--count', 'end after so many times', metavar='N',
                      type=_number_from(1))),
     Command(
@@ -517,7 +503,8 @@ def build() -> Parser:
         _several('--config-file', 'configuration file', metavar='PATH'),
         _several('--config-dir', 'folder of configuration files',
                  metavar='DIR'),
-        argument('--version', 'print the release, and end', action=Version),
+        argument('--version', 'print the release, and end', action='version',
+                 version=release('scheduler-manage')),
     ):  # fmt: skip
         add(parser)
     _add_common(parser, None, False)
@@ -544,11 +531,7 @@ def build() -> Parser:
 
 
 def _add_common(parser: Parser, timeout: Any, debug: Any) -> None:
-    """Add the options that may come before and after a command's words.
-
-    :param timeout: its default
-    :param debug: its default
-    """
+    """Add the options that may come before and after a command's words."""
     argument(
         '--timeout', 'give up after this time, which also limits connecting '
         '(default: no limit, but 3 s to connect to the database and 10 s to '

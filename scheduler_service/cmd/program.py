@@ -14,7 +14,8 @@ import pathlib
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from scheduler_service import errors
 
@@ -48,23 +49,31 @@ def entry_point(failed: int) -> Callable[[Main], Main]:
     :param failed: the exit status after an error
     """
 
+    def attempt(main: Main, argv: Sequence[Any]) -> int:
+        _replace_closed()
+        _buffer_output()
+        try:
+            try:
+                return main(*argv)
+            finally:
+                sys.stdout.flush()
+        except OSError as fault:
+            if not isinstance(fault, BrokenPipeError):
+                print(error_line(fault), file=sys.stderr)
+            drop_output()
+        except KeyboardInterrupt:
+            return _INTERRUPTED
+        return failed
+
     def decorate(main: Main) -> Main:
         @functools.wraps(main)
         def run(*argv: Sequence[str]) -> int:
-            _replace_closed()
-            _buffer_output()
-            try:
-                try:
-                    return main(*argv)
-                finally:
-                    sys.stdout.flush()
-            except OSError as fault:
-                if not isinstance(fault, BrokenPipeError):
-                    print(error_line(fault), file=sys.stderr)
-                drop_output()
-            except KeyboardInterrupt:
-                return _INTERRUPTED
-            return failed
+            status = attempt(main, argv)
+            if not argv and threading.active_count() > 1:
+                # The interpreter would join threads that wait for a server.
+                sys.stderr.flush()
+                os._exit(status)
+            return status
 
         return run
 
@@ -72,10 +81,7 @@ def entry_point(failed: int) -> Callable[[Main], Main]:
 
 
 def _replace_closed() -> None:
-    """Open closed standard streams on /dev/null.
-
-    The next file or connection would get the stream's number.
-    """
+    """Open closed standard streams, whose numbers would be used again."""
     for name, mode in (('stdin', 'r'), ('stdout', 'w'), ('stderr', 'w')):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
@@ -91,6 +97,11 @@ def _buffer_output() -> None:
             sys.stdout.fileno(), 'w', encoding=sys.stdout.encoding,
             errors=sys.stdout.errors, closefd=False,
         )  # fmt: skip
+
+
+def release(name: str) -> str:
+    """Return the name of a program, and the installed release."""
+    return f'{name} {metadata.version("scheduler-service")}'
 
 
 def write_file(path: pathlib.Path, content: bytes, mode: int = 0o666) -> None:

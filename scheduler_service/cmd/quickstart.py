@@ -7,7 +7,6 @@ it calls and casts. The files stay in a folder for a closer look.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import pathlib
 import queue
 import sys
@@ -87,22 +86,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _shipped(name: str) -> pathlib.Path:
-    """Return the path of a file of ``etc/scheduler_service``.
-
-    An installation has these files in ``share``.
-
-    :raises ConfigurationError: the file is neither here nor installed
-    """
+    """Return the path of a file of ``etc/scheduler_service``."""
     here = _SOURCE / 'etc' / 'scheduler_service' / name
     if here.exists():
         return here
     # The installation's record has their place: below the prefix, the user's
     # folder, or a folder that was given to pip.
-    try:
-        files = metadata.files('scheduler-service') or []
-    except metadata.PackageNotFoundError:
-        files = []
-    for file in files:
+    for file in metadata.files('scheduler-service') or ():
         if file.as_posix().endswith(f'{_FOLDER}/{name}'):
             return pathlib.Path(str(file.locate())).resolve()
     raise errors.ConfigurationError(
@@ -124,21 +114,13 @@ def _run(folder: pathlib.Path, document: str) -> int:
     _demonstrate(config)
     spent = time.monotonic() - started
     _heading(f'Done in {spent:.1f} s. Everything is in {folder}')
-    manage_path = _shown(
-        pathlib.Path(sys.executable).parent / 'scheduler-manage'
-    )
+    manage_path = pathlib.Path(sys.executable).parent / 'scheduler-manage'
     output.say(f'{manage_path} --config-file {config} decision list')
     output.say(
         f'{manage_path} --config-file {config} select --local --explain'
-        f' --request {_shown(_shipped("request.yaml"))}'
+        f' --request {_shipped("request.yaml")}'
     )
     return 0
-
-
-def _shown(path: pathlib.Path) -> pathlib.Path:
-    with contextlib.suppress(ValueError):
-        return path.relative_to(pathlib.Path.cwd())
-    return path
 
 
 def _heading(text: str) -> None:

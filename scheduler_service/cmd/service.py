@@ -10,6 +10,8 @@ from typing import Any
 
 from scheduler_service.cmd import program
 
+_PROGRAM = 'scheduler-service'
+
 
 @program.entry_point(failed=1)
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if any(word.startswith('--shell_completion') for word in words):
         from scheduler_service.cmd.commands import completion
 
-        return completion.answer('scheduler-service', words, _parser)
+        return completion.answer(_PROGRAM, words, _parser)
     # An interrupt ends the process until it has a handler: as an exception it
     # may come where a library that is imported ignores exceptions.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -59,18 +61,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         line = program.error_line(fault)
     except options.FAULTS as fault:
         line = program.error_line(errors.ConfigurationError(str(fault)))
-    print(f'scheduler-service: {line}', file=sys.stderr)
+    print(f'{_PROGRAM}: {line}', file=sys.stderr)
     return 1
 
 
 def _parse(conf: Any, words: Sequence[str], **how: Any) -> Any:
-    from importlib import metadata
-
     from scheduler_service import conf as options
 
-    release = f'scheduler-service {metadata.version("scheduler-service")}'
     return options.parse(
-        conf, words, prog='scheduler-service', version=release, **how
+        conf, words, prog=_PROGRAM, version=program.release(_PROGRAM), **how
     )
 
 

@@ -160,10 +160,7 @@ class HttpServing:
         return len(self.server.clients), dict(self.server.clients.closed)
 
     def _ready(self, more: Mapping[str, Callable[[], bool]]) -> Reply:
-        """Return the result of each check; status 503 if any is bad.
-
-        :param more: checks of adapters by name
-        """
+        """Return the result of each check; status 503 if any is bad."""
         status = self._scheduler.status()
         age = status['snapshot_age']
         checks = {

@@ -188,10 +188,7 @@ def _gauges(status: Mapping[str, Any]) -> Iterator[Any]:
 def _gauge(
     name: str, text: str, values: Any, labels: tuple[str, ...] = ()
 ) -> Any:
-    """Return a gauge.
-
-    :param values: of the gauge; with labels, values of them -> value
-    """
+    """Return a gauge; *values* is its value, or has one by labels."""
     if not labels:
         return core.GaugeMetricFamily(PREFIX + name, text, value=values)
     family = core.GaugeMetricFamily(PREFIX + name, text, labels=labels)

@@ -16,7 +16,6 @@ import resource
 import socket
 import ssl
 import threading
-from collections.abc import Awaitable
 from typing import Any, cast
 
 from aiohttp import web
@@ -38,8 +37,6 @@ _SHUTDOWN_S = 2.0
 # How long a client may take to confirm the end of TLS, in seconds.
 _TLS_END_S = 1.0
 _FOREVER_S = 1e9
-# How long the thread may take to apply changed options, in seconds.
-_APPLY_S = 5.0
 # Files that the rest of the daemon may have open.
 _OTHER_FILES = 512
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -55,6 +52,7 @@ class Server:
     """
 
     _loop: asyncio.AbstractEventLoop
+    _listener: socket.socket
 
     def __init__(
         self,
@@ -67,9 +65,8 @@ class Server:
         self._tls = context
         self._most: int = group.max_connections
         self.clients = Clients(group, router)
-        self._listener: socket.socket | None = None
         self._thread: threading.Thread | None = None
-        self._ended: asyncio.Event | None = None
+        self._ended = asyncio.Event()
 
     def use(
         self, group: Any, router: Router, context: ssl.SSLContext | None
@@ -82,25 +79,19 @@ class Server:
 
         :param group: options of [http]
         """
-        done = threading.Event()
-
-        def apply() -> None:
-            self.clients.router.close()
-            self.clients.use(group, router)
-            if context is not self._tls:
-                self._tls = context
-                self.clients.era += 1
-            self._most = group.max_connections
-            if self._thread is not None:
-                self._limit_connections()
-            done.set()
-
+        before = self.clients.router
+        self.clients.use(group, router)
+        if context is not self._tls:
+            self._tls = context
+            self.clients.era += 1
+        self._most = group.max_connections
         if self._thread is None:
-            apply()
+            before.close()
             return
+        self._limit_connections()
+        # On the thread of the loop no request is on its way to the router.
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(apply)
-            done.wait(_APPLY_S)
+            self._loop.call_soon_threadsafe(before.close)
 
     def _limit_connections(self) -> None:
         """Allow as many connections as there may be open files."""
@@ -110,7 +101,6 @@ class Server:
     @property
     def bind_addr(self) -> tuple[str, int]:
         """The address that is listened on."""
-        assert self._listener is not None
         host, port = self._listener.getsockname()[:2]
         return host, port
 
@@ -128,7 +118,10 @@ class Server:
         self._listener.setblocking(False)
         self._limit_connections()
         self._loop = asyncio.SelectorEventLoop()
-        self._http = web.Server(_answer, loop=self._loop)
+        self._http = web.Server(
+            lambda request: cast(Connection, request.protocol).answer(request),
+            loop=self._loop,
+        )
         self._thread = threading.Thread(
             target=self._serve, name='http', daemon=True
         )
@@ -139,13 +132,9 @@ class Server:
         if self._thread is None:
             return
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._stop)
+            self._loop.call_soon_threadsafe(self._ended.set)
         self._thread.join()
         self.clients.router.close(cancel=True)
-
-    def _stop(self) -> None:
-        if self._ended is not None:
-            self._ended.set()
 
     def _serve(self) -> None:
         try:
@@ -155,8 +144,6 @@ class Server:
             LOG.exception('The HTTP server failed, and serves no more')
 
     async def _main(self) -> None:
-        assert self._listener is not None
-        self._ended = asyncio.Event()
         self._loop.add_reader(self._listener, self._accept)
         ticking = self._loop.create_task(self._tick())
         try:
@@ -185,7 +172,6 @@ class Server:
             await asyncio.sleep(_TICK_S)
 
     def _accept(self) -> None:
-        assert self._listener is not None
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
                 sock, address = self._listener.accept()
@@ -200,13 +186,11 @@ class Server:
 
     def _pause(self, fault: OSError) -> None:
         LOG.warning('Accepting an HTTP connection failed: %s', fault)
-        assert self._listener is not None
         self.clients.make_room()
         self._loop.remove_reader(self._listener)
         self._loop.call_later(_PAUSE_S, self._resume)
 
     def _resume(self) -> None:
-        assert self._listener is not None
         if self._listener.fileno() >= 0:
             self._loop.add_reader(self._listener, self._accept)
 
@@ -243,10 +227,6 @@ class Server:
             sock.close()
 
 
-def _answer(request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
-    return cast(Connection, request.protocol).answer(request)
-
-
 def _files_allowed(needed: int) -> int:
     """Raise the limit of open files, if necessary; return the limit.
 
@@ -257,8 +237,7 @@ def _files_allowed(needed: int) -> int:
     if soft == unlimited or soft >= needed:
         return needed
     allowed = needed if hard == unlimited else min(needed, hard)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
     if allowed < needed:
         LOG.warning(
             'Only %d files may be open, but %d are needed for [http] '

@@ -164,11 +164,7 @@ def _reply(serve: _Serve, request: HttpRequest, content: bytes) -> Reply:
 
 
 def _parameters(request: HttpRequest, *names: str) -> dict[str, str]:
-    """Return the parameters of the query.
-
-    :param names: of all parameters that the resource has
-    :raises InvalidRequest: there are others, or repeated ones
-    """
+    """Return the parameters of the query, which has no others than these."""
     sent: dict[str, str] = {}
     for name, value in parse.parse_qsl(request.query, keep_blank_values=True):
         if name not in names:
@@ -186,10 +182,6 @@ def _content(schema: Any) -> dict[str, Any]:
 
 
 def _object(required: str, **properties: Any) -> dict[str, Any]:
-    """Return the schema of an object.
-
-    :param required: names of the members that it always has
-    """
     return {
         'type': 'object',
         'required': required.split(),
@@ -198,6 +190,7 @@ def _object(required: str, **properties: Any) -> dict[str, Any]:
 
 
 def _responses(good: str, schema: Any, *codes: int) -> dict[str, Any]:
+    """Return the responses of a resource; each has some codes of errors."""
     failure = {
         'description': 'an error, with its facts',
         'content': _content({'$ref': '#/components/schemas/Error'}),
@@ -252,8 +245,7 @@ DESCRIPTION: dict[str, Any] = {
                 },
                 'responses': _responses(
                     'the filters and how many hosts each rejects',
-                    {'type': 'object', 'required': ['filters']},
-                    404, 413, 500,
+                    _object('filters'), 404, 413, 500,
                 ),
             }
         },
@@ -261,10 +253,8 @@ DESCRIPTION: dict[str, Any] = {
             'get': {
                 'summary': 'The newest decisions',
                 'parameters': [
-                    {
-                        'name': name, 'in': 'query', 'description': text,
-                        'schema': _LIMIT if name == 'limit' else _TEXT,
-                    }
+                    {'name': name, 'in': 'query', 'description': text,
+                     'schema': _LIMIT if name == 'limit' else _TEXT}
                     for name, (_, text) in _CRITERIA.items()
                 ],
                 'responses': _responses('newest first', _DECISIONS),
@@ -274,10 +264,8 @@ DESCRIPTION: dict[str, Any] = {
             'get': {
                 'summary': 'The decisions on a request, and why',
                 'parameters': [
-                    {
-                        'name': 'request_id', 'in': 'path', 'required': True,
-                        'schema': _TEXT,
-                    }
+                    {'name': 'request_id', 'in': 'path', 'required': True,
+                     'schema': _TEXT}
                 ],
                 'responses': _responses('oldest first', _DECISIONS, 404),
             }

@@ -70,10 +70,7 @@ def capacity(args: Any, conf: Any) -> None:
 def _check_zone(
     args: Any, conf: Any, snapshot: Snapshot, rows: Sequence[Any]
 ) -> bool:
-    """Print the names of zones if ``--zone`` matches none.
-
-    :return: whether they were printed
-    """
+    """Print the names of zones if ``--zone`` matches none; return whether."""
     if not args.zone or rows:
         return False
     names = zone_names(

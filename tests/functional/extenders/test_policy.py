@@ -4,7 +4,7 @@ import pytest
 import urllib3
 
 from scheduler_service import errors
-from scheduler_service.cmd.state_report import write_report
+from scheduler_service.cmd.process import write_report
 from tests.support import extenders
 from tests.support.documents import CONTEXT
 from tests.support.extenders import Reply
