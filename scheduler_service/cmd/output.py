@@ -311,16 +311,14 @@ def some(names: Sequence[str]) -> str:
 def progress() -> Iterator[Callable[[str, int, int], None]]:
     """Yield a function that shows progress by (what, done, total).
 
-    The function does nothing unless standard error is a terminal.
+    The function shows nothing unless standard error is a terminal.
     """
-    if not sys.stderr.isatty():
-        yield lambda what, done, total: None
-        return
     from rich.console import Console
     from rich.progress import Progress
 
-    console = Console(file=sys.stderr, highlight=False)
-    with Progress(console=console, transient=True) as bars:
+    hidden = not sys.stderr.isatty()
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=hidden) as bars:
         tasks: dict[str, Any] = {}
 
         def show(what: str, done: int, total: int) -> None:

@@ -56,8 +56,10 @@ class Guard:
 
     def refuse(self, request: HttpRequest) -> Reply | None:
         """Return the refusal of a request; None: it is admitted."""
+        is_public = request.path.rstrip('/') in self._public
         if self.token or self._certificates:
-            if self._has_credentials(request):
+            has_certificate = request.certificate is not None
+            if is_public or has_certificate or self._has_token(request):
                 return None
             return refusal(
                 401,
@@ -70,19 +72,14 @@ class Guard:
                 'a web page may send requests only where [http] token_file or '
                 'ca_file is set',
             )
-        if self._is_public(request) or self._is_addressed(request):
+        if is_public or self._is_addressed(request):
             return None
         return refusal(
             403,
             'Host is neither a loopback name nor one of [http] allowed_hosts',
         )
 
-    def _is_public(self, request: HttpRequest) -> bool:
-        return request.path.rstrip('/') in self._public
-
-    def _has_credentials(self, request: HttpRequest) -> bool:
-        if request.certificate is not None or self._is_public(request):
-            return True
+    def _has_token(self, request: HttpRequest) -> bool:
         sent = request.headers.get('Authorization', '')
         scheme, _, token = sent.partition(' ')
         return (

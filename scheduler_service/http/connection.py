@@ -163,16 +163,13 @@ def owner_of(address: Any) -> str:
 
     :param address: of a socket; the first element is the host
     """
-    host = str(address[0]) if address else ''
+    host = str(address[0])
     if ':' not in host:
         return host
     parsed = ipaddress.IPv6Address(host.partition('%')[0])
     if parsed.ipv4_mapped:
         return str(parsed.ipv4_mapped)
-    if parsed.is_loopback:
-        return str(parsed)
-    network = ipaddress.ip_network((parsed, _IPV6_PREFIX), strict=False)
-    return str(network)
+    return str(ipaddress.ip_network((parsed, _IPV6_PREFIX), strict=False))
 
 
 class Connection(web.RequestHandler):

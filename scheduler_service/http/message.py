@@ -38,11 +38,6 @@ class HttpRequest:
     certificate: str | None
     body: bytes = b''
 
-    @property
-    def is_compressed(self) -> bool:
-        """Whether the body has a content coding."""
-        return 'Content-Encoding' in self.headers
-
     def content(self, max_bytes: int) -> bytes:
         """Return the body without its content coding.
 

@@ -150,7 +150,7 @@ class Router:
             return await self._run_elsewhere(route.threads, route, request)
         if (
             self._evaluating
-            or request.is_compressed
+            or 'Content-Encoding' in request.headers
             or len(request.body) > _INLINE_BYTES
         ):
             self._evaluating += 1
