@@ -35,3 +35,10 @@ def test_content_is_limited_to_its_bytes_when_in_members(more):
             content(body, 9000)
     else:
         assert content(body, 9000) == b'x' * 9000
+
+
+def test_body_is_refused_when_its_members_are_too_many():
+    """Empty ones would cost time and never reach a limit of bytes."""
+    assert content(EMPTY * 999 + gzip.compress(b'{}')) == b'{}'
+    with pytest.raises(errors.InvalidRequest, match='1000 gzip members'):
+        content(EMPTY * 1000 + gzip.compress(b'{}'))
