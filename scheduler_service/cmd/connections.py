@@ -31,9 +31,6 @@ _CONNECT_S = 10.0
 _CLOSE_S = 2.0
 # Share of --timeout for a single wait for the broker or a daemon.
 _SHARE = 0.9
-# Names and releases of daemons are cut to the columns' lengths.
-_NAME_LENGTH = 255
-_VERSION_LENGTH = 64
 
 
 def new_store(conf: Any, for_command: bool = False) -> Store:
@@ -67,11 +64,10 @@ def registration(conf: Any, name: str, daemon_id: str) -> Registration:
 
     :param daemon_id: of its process
     """
-    release = metadata.version('scheduler-service')
     return Registration(
         daemon_id,
-        name[:_NAME_LENGTH],
-        release[:_VERSION_LENGTH],
+        name,
+        metadata.version('scheduler-service'),
         effective.fingerprint(conf),
         effective.document(conf),
     )
@@ -93,23 +89,14 @@ def open_store(conf: Any, any_version: bool = False) -> Iterator[Store]:
                 version.check(conn)
         yield store
     except errors.StoreUnavailable as error:
-        raise _with_address(error, conf) from error
+        text = str(error.args[0])
+        located = f'{text} (the database is {database_address(conf)})'
+        # Some have an advice already.
+        if _SYNC not in text and not isinstance(error, errors.StoreTimeout):
+            located += f': {driver_errors.advice(text)}'
+        raise type(error)(located, **error.facts) from error
     finally:
         store.dispose()
-
-
-def _with_address(
-    error: errors.StoreUnavailable, conf: Any
-) -> errors.StoreUnavailable:
-    """Return an error of the database with its address and an advice.
-
-    An error that has an advice already gets only the address.
-    """
-    text = str(error.args[0])
-    located = f'{text} (the database is {database_address(conf)})'
-    if _SYNC not in text and not isinstance(error, errors.StoreTimeout):
-        located += f': {driver_errors.advice(text)}'
-    return type(error)(located, **error.facts)
 
 
 def read(conf: Any, query: Callable[[Any], T]) -> T:
@@ -199,19 +186,14 @@ def database_address(conf: Any) -> str:
 
     url = make_url(conf.database.connection)
     # Some drivers accept a password in the query of the URL.
-    words = list(url.query)
-    return (
-        url._replace(password=None)
-        .difference_update_query(words)
-        .render_as_string()
-    )
+    return url._replace(password=None).set(query={}).render_as_string()
 
 
 def broker_address(url: Any) -> str:
     """Return a transport URL without passwords."""
     hosts = ','.join(
-        f'{host.username}@{where}' if host.username else where
+        (f'{host.username}@' if host.username else '')
+        + f'{host.hostname}:{host.port or "default port"}'
         for host in url.hosts
-        for where in (f'{host.hostname}:{host.port or "default port"}',)
     )
     return f'{url.transport}://{hosts}/{url.virtual_host or ""}'

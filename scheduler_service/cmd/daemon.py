@@ -70,7 +70,6 @@ class Daemon:
         self._executor = futures.ThreadPoolExecutor(_THREADS, 'reply')
         self._servers: list[Server] = []
         self._notifier: Any = None
-        self._parser = ArgumentParser()
         self._peers = Peers(self.scheduler.health)
         self._register: DaemonRegister | None = None
         self.adapters = adapters.enabled(conf, self.store, self.scheduler)
@@ -87,21 +86,20 @@ class Daemon:
         """
         # HTTP first: a liveness probe does not wait for the database.
         self.http.run()
-        if not self.scheduler.start(self._is_filled):
+        if not self.scheduler.start(
+            lambda: all(adapter.is_filled() for adapter in self.adapters)
+        ):
             return
         self._notifier = new_notifier(
             self.conf, self._url, f'scheduler.{self.name}'
         )
+        parser = ArgumentParser()
         scheduling = SchedulerEndpoint(
-            self.scheduler,
-            self._enforcer,
-            self._parser,
-            self.name,
-            self._peers,
+            self.scheduler, self._enforcer, parser, self.name, self._peers,
             self._notifier,
-        )
+        )  # fmt: skip
         host_state = HostStateEndpoint(
-            self.scheduler.host_state_writer, self._enforcer, self._parser
+            self.scheduler.host_state_writer, self._enforcer, parser
         )
         group = self.conf.scheduler
         target = transport.target(group.exchange, group.topic, self.name)
@@ -141,9 +139,6 @@ class Daemon:
             for name, is_loaded in adapter.readiness().items()
             if not is_loaded()
         )
-
-    def _is_filled(self) -> bool:
-        return all(adapter.is_filled() for adapter in self.adapters)
 
     def _serve(
         self, url: str | None, target: Any, dispatcher: Dispatcher
@@ -207,17 +202,14 @@ class Daemon:
         if self._is_connected():
             self.scheduler.health.recover('broker')
         else:
-            reason = self._broker_fault()
+            faults = (server.bus.fault() for server in self._servers)
+            reason = next(filter(None, faults), '')
             self.scheduler.health.degrade(
                 'broker',
                 f'broker unreachable{f" ({reason})" if reason else ""}',
                 'Broker reachable again',
             )
             self.scheduler.host_state_writer.reset_liveness()
-
-    def _broker_fault(self) -> str:
-        faults = (server.bus.fault() for server in self._servers)
-        return next(filter(None, faults), '')
 
     def _check_replies(self) -> None:
         waiting = sum(server.bus.stuck() for server in self._servers)

@@ -32,6 +32,7 @@ class DaemonRegister:
     :param peers: the other daemons on the topic
     :param cast: casts a sign of life to them
     :param introspection: gets the number of daemons that differ
+    :ivar entry: what is recorded, or is going to be
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class DaemonRegister:
         introspection: Introspection,
     ) -> None:
         self._store = store
-        self._entry = entry
+        self.entry = entry
         self._peers = peers
         self._cast = cast
         self._introspection = introspection
@@ -60,13 +61,8 @@ class DaemonRegister:
 
     def change(self, entry: Registration) -> None:
         """Record another configuration, soon."""
-        self._entry = entry
+        self.entry = entry
         self._wake.set()
-
-    @property
-    def entry(self) -> Registration:
-        """What is recorded, or is going to be."""
-        return self._entry
 
     def stop(self, timeout: float) -> None:
         """Remove the entry, and end the thread.
@@ -86,7 +82,7 @@ class DaemonRegister:
             self._wake.clear()
         try:
             self._store.write(
-                lambda writer: daemons.remove(writer, self._entry.id)
+                lambda writer: daemons.remove(writer, self.entry.id)
             )
         except errors.StoreUnavailable:
             LOG.debug('The daemon stays registered')
@@ -107,7 +103,7 @@ class DaemonRegister:
     def _record(self) -> None:
         elsewhere = self._peers.elsewhere()
         self._introspection.daemons_elsewhere = len(elsewhere)
-        entry = self._entry._replace(elsewhere=elsewhere)
+        entry = self.entry._replace(elsewhere=elsewhere)
 
         def work(writer: Writer) -> None:
             changed = self._stored != entry
@@ -124,12 +120,11 @@ class DaemonRegister:
 
     def _compare(self, others: list[dict[str, object]]) -> None:
         """Warn of daemons that are configured differently, once of each."""
-        own = self._entry
+        own = self.entry
         differing = frozenset(
             str(other['name'])
             for other in others
-            if other['id'] != own.id
-            and other['fingerprint'] != own.fingerprint
+            if other['fingerprint'] != own.fingerprint
             and float(str(other['silent_for'])) < daemons.SILENT_S
         )
         for name in sorted(differing - self._warned_of):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import configparser
 import copy
 import logging
-import re
 from logging.handlers import SysLogHandler
 from typing import Any
 
@@ -18,11 +17,6 @@ from scheduler_service import errors
 from scheduler_service.cmd.program import printable
 
 _PRODUCT = 'scheduler_service'
-# Characters that end a line or move a terminal's cursor, except the tab, and
-# surrogates, which UTF-8 cannot encode.
-_CONTROL = re.compile(
-    r'[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]'
-)
 
 
 class Formatter(formatters.ContextFormatter):  # type: ignore[misc]
@@ -38,30 +32,17 @@ class Formatter(formatters.ContextFormatter):  # type: ignore[misc]
 
         An error that the message includes is not appended.
         """
-        line: str
         if record.exc_info or record.stack_info:
-            line = super().format(_with_escapes(record))
-            return line
-        line = super().format(record)
+            # The record stays as it is for other handlers.
+            record = copy.copy(record)
+            record.msg, record.args = printable(record.getMessage()), None
+            return str(super().format(record))
+        line = str(super().format(record))
         appended = getattr(record, 'error_summary', '')
         _, _, error = appended.partition(': ')
         if error and error in record.getMessage():
             line = line.removesuffix(f': {appended}')
-        return _escaped(line)
-
-
-def _with_escapes(record: logging.LogRecord) -> logging.LogRecord:
-    """Return a record whose message is a single line."""
-    text = record.getMessage()
-    if _CONTROL.search(text) is None:
-        return record
-    record = copy.copy(record)
-    record.msg, record.args = _escaped(text), None
-    return record
-
-
-def _escaped(text: str) -> str:
-    return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
+        return printable(line)
 
 
 def set_up(conf: Any) -> None:

@@ -11,9 +11,7 @@ import contextlib
 import gc
 import importlib
 import math
-import os
 import sys
-import threading
 import traceback
 from collections.abc import Sequence
 from concurrent import futures
@@ -37,52 +35,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     :return: 0: done; 1: it failed, or found differences or errors; 2: the
         command line is wrong; 130: interrupted
     """
-    words = sys.argv[1:] if argv is None else list(argv)
     if argv is None:
         gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
-    args = parser.build().parse_args(words)
-    status = _run_and_report(args, words)
-    if argv is None and threading.active_count() > 1:
-        # The interpreter would join threads that wait for a server.
-        sys.stderr.flush()
-        os._exit(status)
-    return status
-
-
-def _run_and_report(args: Any, words: Sequence[str]) -> int:
+    args = parser.build().parse_args(argv)
     try:
-        _check_encoding(words)
-        status = _run(args)
-        sys.stdout.flush()
-        return status
+        return _run(args)
     except WrongUsage as fault:
         with contextlib.suppress(SystemExit):
             args.error(str(fault))
         return 2
-    except BrokenPipeError:
-        program.drop_output()
-        return 1
-    except KeyboardInterrupt:
-        return 130
     except Exception as fault:
         if args.debug:
             traceback.print_exc()
+        if isinstance(fault, OSError):
+            raise
         print(program.error_line(fault), file=sys.stderr)
         for detail in program.error_details(fault):
             print(f'  {detail}', file=sys.stderr)
-        if isinstance(fault, OSError):
-            program.drop_output()
         return 1
-
-
-def _check_encoding(words: Sequence[str]) -> None:
-    for word in words:
-        try:
-            word.encode()
-        except UnicodeEncodeError:
-            raise WrongUsage(
-                f'{word!a}: not text in the encoding of the locale'
-            ) from None
 
 
 def _run(args: Any) -> int:

@@ -9,13 +9,16 @@ import contextlib
 import csv
 import difflib
 import io
+import itertools
 import os
 import re
 import shutil
 import sys
-import unicodedata
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+from rich.cells import cell_len
 
 from scheduler_service import errors
 from scheduler_service.cmd.program import WrongUsage, printable
@@ -66,7 +69,13 @@ def listing(
     elif args.format == 'value':
         write(' '.join(cell(row.get(name)) for name in shown) for row in rows)
     elif args.format == 'csv':
-        _csv(rows, shown)
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator='\n')
+        writer.writerow(shown)
+        writer.writerows(
+            [cell(row.get(name)) for name in shown] for row in rows
+        )
+        write([text.getvalue().removesuffix('\n')])
     else:
         keys = chosen or names
         document(
@@ -74,10 +83,7 @@ def listing(
         )
     if read > len(rows):
         sys.stdout.flush()
-        print(
-            f'{len(rows)} of {total or read} rows; --limit 0 prints all',
-            file=sys.stderr,
-        )
+        remark(f'{len(rows)} of {total or read} rows; --limit 0 prints all')
 
 
 def check(
@@ -137,14 +143,6 @@ def _sorted(
     return sorted(filled, key=key, reverse=descending) + empty
 
 
-def _csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator='\n')
-    writer.writerow(columns)
-    writer.writerows([cell(row.get(name)) for name in columns] for row in rows)
-    write([text.getvalue().removesuffix('\n')])
-
-
 def table(
     rows: Sequence[Mapping[str, Any]],
     columns: Sequence[str],
@@ -155,7 +153,7 @@ def table(
     if sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
     if title:
-        say(cell(title), 'title')
+        say(title, 'title')
     write(table_lines(rows, columns, width))
 
 
@@ -169,17 +167,21 @@ def table_lines(
     :param rows: by the names of the columns
     :param width: how many characters a line may have; None: any number
     """
-    grid = [_cells([row.get(name) for row in rows]) for name in columns]
+    values = [[row.get(name) for row in rows] for name in columns]
+    grid = [_cells(column) for column in values]
     heads = [name.replace('_', ' ') for name in columns]
     ascii_only = all(''.join(cells).isascii() for cells in grid)
-    length = len if ascii_only else _length
+    length = len if ascii_only else cell_len
     widths = [
-        max(_length(head), max(map(length, cells), default=0))
+        max(len(head), max(map(length, cells), default=0))
         for head, cells in zip(heads, grid, strict=True)
     ]
     if width is not None:
-        _narrow(widths, width)
-    right = [_is_number([row.get(name) for row in rows]) for name in columns]
+        room = width - len(_GAP) * (len(widths) - 1)
+        while sum(widths) > room and max(widths) > _NARROWEST:
+            widths[widths.index(max(widths))] -= 1
+    kinds = [set(map(type, column)) - {type(None)} for column in values]
+    right = [bool(each) and each <= {int, float} for each in kinds]
     yield from _folded_row(heads, widths, [False] * len(heads))
     yield _GAP.join('-' * size for size in widths)
     if width is None and ascii_only:
@@ -220,70 +222,31 @@ def cell(value: Any) -> str:
     return printable(str(value))
 
 
-def _length(text: str) -> int:
-    return len(text) if text.isascii() else sum(map(_places, text))
-
-
-def _places(char: str) -> int:
-    if unicodedata.combining(char):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in 'WF' else 1
-
-
-def _is_number(values: list[Any]) -> bool:
-    kinds = {type(value) for value in values} - {type(None)}
-    return bool(kinds) and kinds <= {int, float}
-
-
-def _narrow(widths: list[int], width: int) -> None:
-    excess = sum(widths) + len(_GAP) * (len(widths) - 1) - width
-    while excess > 0:
-        widest = max(range(len(widths)), key=widths.__getitem__)
-        if widths[widest] <= _NARROWEST:
-            return
-        widths[widest] -= 1
-        excess -= 1
-
-
 def _folded_row(
     cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]
 ) -> Iterator[str]:
     parts = [
-        _folded(text, size) for text, size in zip(cells, widths, strict=True)
+        textwrap.wrap(text, size, break_on_hyphens=False)
+        if cell_len(text) > size
+        else [text]
+        for text, size in zip(cells, widths, strict=True)
     ]
-    for number in range(max(map(len, parts), default=0)):
-        line = []
-        for part, size, numeric in zip(parts, widths, right, strict=True):
-            text = part[number] if number < len(part) else ''
-            pad = ' ' * (size - _length(text))
-            line.append(pad + text if numeric else text + pad)
-        yield _GAP.join(line).rstrip()
+    for line in itertools.zip_longest(*parts, fillvalue=''):
+        padded = []
+        for text, size, numeric in zip(line, widths, right, strict=True):
+            pad = ' ' * (size - cell_len(text))
+            padded.append(pad + text if numeric else text + pad)
+        yield _GAP.join(padded).rstrip()
 
 
-def _folded(text: str, size: int) -> list[str]:
-    """Split a text into pieces of at most *size* places.
-
-    It is split at spaces if possible. A piece has at least one character,
-    whatever its width.
-    """
-    pieces = []
-    while _length(text) > size:
-        end = places = 0
-        for char in text:
-            places += _places(char)
-            if places > size:
-                break
-            end += 1
-        end = max(end, 1)
-        space = text.rfind(' ', 0, end + 1)
-        cut = space if space > size // 2 else end
-        pieces.append(text[:cut].rstrip())
-        text = text[cut:].lstrip()
-    return [*pieces, text]
+def remark(text: str) -> None:
+    """Print a sentence on standard error."""
+    print(cell(text), file=sys.stderr)
 
 
 def say(text: str, style: str = '') -> None:
     """Print a sentence, on a terminal in a style."""
+    text = printable(text)
     if style and sys.stdout.isatty() and 'NO_COLOR' not in os.environ:
         text = f'{_STYLES[style]}{text}{_PLAIN}'
     write([text])
@@ -333,7 +296,7 @@ def nothing_matches(option: str, value: str, values: Iterable[str]) -> bool:
     if len(names) <= _MAX_COMPARED:
         near = difflib.get_close_matches(value, names, 1)
         text += f'; is {near[0]} meant?' if near else ''
-    print(cell(text), file=sys.stderr)
+    remark(text)
     return True
 
 
@@ -348,16 +311,14 @@ def some(names: Sequence[str]) -> str:
 def progress() -> Iterator[Callable[[str, int, int], None]]:
     """Yield a function that shows progress by (what, done, total).
 
-    The function does nothing unless standard error is a terminal.
+    The function shows nothing unless standard error is a terminal.
     """
-    if not sys.stderr.isatty():
-        yield lambda what, done, total: None
-        return
     from rich.console import Console
     from rich.progress import Progress
 
-    console = Console(file=sys.stderr, highlight=False)
-    with Progress(console=console, transient=True) as bars:
+    hidden = not sys.stderr.isatty()
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=hidden) as bars:
         tasks: dict[str, Any] = {}
 
         def show(what: str, done: int, total: int) -> None:
@@ -394,15 +355,6 @@ def explanation(reasons: Mapping[str, Any] | None) -> None:
         return
     if reasons.get('kept'):
         say('The zone has had this pool before.')
-    _funnel(reasons)
-    if finalists := reasons.get('finalists'):
-        title = f'Best of {reasons["passed"]} hosts that passed'
-        table(finalists, ['host', 'weight', 'weights'], title=title)
-    if filters := reasons.get('filters'):
-        rejections(filters)
-
-
-def _funnel(reasons: Mapping[str, Any]) -> None:
     steps = reasons.get('funnel') or []
     if steps and 'left' in steps[0]:
         title = f'{reasons["pools"]} pools at the start'
@@ -413,23 +365,25 @@ def _funnel(reasons: Mapping[str, Any]) -> None:
         ]
         title = f'{reasons["hosts"]} hosts at the start'
         table(rows, ['filter', 'start', 'removed', 'end'], title=title)
+    if finalists := reasons.get('finalists'):
+        title = f'Best of {reasons["passed"]} hosts that passed'
+        table(finalists, ['host', 'weight', 'weights'], title=title)
+    if filters := reasons.get('filters'):
+        rejections(filters)
 
 
 def rejections(filters: Sequence[Mapping[str, Any]]) -> None:
     """Print which filters reject hosts, and the nearest miss of each."""
-    rows = [
-        {**item, 'closest': _closest(item.get('closest'))} for item in filters
-    ]
+    rows = []
+    for item in filters:
+        closest = None
+        if miss := item.get('closest'):
+            lacks = cell(float(miss['lacks']))
+            closest = f'{miss["host"]} lacks {lacks} {miss["unit"]}'
+        rows.append({**item, 'closest': closest})
     columns = ['filter', 'out', 'alone', 'closest', 'reason']
     if rows:
         table(rows, columns, title='Filters that reject hosts')
-
-
-def _closest(miss: Mapping[str, Any] | None) -> str | None:
-    if not miss:
-        return None
-    lacks = cell(float(miss['lacks']))
-    return f'{miss["host"]} lacks {lacks} {miss["unit"]}'
 
 
 def filter_results(nodes: Iterable[Mapping[str, Any]]) -> None:
@@ -440,5 +394,5 @@ def filter_results(nodes: Iterable[Mapping[str, Any]]) -> None:
 
 def failure(error: errors.SchedulerError) -> None:
     text = str(error.args[0]) if error.args else ''
-    say(f'{error.name}: {cell(text)}', 'error')
+    say(f'{error.name}: {text}', 'error')
     explanation(error.facts)

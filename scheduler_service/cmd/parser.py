@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from scheduler_service import errors, moments
-from scheduler_service.cmd.program import printable
+from scheduler_service.cmd.program import printable, release
 
 SHELLS = ('bash', 'zsh', 'fish')
 _FORMATS = ('table', 'json', 'yaml')
@@ -69,21 +69,6 @@ class Parser(argparse.ArgumentParser):
         return self
 
 
-class Version(argparse.Action):
-    """Prints the release, which is looked up only when it is needed."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(nargs=0, **kwargs)
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, *rest: Any, **more: Any
-    ) -> None:
-        from importlib import metadata
-
-        print(parser.prog, metadata.version('scheduler-service'))
-        parser.exit()
-
-
 def _number_from(least: int) -> Callable[[str], int]:
     """Return a type of arguments: whole numbers from *least* on."""
 
@@ -134,30 +119,27 @@ def pair(text: str) -> tuple[str, str]:
     return key, value
 
 
-class Argument:
-    """An argument of a command, as ``add_argument`` takes it.
+# Adds an argument to a parser.
+Part = Callable[[Any], Any]
+
+
+def argument(names: str, text: str, **how: Any) -> Part:
+    """Return an argument of a command, as ``add_argument`` takes it.
 
     :param names: of an option or a positional argument, with spaces between
     """
-
-    def __init__(self, names: str, text: str, **how: Any) -> None:
-        self.names = names.split()
-        self.how = {'help': text, **how}
-
-    def add_to(self, parser: Any) -> None:
-        parser.add_argument(*self.names, **self.how)
+    return lambda parser: parser.add_argument(*names.split(), help=text, **how)
 
 
-class OneOf:
-    """Arguments of which exactly one has to be given."""
+def _one_of(*parts: Part) -> Part:
+    """Return arguments of which exactly one has to be given."""
 
-    def __init__(self, *arguments: Argument) -> None:
-        self.arguments = arguments
-
-    def add_to(self, parser: Any) -> None:
+    def add(parser: Any) -> None:
         group = parser.add_mutually_exclusive_group(required=True)
-        for argument in self.arguments:
-            argument.add_to(group)
+        for part in parts:
+            part(group)
+
+    return add
 
 
 class Command:
@@ -169,7 +151,7 @@ class Command:
     """
 
     def __init__(
-        self, words: str, run: str, text: str, *arguments: Argument | OneOf
+        self, words: str, run: str, text: str, *arguments: Part
     ) -> None:
         self.noun, _, self.verb = words.partition(' ')
         self.run = run
@@ -177,31 +159,31 @@ class Command:
         self.arguments = arguments
 
 
-def _flag(name: str, text: str, **how: Any) -> Argument:
-    return Argument(name, text, action='store_true', **how)
+def _flag(name: str, text: str, **how: Any) -> Part:
+    return argument(name, text, action='store_true', **how)
 
 
-def _several(name: str, text: str, **how: Any) -> Argument:
+def _several(name: str, text: str, **how: Any) -> Part:
     text += '; may be given several times'
-    return Argument(name, text, action='append', default=[], **how)
+    return argument(name, text, action='append', default=[], **how)
 
 
-def _format(default: str, choices: tuple[str, ...] = _FORMATS) -> Argument:
+def _format(default: str, choices: tuple[str, ...] = _FORMATS) -> Part:
     text = f'how to print it (default: {default})'
     if 'csv' in choices:
         text = 'csv has a heading, value has none and spaces between the '
         text += f'columns (default: {default})'
-    return Argument('-f --format', text, choices=choices, default=default)
+    return argument('-f --format', text, choices=choices, default=default)
 
 
-def _list(limit: int = 0) -> tuple[Argument, ...]:
+def _list(limit: int = 0) -> tuple[Part, ...]:
     return (
         _format('table', (*_FORMATS, 'csv', 'value')),
         _several('-c --columns', 'only these columns, in this order',
                  metavar='NAME[,NAME...]'),
         _several('--sort', 'by this column; the first counts most',
                  metavar='NAME[:desc]'),
-        Argument('--limit', 'at most so many rows, the first after sorting; '
+        argument('--limit', 'at most so many rows, the first after sorting; '
                  f'0: all (default: {limit})', type=_number_from(0),
                  default=limit, metavar='N'),
     )  # fmt: skip
@@ -215,7 +197,7 @@ _LIST = _list()
 _TABLE = _format('table')
 _YAML = _format('yaml')
 _FILE_HELP = 'YAML or JSON; - for standard input'
-_FILE = Argument('file', _FILE_HELP)
+_FILE = argument('file', _FILE_HELP)
 _ALLOW_MISSING_HOSTS = _flag(
     '--allow-missing-hosts', 'aggregates may name hosts that do not exist yet'
 )
@@ -224,17 +206,17 @@ _REPLACE = _flag(
     'remove everything that is not in the document, except server groups that '
     'instances are members of',
 )
-_HOST = Argument('host', 'its service host')
-_HOSTS = Argument('host', 'service host; one or several', nargs='+')
-_POOL = Argument('pool', 'id or name')
-_POOL_ATTRIBUTES = Argument(
+_HOST = argument('host', 'its service host')
+_HOSTS = argument('host', 'service host; one or several', nargs='+')
+_POOL = argument('pool', 'id or name')
+_POOL_ATTRIBUTES = argument(
     'attribute', 'attribute to set, or without a value to remove',
     type=pair, nargs='+', metavar='KEY=VALUE|KEY=',
 )  # fmt: skip
-_AGGREGATE = Argument('aggregate', 'id or name')
-_INSTANCE = Argument('instance', 'its uuid')
-_INSTANCES = Argument('instance', 'its uuid; one or several', nargs='+')
-_MESSAGE = Argument('message_id', 'as message list prints it')
+_AGGREGATE = argument('aggregate', 'id or name')
+_INSTANCE = argument('instance', 'its uuid')
+_INSTANCES = argument('instance', 'its uuid; one or several', nargs='+')
+_MESSAGE = argument('message_id', 'as message list prints it')
 _LOCAL = _flag(
     '--local', 'schedule in this process on the database, without a daemon'
 )
@@ -270,21 +252,21 @@ COMMANDS = (
         'db purge', 'database:purge', 'delete old records',
         _flag('--decisions', 'delete decisions with their reasons',
               required=True),
-        Argument('--before', f'delete those made before this: {_TIME_HELP}',
+        argument('--before', f'delete those made before this: {_TIME_HELP}',
                  type=_past, required=True, metavar='TIME'),
-        Argument('--batch', 'how many to delete in a transaction (default: '
+        argument('--batch', 'how many to delete in a transaction (default: '
                  '1000)',
                  type=_number_from(1), default=1000, metavar='N'),
     ),
     Command(
         'inventory import', 'inventory:import_inventory', 'import a document',
         *_LIST,
-        OneOf(
-            Argument('file', _FILE_HELP, nargs='?'),
-            Argument('--from-nodes', 'nodes of a cluster, as kubectl get '
+        _one_of(
+            argument('file', _FILE_HELP, nargs='?'),
+            argument('--from-nodes', 'nodes of a cluster, as kubectl get '
                      'nodes -o json prints them; - for standard input',
                      metavar='FILE'),
-            Argument('--from-kubeconfig', 'nodes of the cluster whose API '
+            argument('--from-kubeconfig', 'nodes of the cluster whose API '
                      'server this file names', metavar='FILE'),
         ),
         _ALLOW_MISSING_HOSTS,
@@ -297,15 +279,15 @@ COMMANDS = (
             *_LIST, _FILE, _ALLOW_MISSING_HOSTS, _REPLACE),
     Command('inventory export', 'inventory:export',
             'print everything as a document', _YAML,
-            Argument('--output', 'write it to this file, as a whole or not '
+            argument('--output', 'write it to this file, as a whole or not '
                      'at all', metavar='FILE')),
     Command('inventory show', 'inventory:show',
             'print how many hosts, pools and so on there are', *_LIST),
     Command('pool list', 'resources:pools', 'list pools', *_LIST),
     Command(
         'pool create', 'resources:create_pool', 'add a pool',
-        Argument('name', 'its name'),
-        Argument('--id', 'a UUID; random if absent', type=_uuid),
+        argument('name', 'its name'),
+        argument('--id', 'a UUID; random if absent', type=_uuid),
         _several('--attribute', 'attribute of the pool', type=pair,
                  metavar='KEY=VALUE'),
     ),
@@ -314,14 +296,14 @@ COMMANDS = (
     Command('pool delete', 'resources:delete_pool', 'remove a pool', _POOL),
     Command(
         'host list', 'resources:hosts', 'list hosts', *_LIST,
-        Argument('--zone', 'only hosts of this zone'),
-        Argument('--aggregate', 'only hosts of this aggregate, by its id or '
+        argument('--zone', 'only hosts of this zone'),
+        argument('--aggregate', 'only hosts of this aggregate, by its id or '
                  'name'),
-        Argument('--state', 'only hosts that report, or do not',
+        argument('--state', 'only hosts that report, or do not',
                  choices=('up', 'down')),
-        Argument('--status', 'only hosts that may be selected, or may not',
+        argument('--status', 'only hosts that may be selected, or may not',
                  choices=('enabled', 'disabled')),
-        Argument('--name', 'only hosts with such a name; * stands for any '
+        argument('--name', 'only hosts with such a name; * stands for any '
                  'text', metavar='PATTERN'),
     ),
     Command('host drain', 'capacity:drain',
@@ -331,22 +313,22 @@ COMMANDS = (
     Command('host show', 'resources:show_host', 'print a host', _HOST, _YAML),
     Command('host enable', 'resources:enable_host', 'enable a host', _HOST),
     Command('host disable', 'resources:disable_host', 'disable a host', _HOST,
-            Argument('--reason', 'shown by host list')),
+            argument('--reason', 'shown by host list')),
     Command('host remove', 'resources:remove_host',
             'remove a host, also from its aggregates', _HOST),
     Command('aggregate list', 'resources:aggregates', 'list aggregates',
             *_LIST),
     Command(
         'aggregate create', 'resources:create_aggregate', 'add an aggregate',
-        Argument('name', 'its name'),
-        Argument('--zone', 'its availability zone'),
+        argument('name', 'its name'),
+        argument('--zone', 'its availability zone'),
         _several('--property', 'metadata of the aggregate', type=pair,
                  metavar='KEY=VALUE'),
     ),
     Command(
         'aggregate set', 'resources:set_aggregate', 'set or remove metadata',
         _AGGREGATE,
-        Argument('property', 'metadata to set, or without a value to remove',
+        argument('property', 'metadata to set, or without a value to remove',
                  type=pair, nargs='+', metavar='KEY=VALUE|KEY='),
     ),
     Command('aggregate add-host', 'resources:add_to_aggregate', 'add hosts',
@@ -359,93 +341,94 @@ COMMANDS = (
             *_LIST),
     Command(
         'server-group create', 'resources:create_group', 'add a server group',
-        Argument('name', 'its name'),
-        Argument('--policy', 'affinity: its instances go to one host; '
+        argument('name', 'its name'),
+        argument('--policy', 'affinity: its instances go to one host; '
                  'anti-affinity: to different hosts; soft: if possible '
                  '(default: anti-affinity)',
                  choices=_POLICIES, default='anti-affinity'),
-        Argument('--uuid', 'a UUID; random if absent', type=_uuid),
-        Argument('--project', 'the project whose instances may join; default: '
+        argument('--uuid', 'a UUID; random if absent', type=_uuid),
+        argument('--project', 'the project whose instances may join; default: '
                  'all'),
-        Argument('--max-server-per-host', 'members per host, with the policy '
+        argument('--max-server-per-host', 'members per host, with the policy '
                  'anti-affinity', type=_number_from(1)),
         _several('--member', 'uuid of an instance', type=_uuid),
     ),
     Command('server-group delete', 'resources:delete_group',
-            'remove a server group', Argument('uuid', 'of the group')),
+            'remove a server group', argument('uuid', 'of the group')),
     Command(
         'capacity', 'capacity:capacity',
         'how full the zones are, and what fits where', *_LIST,
-        Argument('--zone', 'only this availability zone'),
-        Argument('--flavor', 'print how many more instances of this flavor '
+        argument('--zone', 'only this availability zone'),
+        argument('--flavor', 'print how many more instances of this flavor '
                  'fit: a file with a flavor or a request, or for example '
                  'vcpus=2,memory_mb=4096,root_gb=20',
                  metavar='FILE|KEY=VALUE,...'),
-        Argument('--by', 'with --flavor: count by zone or by host (default: '
+        argument('--by', 'with --flavor: count by zone or by host (default: '
                  'zone)', choices=('zone', 'host'), default='zone'),
     ),
     Command('zone list', 'resources:zones', 'list zones that have a pool',
             *_LIST),
     Command(
         'zone schedule', 'scheduling:zone', 'select a pool',
-        Argument('--request', 'a zone document', metavar='FILE'),
-        Argument('--name', 'of the zone, with the final dot'),
+        argument('--request', 'a zone document', metavar='FILE'),
+        argument('--name', 'of the zone, with the final dot'),
         _several('--attribute', 'attribute of the zone', type=pair,
                  metavar='KEY=VALUE'),
-        Argument('--role', 'role of the caller, for the policy (default: '
+        argument('--role', 'role of the caller, for the policy (default: '
                  'admin)', action='append', default=[]),
         *_SCHEDULE,
     ),
     Command(
         'select', 'scheduling:select', 'select and claim hosts',
-        Argument('--request', 'a request document; - for standard input',
+        argument('--request', 'a request document; - for standard input',
                  metavar='FILE', required=True),
-        Argument('--host', 'select nothing; print the result of every filter '
+        argument('--host', 'select nothing; print the result of every filter '
                  'on this host'),
         *_SCHEDULE,
     ),
     Command('release', 'scheduling:release', 'release claims', _INSTANCES,
             _LOCAL),
     Command('ping', 'scheduling:ping', 'print the state of a daemon', _TABLE,
-            Argument('daemon', 'its name; default: any', nargs='?')),
-    Command('top', 'top:top', 'print what the daemons do, again and again',
-            Argument('--count', 'end after so many times', metavar='N',
+            argument('daemon', 'its name; default: any', nargs='?')),
+    Command('top', 'scheduling:top',
+            'print what the daemons do, again and again',
+            argument('--count', 'end after so many times', metavar='N',
                      type=_number_from(1))),
     Command(
         'decision list', 'records:decision_list', 'list the newest decisions',
         *_list(20),
-        Argument('--since', f'only decisions since this time: {_TIME_HELP}',
+        argument('--since', f'only decisions since this time: {_TIME_HELP}',
                  type=_past, metavar='TIME'),
-        Argument('--until', 'only decisions until this time', type=_past,
+        argument('--until', 'only decisions until this time', type=_past,
                  metavar='TIME'),
-        Argument('--outcome', 'only decisions with this outcome: chosen, '
+        argument('--outcome', 'only decisions with this outcome: chosen, '
                  'ordered, passed, the name of an error, or refused for any '
                  'of them',
                  choices=_OUTCOMES, metavar='NAME'),
-        Argument('--filter', 'only refusals where this filter left no host'),
-        Argument('--project', 'only decisions for this project'),
-        Argument('--host', 'only decisions that chose this service host'),
-        Argument('--pod', 'only decisions on this pod; in the namespace '
+        argument('--filter', 'only refusals where this filter left no host'),
+        argument('--project', 'only decisions for this project'),
+        argument('--host', 'only decisions that chose this service host'),
+        argument('--pod', 'only decisions on this pod; in the namespace '
                  'default where none is named', type=_pod,
                  metavar='[NAMESPACE/]NAME'),
-        Argument('--instance', 'only decisions on this instance', type=_uuid,
+        argument('--instance', 'only decisions on this instance', type=_uuid,
                  metavar='UUID'),
-        Argument('--by', 'print numbers of decisions, by these columns',
+        argument('--by', 'print numbers of decisions, by these columns',
                  metavar='NAME[,NAME...]'),
         _flag('--follow', 'go on, and print new decisions as they are made'),
     ),
     Command('decision show', 'records:decision_show',
             'print the decisions on a request with their reasons',
-            Argument('request_id', 'of the request, the uuid of an instance, '
+            argument('request_id', 'of the request, the uuid of an instance, '
                      'or NAMESPACE/NAME of a pod'), _TABLE),
     Command(
         'claim list', 'records:claim_list', 'list the newest claims',
         *_list(100),
-        Argument('--host', 'only claims on this service host'),
-        Argument('--state', 'only claims in this state',
+        argument('--host', 'only claims on this service host'),
+        argument('--state', 'only claims in this state',
                  choices=('claimed', 'confirmed', 'moving')),
-        Argument('--project', 'only claims of this project'),
-        Argument('--older-than', 'only claims made before this time: '
+        argument('--project', 'only claims of this project'),
+        argument('--older-than', 'only claims made before this time: '
                  f'{_TIME_HELP}', type=_past, metavar='TIME'),
     ),
     Command('claim show', 'records:claim_show',
@@ -470,24 +453,24 @@ COMMANDS = (
         'policy check', 'configuration:check_policy',
         'check the policy file; print its effect', *_LIST,
         _several('--role', 'only print what a caller with this role may do'),
-        Argument('--user', 'the id of this caller'),
-        Argument('--project', 'the project of this caller'),
-        Argument('--owner', 'the project that owns what the caller acts on'),
+        argument('--user', 'the id of this caller'),
+        argument('--project', 'the project of this caller'),
+        argument('--owner', 'the project that owns what the caller acts on'),
     ),
     Command('completion', 'completion:run',
             'print a script that completes command lines',
-            Argument('shell', 'the shell to print it for', choices=SHELLS)),
+            argument('shell', 'the shell to print it for', choices=SHELLS)),
     Command('daemon list', 'configuration:daemons',
             'list daemons: release, configuration, last heartbeat', *_LIST),
     Command('configuration check', 'configuration:check',
             'check all that a start and a reload check',
-            Argument('config_file', 'a configuration file; default: as for '
+            argument('config_file', 'a configuration file; default: as for '
                      'the daemon', nargs='*', default=argparse.SUPPRESS,
                      metavar='FILE')),
     Command(
         'configuration show', 'configuration:show',
         'print options that are set, and where; no secrets', *_LIST,
-        Argument('--daemon', 'of the daemon of this name; default: of the '
+        argument('--daemon', 'of the daemon of this name; default: of the '
                  'files'),
         _flag('--all', 'also options that have their default'),
     ),
@@ -496,12 +479,12 @@ COMMANDS = (
     Command(
         'configuration diff', 'configuration:diff',
         'print where two configurations differ', *_LIST,
-        Argument('daemon', 'the name of a daemon, a fingerprint of '
+        argument('daemon', 'the name of a daemon, a fingerprint of '
                  'configuration list, or a time: the last configuration '
                  'before it'),
         _flag('--all', 'also options that daemons need not have in common, '
               'such as their names'),
-        Argument('other', 'as the first; default: the files', nargs='?'),
+        argument('other', 'as the first; default: the files', nargs='?'),
     ),
 )  # fmt: skip
 
@@ -516,13 +499,14 @@ def build() -> Parser:
         prog='scheduler-manage',
         description='Operate the scheduler: its database, hosts and claims.',
     )
-    for argument in (
+    for add in (
         _several('--config-file', 'configuration file', metavar='PATH'),
         _several('--config-dir', 'folder of configuration files',
                  metavar='DIR'),
-        Argument('--version', 'print the release, and end', action=Version),
+        argument('--version', 'print the release, and end', action='version',
+                 version=release('scheduler-manage')),
     ):  # fmt: skip
-        argument.add_to(parser)
+        add(parser)
     _add_common(parser, None, False)
     nouns = parser.add_subparsers(dest='noun', required=True, metavar='NOUN')
     verbs: dict[str, Any] = {}
@@ -539,27 +523,20 @@ def build() -> Parser:
             description=command.text,
         )
         added.set_defaults(run=command.run, error=added.error)
-        for part in command.arguments:
-            part.add_to(added)
+        for add in command.arguments:
+            add(added)
         _add_common(added, argparse.SUPPRESS, argparse.SUPPRESS)
         parser.commands[f'{command.noun} {command.verb}'.strip()] = added
     return parser
 
 
 def _add_common(parser: Parser, timeout: Any, debug: Any) -> None:
-    """Add the options that may come before and after a command's words.
-
-    :param timeout: its default
-    :param debug: its default
-    """
-    Argument(
+    """Add the options that may come before and after a command's words."""
+    argument(
         '--timeout', 'give up after this time, which also limits connecting '
         '(default: no limit, but 3 s to connect to the database and 10 s to '
         'the broker)',
         type=seconds, default=timeout, metavar='SECONDS',
-    ).add_to(parser)  # fmt: skip
-    _flag(
-        '--debug',
-        'print where in the program an error occurred',
-        default=debug,
-    ).add_to(parser)
+    )(parser)  # fmt: skip
+    text = 'print where in the program an error occurred'
+    _flag('--debug', text, default=debug)(parser)

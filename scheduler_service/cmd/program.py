@@ -14,7 +14,8 @@ import pathlib
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from scheduler_service import errors
 
@@ -22,19 +23,13 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 T = TypeVar('T')
+Main = Callable[..., int]
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _INTERRUPTED = 130
 # Errors of standard output: files that were opened have names.
 _OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 # How many errors of a document are printed.
 _MAX_DETAILS = 200
-# Control characters may move the cursor of the terminal, or worse;
-# bidirectional characters reverse the order of a line.
-_TURNING = (0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
-_CONTROLS = {
-    code: repr(chr(code))[1:-1]
-    for code in (*range(32), *range(127, 160), *_TURNING)
-}
 
 
 class WrongUsage(Exception):
@@ -42,13 +37,6 @@ class WrongUsage(Exception):
 
     The program ends as for an argument that the parser refuses.
     """
-
-
-class Main(Protocol):
-    """The main function of a program."""
-
-    def __call__(self, argv: Sequence[str] | None = None) -> int:
-        """Return the exit status; None: the arguments are the process's."""
 
 
 def entry_point(failed: int) -> Callable[[Main], Main]:
@@ -61,24 +49,31 @@ def entry_point(failed: int) -> Callable[[Main], Main]:
     :param failed: the exit status after an error
     """
 
+    def attempt(main: Main, argv: Sequence[Any]) -> int:
+        _replace_closed()
+        _buffer_output()
+        try:
+            try:
+                return main(*argv)
+            finally:
+                sys.stdout.flush()
+        except OSError as fault:
+            if not isinstance(fault, BrokenPipeError):
+                print(error_line(fault), file=sys.stderr)
+            drop_output()
+        except KeyboardInterrupt:
+            return _INTERRUPTED
+        return failed
+
     def decorate(main: Main) -> Main:
         @functools.wraps(main)
-        def run(argv: Sequence[str] | None = None) -> int:
-            _replace_closed()
-            _buffer_output()
-            try:
-                try:
-                    return main(argv)
-                finally:
-                    sys.stdout.flush()
-            except BrokenPipeError:
-                drop_output()
-            except OSError as fault:
-                print(error_line(fault), file=sys.stderr)
-                drop_output()
-            except KeyboardInterrupt:
-                return _INTERRUPTED
-            return failed
+        def run(*argv: Sequence[str]) -> int:
+            status = attempt(main, argv)
+            if not argv and threading.active_count() > 1:
+                # The interpreter would join threads that wait for a server.
+                sys.stderr.flush()
+                os._exit(status)
+            return status
 
         return run
 
@@ -86,10 +81,7 @@ def entry_point(failed: int) -> Callable[[Main], Main]:
 
 
 def _replace_closed() -> None:
-    """Open closed standard streams on /dev/null.
-
-    The next file or connection would get the stream's number.
-    """
+    """Open closed standard streams, whose numbers would be used again."""
     for name, mode in (('stdin', 'r'), ('stdout', 'w'), ('stderr', 'w')):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
@@ -105,6 +97,11 @@ def _buffer_output() -> None:
             sys.stdout.fileno(), 'w', encoding=sys.stdout.encoding,
             errors=sys.stdout.errors, closefd=False,
         )  # fmt: skip
+
+
+def release(name: str) -> str:
+    """Return the name of a program, and the installed release."""
+    return f'{name} {metadata.version("scheduler-service")}'
 
 
 def write_file(path: pathlib.Path, content: bytes, mode: int = 0o666) -> None:
@@ -132,8 +129,15 @@ def drop_output() -> None:
 
 
 def printable(text: str) -> str:
-    """Return a text as a line that cannot move a terminal's cursor."""
-    return text if text.isprintable() else text.translate(_CONTROLS)
+    """Return a text as a line that cannot move a terminal's cursor.
+
+    Nor can it reverse the order of the line, or forge another.
+    """
+    if text.isprintable():
+        return text
+    return ''.join(
+        char if char.isprintable() else ascii(char)[1:-1] for char in text
+    )
 
 
 def error_line(fault: BaseException) -> str:

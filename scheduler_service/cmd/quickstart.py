@@ -7,7 +7,6 @@ it calls and casts. The files stay in a folder for a closer look.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import pathlib
 import queue
 import sys
@@ -38,6 +37,28 @@ _PRINTERS = {
     'select_destinations': output.placements,
 }
 _FLAVOR = {'name': 'm1.small', 'vcpus': 2, 'memory_mb': 4096, 'root_gb': 20}
+_NORTH = {'availability_zone': 'north', 'flavor': _FLAVOR}
+_FPGA = {'resources:CUSTOM_FPGA': '1', 'trait:CUSTOM_FPGA_CARD': 'required'}
+# Title, method and request.
+_REQUESTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ('A zone for a golden pool, by call', 'schedule_zone',
+     {'name': 'example.org.',
+      'attributes': {'pool_level': 'gold', 'pops': 'global'}}),
+    ('The same zone again: the same pool', 'schedule_zone',
+     {'name': 'example.org.', 'attributes': {}}),
+    ('A zone that no pool suits', 'schedule_zone',
+     {'name': 'example.net.', 'attributes': {'pops': 'moon'}}),
+    ('A zone for Europe, by cast', 'schedule_zone_cast',
+     {'name': 'example.eu.', 'attributes': {'pops': 'eu'}}),
+    ('Three instances in the north, by call', 'select_destinations',
+     {**_NORTH, 'num_instances': 3}),
+    ('An instance that needs an FPGA and its trait', 'select_destinations',
+     {'flavor': {**_FLAVOR, 'extra_specs': _FPGA}}),
+    ('An instance in the south, by cast', 'select_destinations_cast',
+     {'availability_zone': 'south', 'flavor': _FLAVOR}),
+    ('An instance that fits nowhere, and why', 'select_destinations',
+     {**_NORTH, 'flavor': {**_FLAVOR, 'memory_mb': 150_000}}),
+)  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,22 +86,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _shipped(name: str) -> pathlib.Path:
-    """Return the path of a file of ``etc/scheduler_service``.
-
-    An installation has these files in ``share``.
-
-    :raises ConfigurationError: the file is neither here nor installed
-    """
+    """Return the path of a file of ``etc/scheduler_service``."""
     here = _SOURCE / 'etc' / 'scheduler_service' / name
     if here.exists():
         return here
     # The installation's record has their place: below the prefix, the user's
     # folder, or a folder that was given to pip.
-    try:
-        files = metadata.files('scheduler-service') or []
-    except metadata.PackageNotFoundError:
-        files = []
-    for file in files:
+    for file in metadata.files('scheduler-service') or ():
         if file.as_posix().endswith(f'{_FOLDER}/{name}'):
             return pathlib.Path(str(file.locate())).resolve()
     raise errors.ConfigurationError(
@@ -99,158 +111,88 @@ def _run(folder: pathlib.Path, document: str) -> int:
         status = manage.main(['--config-file', str(config), *command])
         if status:
             return status
-    demonstration = Demonstration(config)
-    try:
-        demonstration.start()
-        demonstration.run()
-    finally:
-        demonstration.stop()
+    _demonstrate(config)
     spent = time.monotonic() - started
     _heading(f'Done in {spent:.1f} s. Everything is in {folder}')
-    manage_path = _shown(
-        pathlib.Path(sys.executable).parent / 'scheduler-manage'
-    )
+    manage_path = pathlib.Path(sys.executable).parent / 'scheduler-manage'
+    output.say(f'{manage_path} --config-file {config} decision list')
     output.say(
-        f'{manage_path} --config-file {config} decision list\n'
         f'{manage_path} --config-file {config} select --local --explain'
-        f' --request {_shown(_shipped("request.yaml"))}'
+        f' --request {_shipped("request.yaml")}'
     )
     return 0
 
 
-def _shown(path: pathlib.Path) -> pathlib.Path:
-    with contextlib.suppress(ValueError):
-        return path.relative_to(pathlib.Path.cwd())
-    return path
-
-
 def _heading(text: str) -> None:
-    output.say('')
-    output.say(f'== {output.cell(text)}', 'bold')
+    output.say(f'== {text}', 'bold')
 
 
-class Demonstration:
-    """A daemon in this process, and a client that calls it."""
+def _demonstrate(config: pathlib.Path) -> None:
+    """Run a daemon in this process, and send it calls and casts."""
+    from scheduler_service import conf as options
+    from scheduler_service import rpc  # noqa: F401 - before oslo.messaging
+    from scheduler_service.cmd import adapters
+    from scheduler_service.cmd.daemon import Daemon
+    from scheduler_service.rpc import transport
+    from scheduler_service.rpc.client import SchedulerClient
 
-    def __init__(self, config: pathlib.Path) -> None:
-        from scheduler_service import conf as options
-        from scheduler_service import rpc  # noqa: F401 - before oslo.messaging
-        from scheduler_service.cmd import adapters
-        from scheduler_service.cmd.daemon import Daemon
-        from scheduler_service.rpc import transport
-        from scheduler_service.rpc.client import SchedulerClient
+    import oslo_messaging  # isort: skip
 
-        self.conf = adapters.new_config()
-        transport.prepare(self.conf)
-        options.parse(self.conf, [f'--config-file={config}'])
-        self._daemon = Daemon(self.conf)
-        self._client = SchedulerClient(
-            self.conf,
-            topic=self.conf.scheduler.topic,
-            exchange=self.conf.scheduler.exchange,
-        )
-        self._replies: queue.Queue[dict[str, Any]] = queue.Queue()
-        self._listener: Any = None
+    conf = adapters.new_config()
+    transport.prepare(conf)
+    options.parse(conf, [f'--config-file={config}'])
+    daemon = Daemon(conf)
+    client = SchedulerClient(
+        conf, topic=conf.scheduler.topic, exchange=conf.scheduler.exchange
+    )
+    _heading('Start the daemon on the in-process bus')
+    conductor = _Conductor()
+    # Gets the replies to casts.
+    listener = oslo_messaging.get_rpc_server(
+        transport.for_client(conf),
+        oslo_messaging.Target(topic='conductor', server='quickstart'),
+        [conductor],
+    )
+    try:
+        daemon.start()
+        listener.start()
+        output.table([client.ping(_OPERATOR)], ['server', 'hosts', 'pools'])
+        for title, method, request in _REQUESTS:
+            _heading(title)
+            _send(client, conductor, method, request)
+    finally:
+        listener.stop()
+        listener.wait()
+        daemon.stop()
 
-    def start(self) -> None:
-        """Start the daemon, and a server for the replies to casts."""
-        import oslo_messaging
 
-        from scheduler_service.rpc import transport
-
-        _heading('Start the daemon on the in-process bus')
-        self._daemon.start()
-        self._listener = oslo_messaging.get_rpc_server(
-            transport.for_client(self.conf),
-            oslo_messaging.Target(topic='conductor', server='quickstart'),
-            [_Conductor(self._replies)],
-        )
-        self._listener.start()
-        output.table(
-            [self._client.ping(_OPERATOR)], ['server', 'hosts', 'pools']
-        )
-
-    def stop(self) -> None:
-        if self._listener is not None:
-            self._listener.stop()
-            self._listener.wait()
-        self._daemon.stop()
-
-    def run(self) -> None:
-        """Schedule zones and instances, by call and by cast."""
-        gold = {'pool_level': 'gold', 'pops': 'global'}
-        self._call(
-            'A zone for a golden pool, by call',
-            'schedule_zone',
-            {'name': 'example.org.', 'attributes': gold},
-        )
-        self._call(
-            'The same zone again: the same pool',
-            'schedule_zone',
-            {'name': 'example.org.', 'attributes': {}},
-        )
-        self._call(
-            'A zone that no pool suits',
-            'schedule_zone',
-            {'name': 'example.net.', 'attributes': {'pops': 'moon'}},
-        )
-        self._cast(
-            'A zone for Europe, by cast',
-            'schedule_zone',
-            {'name': 'example.eu.', 'attributes': {'pops': 'eu'}},
-        )
-        north = {'availability_zone': 'north', 'flavor': _FLAVOR}
-        self._call(
-            'Three instances in the north, by call',
-            'select_destinations',
-            {**north, 'num_instances': 3},
-        )
-        specs = {
-            'resources:CUSTOM_FPGA': '1',
-            'trait:CUSTOM_FPGA_CARD': 'required',
-        }
-        self._call(
-            'An instance that needs an FPGA and its trait',
-            'select_destinations',
-            {'flavor': {**_FLAVOR, 'extra_specs': specs}},
-        )
-        self._cast(
-            'An instance in the south, by cast',
-            'select_destinations',
-            {'availability_zone': 'south', 'flavor': _FLAVOR},
-        )
-        self._call(
-            'An instance that fits nowhere, and why',
-            'select_destinations',
-            {**north, 'flavor': {**_FLAVOR, 'memory_mb': 150_000}},
-        )
-
-    def _call(self, title: str, method: str, request: dict[str, Any]) -> None:
-        _heading(title)
-        call = getattr(self._client, method)
-        try:
-            result = call(_CONTEXT, request, explain=True)
-        except errors.SchedulerError as error:
-            output.failure(error)
-            return
-        _PRINTERS[method](result)
-        output.explanation(result['explanation'])
-
-    def _cast(self, title: str, method: str, request: dict[str, Any]) -> None:
-        _heading(title)
-        cast = getattr(self._client, f'{method}_cast')
-        cast(_CONTEXT, request, reply_to={'topic': 'conductor'})
-        _PRINTERS[method](self._replies.get(timeout=30)['result'])
+def _send(
+    client: Any, conductor: _Conductor, method: str, request: dict[str, Any]
+) -> None:
+    """Send a request, and print the reply."""
+    name = method.removesuffix('_cast')
+    send = getattr(client, method)
+    try:
+        if name == method:
+            result = send(_CONTEXT, request, explain=True)
+        else:
+            send(_CONTEXT, request, reply_to={'topic': 'conductor'})
+            result = conductor.replies.get(timeout=30)['result']
+    except errors.SchedulerError as error:
+        output.failure(error)
+        return
+    _PRINTERS[name](result)
+    output.explanation(result.get('explanation'))
 
 
 class _Conductor:
     """Receives the replies to casts, as a conductor does."""
 
-    def __init__(self, replies: queue.Queue[dict[str, Any]]) -> None:
-        self._replies = replies
+    def __init__(self) -> None:
+        self.replies: queue.Queue[dict[str, Any]] = queue.Queue()
 
     def scheduler_answer(self, ctxt: Any, **reply: Any) -> None:
-        self._replies.put(reply)
+        self.replies.put(reply)
 
 
 if __name__ == '__main__':

@@ -10,6 +10,8 @@ from typing import Any
 
 from scheduler_service.cmd import program
 
+_PROGRAM = 'scheduler-service'
+
 
 @program.entry_point(failed=1)
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if any(word.startswith('--shell_completion') for word in words):
         from scheduler_service.cmd.commands import completion
 
-        return completion.answer('scheduler-service', words, _parser)
+        return completion.answer(_PROGRAM, words, _parser)
     # An interrupt ends the process until it has a handler: as an exception it
     # may come where a library that is imported ignores exceptions.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -45,9 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     def read() -> Any:
         conf = adapters.new_config()
         transport.prepare(conf)
-        return options.parse(
-            conf, words, prog='scheduler-service', version=_release()
-        )
+        return _parse(conf, words)
 
     try:
         conf = read()
@@ -57,35 +57,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         log_levels.set_up(conf)
         option_names.warn(conf)
         process.run(conf, read)
-    except OSError as fault:
-        print(
-            f'scheduler-service: {program.error_line(fault)}', file=sys.stderr
-        )
-        return 1
+    except (OSError, errors.ConfigurationError) as fault:
+        line = program.error_line(fault)
     except options.FAULTS as fault:
-        name = errors.ConfigurationError.__name__
-        print(f'scheduler-service: {name}: {fault}', file=sys.stderr)
-        return 1
-    except errors.ConfigurationError as fault:
-        print(f'scheduler-service: {fault.name}: {fault}', file=sys.stderr)
-        return 1
+        line = program.error_line(errors.ConfigurationError(str(fault)))
+    print(f'{_PROGRAM}: {line}', file=sys.stderr)
+    return 1
 
 
-def _release() -> str:
-    from importlib import metadata
+def _parse(conf: Any, words: Sequence[str], **how: Any) -> Any:
+    from scheduler_service import conf as options
 
-    return f'scheduler-service {metadata.version("scheduler-service")}'
+    return options.parse(
+        conf, words, prog=_PROGRAM, version=program.release(_PROGRAM), **how
+    )
 
 
 def _parser() -> Any:
-    from scheduler_service import conf as options
     from scheduler_service.cmd import adapters
 
     conf = adapters.new_config()
-    options.parse(
-        conf, [], default_config_files=[], default_config_dirs=[],
-        version=_release(),
-    )  # fmt: skip
+    _parse(conf, [], default_config_files=[], default_config_dirs=[])
     return conf._oparser
 
 

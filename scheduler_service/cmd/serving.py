@@ -6,13 +6,15 @@ The main thread builds :class:`HttpServing`; the thread that reloads calls
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from scheduler_service import errors
+from scheduler_service import extender_wire as wire
+from scheduler_service.http.message import Reply, refusal
+from scheduler_service.http.routes import Listener, Route, Router
 from scheduler_service.policies import Enforcer
 from scheduler_service.scheduler import Scheduler
 
@@ -20,10 +22,11 @@ if TYPE_CHECKING:
     import ssl
 
     from scheduler_service.adapter import Adapter
-    from scheduler_service.http.routes import Listener, Route, Router
     from scheduler_service.http.server import Server
 
 LOG = logging.getLogger(__name__)
+_MAX_SNAPSHOT_AGE_S = 30.0
+_READ = ('GET', 'HEAD')
 
 
 class HttpServing:
@@ -32,7 +35,6 @@ class HttpServing:
     :param conf: parsed options
     :param tracer: makes traces of requests; None: there are none
     :ivar server: None: ``[http] bind_port`` is not set
-    :ivar adapter_servers: the servers on ports of adapters
     :raises ConfigurationError: an option cannot be used
     """
 
@@ -47,31 +49,27 @@ class HttpServing:
         self._scheduler = scheduler
         self._enforcer = enforcer
         self._tracer = tracer
-        self._tls: ssl.SSLContext | None = None
-        self._files = b''
         self._adapters = adapters
+        self._tls: ssl.SSLContext | None = None
+        self._files = 0
+        self._tls, self._files = self._context(conf.http)
         self.server: Server | None = None
-        tls, self._files = self._context(conf.http)
-        self._tls = tls
-        listeners = self._listeners(conf)
-        self._labels = [listener.options for listener in listeners]
-        self.adapter_servers = [
-            _server(conf, listener.router, tls, listener.address)
-            for listener in listeners
-        ]
+        # With the options that set the address.
+        self._servers: list[tuple[str, Server]] = []
+        for router, address, options in self._listeners(conf):
+            from scheduler_service.http.server import Server
+
+            served = Server(conf.http, router, self._tls, address)
+            self._servers.append((options, served))
         if conf.http.bind_port is not None:
-            self.server = _server(conf, self._router(conf), tls)
+            self.server = self._servers[0][1]
 
     def run(self) -> None:
         """Serve, on the ports that are set.
 
         :raises ConfigurationError: the address cannot be used
         """
-        labels = ['[http] bind_host, bind_port', *self._labels]
-        servers = [self.server, *self.adapter_servers]
-        for served, options in zip(servers, labels, strict=True):
-            if served is None:
-                continue
+        for options, served in self._servers:
             try:
                 served.run()
             except OSError as fault:
@@ -81,9 +79,8 @@ class HttpServing:
             LOG.info('Listening on %s:%s', *served.bind_addr)
 
     def end(self) -> None:
-        for served in (self.server, *self.adapter_servers):
-            if served is not None:
-                served.end()
+        for _, served in self._servers:
+            served.end()
 
     def check(self, conf: Any) -> Callable[[], None]:
         """Check options and their files; return a function to apply them.
@@ -95,32 +92,35 @@ class HttpServing:
         """
         tls, files = self._context(conf.http)
         routers = [listener.router for listener in self._listeners(conf)]
-        router = self._router(conf) if self.server else None
 
         def apply() -> None:
-            self._log_changes(tls, router)
+            if tls is not self._tls:
+                LOG.info('The certificates of [http] were replaced')
             self._tls, self._files = tls, files
-            if self.server is not None and router is not None:
-                self.server.use(conf.http, router, tls)
-            for served, adapter_router in zip(
-                self.adapter_servers, routers, strict=True
+            if self.server is not None:
+                before = self.server.clients.router.guard
+                if routers[0].guard.token != before.token:
+                    LOG.info('The token of [http] was replaced')
+            for (_, served), router in zip(
+                self._servers, routers, strict=True
             ):
-                served.use(conf.http, adapter_router, tls)
+                served.use(conf.http, router, tls)
 
         return apply
 
-    def _log_changes(
-        self, tls: ssl.SSLContext | None, router: Router | None
-    ) -> None:
-        if tls is not self._tls:
-            LOG.info('The certificates of [http] were replaced')
-        if self.server is None or router is None:
-            return
-        if not router.guard.has_token_of(self.server.guard):
-            LOG.info('The token of [http] was replaced')
+    def _listeners(self, conf: Any) -> list[Listener]:
+        """Return the ports, that of [http] first if it has one."""
+        listeners = []
+        if self.server is not None or conf.http.bind_port is not None:
+            address = conf.http.bind_host, conf.http.bind_port
+            options = '[http] bind_host, bind_port'
+            listeners.append(Listener(self._router(conf), address, options))
+        for adapter in self._adapters:
+            listeners += adapter.listeners(conf)
+        return listeners
 
     def _router(self, conf: Any) -> Router:
-        from scheduler_service.http import access, app, metrics
+        from scheduler_service.http import access, metrics, v1
 
         routes: list[Route] = []
         public: list[str] = []
@@ -130,31 +130,56 @@ class HttpServing:
             routes += more
             public += without_token
             checks |= adapter.readiness()
-        router = app.make(
-            self._scheduler,
-            routes,
-            checks,
-            access.guard_of(conf.http, public),
-            self._enforcer,
-            conf.http,
-            lambda: metrics.connections(*self._connections()),
+        group = conf.http
+        guard = access.guard_of(group, public)
+        measured = metrics.Metrics(self._scheduler, self._connections)
+        # These two never wait for the engine or the database.
+        routes += [
+            Route('/readyz', lambda *_: self._ready(checks), 'status', 0,
+                  _READ),
+            Route('/metrics', measured.serve, 'status', 0, _READ),
+        ]  # fmt: skip
+        routes += v1.V1(self._scheduler, guard, self._enforcer).routes(
+            group.max_body_bytes
         )
+        router = Router(
+            routes,
+            Route('other', _not_found, '', v1.MAX_BYTES),
+            guard,
+            self._scheduler.health,
+            lambda: self._scheduler.snapshot() is not None,
+            # Evaluations share a lock: more threads would not be faster.
+            {'evaluate': 1, 'status': 1, 'bind': group.threads,
+             'api': group.threads},
+        )  # fmt: skip
         router.tracer = self._tracer
         return router
 
-    def _connections(self) -> tuple[int, dict[str, int]]:
+    def _connections(self) -> tuple[int, Mapping[str, int]]:
         assert self.server is not None
-        return self.server.connections, self.server.closed
+        return len(self.server.clients), dict(self.server.clients.closed)
 
-    def _listeners(self, conf: Any) -> list[Listener]:
-        return [
-            listener
-            for adapter in self._adapters
-            for listener in adapter.listeners(conf)
-        ]
+    def _ready(self, more: Mapping[str, Callable[[], bool]]) -> Reply:
+        """Return the result of each check; status 503 if any is bad."""
+        status = self._scheduler.status()
+        age = status['snapshot_age']
+        checks = {
+            'snapshot': age is not None and age < _MAX_SNAPSHOT_AGE_S,
+            'database': status['database'] == 'up',
+            'bus': 'broker' not in ' '.join(status['degraded']),
+            **{name: check() for name, check in more.items()},
+        }
+        is_ready = all(checks.values())
+        document = {
+            'ready': is_ready,
+            **{name: 'ok' if good else 'bad' for name, good in checks.items()},
+            'snapshot_age': age,
+            'degraded': status['degraded'],
+        }
+        return Reply(200 if is_ready else 503, wire.encode(document))
 
-    def _context(self, group: Any) -> tuple[ssl.SSLContext | None, bytes]:
-        """Return the context of TLS, and a digest of its files.
+    def _context(self, group: Any) -> tuple[ssl.SSLContext | None, int]:
+        """Return the context of TLS, and a hash of its files.
 
         If the files did not change, the context stays the same. It is None if
         ``cert_file`` is not set.
@@ -167,37 +192,24 @@ class HttpServing:
                 raise errors.ConfigurationError(
                     '[http] key_file also needs cert_file'
                 )
-            return None, b''
-        from scheduler_service.http import server
+            return None, 0
+        from scheduler_service.http.server import tls_settings
 
         paths = group.cert_file, group.key_file, group.ca_file
         try:
-            digest = _digest(paths)
-            if self._tls is not None and digest == self._files:
-                return self._tls, digest
-            return server.tls_settings(*paths), digest
+            files = hash(
+                tuple(
+                    path and pathlib.Path(path).read_bytes() for path in paths
+                )
+            )
+            if self._tls is not None and files == self._files:
+                return self._tls, files
+            return tls_settings(*paths), files
         except (OSError, TypeError, ValueError) as fault:
             raise errors.ConfigurationError(
                 f'[http] the certificate does not load: {fault}'
             ) from None
 
 
-def _server(
-    conf: Any,
-    router: Router,
-    tls: ssl.SSLContext | None,
-    address: tuple[str, int] | None = None,
-) -> Server:
-    from scheduler_service.http import server
-
-    return server.Server(conf.http, router, tls, address)
-
-
-def _digest(paths: tuple[str | None, ...]) -> bytes:
-    parts = [
-        b'' if path is None else pathlib.Path(path).read_bytes()
-        for path in paths
-    ]
-    return hashlib.sha256(
-        b''.join(hashlib.sha256(part).digest() for part in parts)
-    ).digest()
+def _not_found(*_: Any) -> Reply:
+    return refusal(404, 'the path is not served', name='RouteNotFound')

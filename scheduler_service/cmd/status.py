@@ -20,8 +20,6 @@ def parser() -> argparse.ArgumentParser:
 
     The library that runs the checks parses with its own, which accepts more.
     """
-    from scheduler_service.cmd.parser import Version
-
     built = argparse.ArgumentParser(_PROGRAM)
     built.add_argument(
         '--config-file', metavar='PATH',
@@ -32,8 +30,9 @@ def parser() -> argparse.ArgumentParser:
         help='folder of files; may be given several times',
     )  # fmt: skip
     built.add_argument(
-        '--version', action=Version, help='print the release, and end'
-    )
+        '--version', action='version', version=program.release(_PROGRAM),
+        help='print the release, and end',
+    )  # fmt: skip
     nouns = built.add_subparsers(metavar='NOUN')
     upgrade = nouns.add_parser('upgrade', help='the installed release')
     check = upgrade.add_subparsers(metavar='VERB').add_parser(
@@ -70,14 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     conf = adapters.new_config()
     transport.prepare(conf)
     try:
-        return int(
-            upgradecheck.main(
-                conf,
-                options.PROJECT,
-                Checks(conf),
-                words,
-            )
-        )
+        checks = Checks(conf)
+        return int(upgradecheck.main(conf, options.PROJECT, checks, words))
     except options.FAULTS as fault:
         print(f'{_PROGRAM}: {fault}', file=sys.stderr)
         return 255

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 import oslo_messaging
-from oslo_config import cfg
 from oslo_upgradecheck import common_checks
 from oslo_upgradecheck.upgradecheck import Code, Result, UpgradeCommands
 
@@ -31,6 +30,24 @@ T = TypeVar('T')
 _BROKER_S = 20.0
 
 
+class _Remark(Exception):
+    """What works, and an operator should know."""
+
+
+def _result(check: Callable[[Any], str | None]) -> Callable[[Any], Any]:
+    """Return a check of the library from one that returns details."""
+
+    def run(checks: Any) -> Any:
+        try:
+            return Result(Code.SUCCESS, check(checks))
+        except _Remark as remark:
+            return Result(Code.WARNING, str(remark))
+        except (errors.SchedulerError, OSError, *FAULTS) as error:
+            return Result(Code.FAILURE, str(error))
+
+    return run
+
+
 class Checks(UpgradeCommands):  # type: ignore[misc]
     """The checks, in the order in which they are printed.
 
@@ -43,77 +60,58 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         super().__init__()
         self._conf = conf
 
-    def check_tables(self) -> Any:
+    def check_tables(self) -> str:
         try:
             current = self._read(version.check)
         except errors.SchedulerError as error:
-            return Result(Code.FAILURE, f'{error.name}: {error}')
+            raise errors.SchedulerError(f'{error.name}: {error}') from None
         newer = '' if current == schema.VERSION else ', which is newer'
-        return Result(Code.SUCCESS, f'Tables at version {current}{newer}')
+        return f'Tables at version {current}{newer}'
 
-    def check_queues(self) -> Any:
+    def check_queues(self) -> None:
         own, compute = self._conf.scheduler, self._conf.compute
         looks = [(own.exchange, own.topic, None)]
         if compute.enabled or compute.api_database:
             url = compute.transport_url or None
             looks.append((compute.control_exchange, compute.topic, url))
-        try:
-            for exchange, topic, url in looks:
-                _ask(partial(transport.look, self._conf, exchange, topic, url))
-        except errors.SchedulerError as error:
-            return Result(Code.FAILURE, str(error))
-        return Result(Code.SUCCESS)
+        for exchange, topic, url in looks:
+            _ask(partial(transport.look, self._conf, exchange, topic, url))
 
-    def check_options(self) -> Any:
-        try:
-            remarks = list(self._odd_options())
-        except (cfg.ParseError, OSError) as fault:
-            return Result(Code.FAILURE, str(fault))
+    def check_options(self) -> None:
+        remarks = list(self._odd_options())
         if faults := effective.faults(self._conf):
-            return Result(Code.FAILURE, '; '.join(faults))
+            raise errors.ConfigurationError('; '.join(faults))
         if remarks:
-            return Result(Code.WARNING, '; '.join(remarks))
-        return Result(Code.SUCCESS)
+            raise _Remark('; '.join(remarks))
 
-    def check_start(self) -> Any:
-        try:
-            daemon.check(self._conf)
-        except (errors.ConfigurationError, *FAULTS) as error:
-            return Result(Code.FAILURE, str(error))
-        return Result(Code.SUCCESS)
+    def check_start(self) -> None:
+        daemon.check(self._conf)
 
-    def check_notifications(self) -> Any:
+    def check_notifications(self) -> str | None:
         try:
             waiting = _ask(lambda: transport.unread_notifications(self._conf))
         except errors.SchedulerError as error:
-            return Result(Code.SUCCESS, f'Unknown: {error}')
+            return f'Unknown: {error}'
         if waiting:
             queues = ', '.join(f'{name}: {n}' for name, n in waiting.items())
-            text = (
+            raise _Remark(
                 f'Notifications wait in queues without a consumer ({queues}). '
                 'Set [oslo_messaging_notifications] driver = noop, or limit '
                 'the queues by a policy with max-length'
             )
-            return Result(Code.WARNING, text)
-        return Result(Code.SUCCESS)
+        return None
 
-    def check_policy(self) -> Any:
-        try:
-            unknown = policies.Enforcer(self._conf).unknown_rules()
-        except errors.ConfigurationError as error:
-            return Result(Code.FAILURE, str(error))
+    def check_policy(self) -> None:
+        unknown = policies.Enforcer(self._conf).unknown_rules()
         if unknown:
-            names = ', '.join(unknown)
-            return Result(Code.WARNING, f'There are no such rules: {names}')
-        return Result(Code.SUCCESS)
+            raise _Remark(f'There are no such rules: {", ".join(unknown)}')
 
-    def check_daemons(self) -> Any:
+    def check_daemons(self) -> str:
         """Check that all running daemons have the same release."""
         try:
             rows = self._read(daemons.listing)
         except errors.SchedulerError:
-            text = 'No daemon can be at work on these tables'
-            return Result(Code.SUCCESS, text)
+            return 'No daemon can be at work on these tables'
         live = [row for row in rows if row['silent_for'] < daemons.SILENT_S]
         by_release: dict[str, list[str]] = {}
         for row in live:
@@ -139,58 +137,48 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
                 f'Other daemons on the topic have another database: {names}'
             )
         if warnings:
-            return Result(Code.WARNING, '; '.join(warnings))
-        return Result(Code.SUCCESS, f'At work: {releases or "none"}')
+            raise _Remark('; '.join(warnings))
+        return f'At work: {releases or "none"}'
 
-    def check_age(self) -> Any:
+    def check_age(self) -> str | None:
         """Check that old messages of the compute service expire.
 
         The messages do not have the time at which they were sent.
         """
         group = self._conf.compute
         if not group.enabled:
-            return Result(Code.SUCCESS)
-        try:
-            address = transport.address(self._conf, group.transport_url)
-        except errors.ConfigurationError as error:
-            return Result(Code.FAILURE, str(error))
+            return None
+        address = transport.address(self._conf, group.transport_url)
         if address.transport != transport.RABBIT:
-            return Result(Code.SUCCESS)
+            return None
         try:
             limit = transport.time_to_live(address, group.topic)
         except LookupError as reason:
-            text = f'Unknown: {reason}. See rabbitmqctl list_policies'
-            return Result(Code.SUCCESS, text)
+            return f'Unknown: {reason}. See rabbitmqctl list_policies'
         if limit is None:
-            text = (
+            raise _Remark(
                 f'Requests in the queue {group.topic} do not expire: requests '
                 'that waited while no daemon ran are claimed although their '
                 'callers have given up. Set a policy with message-ttl'
             )
-            return Result(Code.WARNING, text)
-        return Result(Code.SUCCESS, f'Requests expire after {limit} ms')
+        return f'Requests expire after {limit} ms'
 
-    def check_compute_databases(self) -> Any:
+    def check_compute_databases(self) -> str | None:
         if not self._conf.compute.api_database:
-            return Result(Code.SUCCESS, 'They are not followed')
+            return 'They are not followed'
         from scheduler_service.compute import checks
 
-        try:
-            silent = '; '.join(checks.cells(self._conf))
-        except errors.ConfigurationError as error:
-            return Result(Code.FAILURE, str(error))
-        return Result(Code.WARNING if silent else Code.SUCCESS, silent)
+        if silent := '; '.join(checks.cells(self._conf)):
+            raise _Remark(silent)
+        return None
 
-    def check_placement(self) -> Any:
+    def check_placement(self) -> str | None:
         if not self._conf.compute.use_placement:
-            return Result(Code.SUCCESS, 'It is not used')
+            return 'It is not used'
         from scheduler_service.compute import checks
 
-        try:
-            checks.placement(self._conf)
-        except errors.SchedulerError as error:
-            return Result(Code.FAILURE, str(error))
-        return Result(Code.SUCCESS)
+        checks.placement(self._conf)
+        return None
 
     def _read(self, look: Callable[[Any], T]) -> T:
         with (
@@ -200,48 +188,49 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
             return look(conn)
 
     _upgrade_checks: tuple[tuple[str, Any], ...] = (
-        ('Tables of the database', check_tables),
-        ('Queues of the broker', check_queues),
-        ('Names of options', check_options),
-        ('Start with this configuration', check_start),
-        ('Policy', check_policy),
-        ('Daemons that share the database', check_daemons),
+        ('Tables of the database', _result(check_tables)),
+        ('Queues of the broker', _result(check_queues)),
+        ('Names of options', _result(check_options)),
+        ('Start with this configuration', _result(check_start)),
+        ('Policy', _result(check_policy)),
+        ('Daemons that share the database', _result(check_daemons)),
         (
             'Format of the policy file',
             lambda self: common_checks.check_policy_json(self, self._conf),
         ),
-        ('Age of requests of the compute service', check_age),
-        ('Databases of the compute service', check_compute_databases),
-        ('Placement service', check_placement),
-        ('Queues of notifications', check_notifications),
+        ('Age of requests of the compute service', _result(check_age)),
+        ('Databases of the compute service', _result(check_compute_databases)),
+        ('Placement service', _result(check_placement)),
+        ('Queues of notifications', _result(check_notifications)),
     )
 
     def _odd_options(self) -> Iterable[str]:
         # Registers options of libraries. Another check reports faults.
         with contextlib.suppress(errors.ConfigurationError):
             transport.for_notifications(self._conf)
-        renamed = _renamed()
-        names = self._set_options()
+        renamed = {
+            (old.group or group or 'DEFAULT', old.name.replace('-', '_')): (
+                f'[{group or "DEFAULT"}] {option.name}'
+            )
+            for group, opts in adapters.list_opts()
+            for option in opts
+            for old in option.deprecated_opts
+        }
+        files = option_names.paths(self._conf)
+        names = dict.fromkeys(
+            (group, name) for _, group, name in option_names.entries(files)
+        )
         for group, name in names:
-            if (group, name) in renamed:
-                now = renamed[group, name]
+            if now := renamed.get((group, name)):
                 yield f'[{group}] {name} is now named {now}'
         yield from option_names.unknown(self._conf)
         exchange = self._conf.scheduler.exchange
         control = self._conf.control_exchange
-        by_file = ('DEFAULT', 'control_exchange') in names
-        if by_file and control != exchange:
+        if ('DEFAULT', 'control_exchange') in names and control != exchange:
             yield (
                 f'[DEFAULT] control_exchange = {control} does not apply to '
                 f'requests; [scheduler] exchange is {exchange}'
             )
-
-    def _set_options(self) -> list[tuple[str, str]]:
-        files = option_names.paths(self._conf)
-        options = (
-            (group, name) for _, group, name in option_names.entries(files)
-        )
-        return list(dict.fromkeys(options))
 
 
 def _ask(work: Callable[[], T]) -> T:
@@ -254,15 +243,3 @@ def _ask(work: Callable[[], T]) -> T:
         return run_within(_BROKER_S, work, 'broker')
     except (futures.TimeoutError, oslo_messaging.MessagingException):
         raise errors.ServiceBusy('The broker does not answer') from None
-
-
-def _renamed() -> dict[tuple[str, str], str]:
-    """Return older (group, name) of options -> present place."""
-    return {
-        (old.group or group or 'DEFAULT', old.name.replace('-', '_')): (
-            f'[{group or "DEFAULT"}] {option.name}'
-        )
-        for group, opts in adapters.list_opts()
-        for option in opts
-        for old in option.deprecated_opts
-    }

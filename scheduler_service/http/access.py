@@ -16,7 +16,6 @@ from scheduler_service.http.message import HttpRequest, Reply, refusal
 
 PUBLIC = ('/healthcheck', '/readyz')
 _LOOPBACK = 'localhost'
-_USUAL_HOSTS = (_LOOPBACK, '127.0.0.1', '[::1]')
 
 
 class Guard:
@@ -44,16 +43,12 @@ class Guard:
         hosts: Sequence[str] | None = None,
     ) -> None:
         self._public = frozenset(public)
-        self._token = token
+        self.token = token
         self._certificates = certificates
         self._roles = list(roles)
         self._hosts = None if hosts is None else frozenset(
-            name.lower() for name in (*_USUAL_HOSTS, *hosts)
+            name.lower() for name in hosts
         )  # fmt: skip
-
-    def has_token_of(self, guard: Guard) -> bool:
-        """Whether both guards have the same token, or none."""
-        return self._token == guard._token
 
     def credentials(self, request: HttpRequest) -> dict[str, Any]:
         """Return the client's credentials in the form of policy rules."""
@@ -61,8 +56,10 @@ class Guard:
 
     def refuse(self, request: HttpRequest) -> Reply | None:
         """Return the refusal of a request; None: it is admitted."""
-        if self._token or self._certificates:
-            if self._has_credentials(request):
+        is_public = request.path.rstrip('/') in self._public
+        if self.token or self._certificates:
+            has_certificate = request.certificate is not None
+            if is_public or has_certificate or self._has_token(request):
                 return None
             return refusal(
                 401,
@@ -75,35 +72,29 @@ class Guard:
                 'a web page may send requests only where [http] token_file or '
                 'ca_file is set',
             )
-        if self._is_public(request) or self._is_addressed(request):
+        if is_public or self._is_addressed(request):
             return None
         return refusal(
             403,
             'Host is neither a loopback name nor one of [http] allowed_hosts',
         )
 
-    def _is_public(self, request: HttpRequest) -> bool:
-        return request.path.rstrip('/') in self._public
-
-    def _has_credentials(self, request: HttpRequest) -> bool:
-        if request.certificate is not None or self._is_public(request):
-            return True
+    def _has_token(self, request: HttpRequest) -> bool:
         sent = request.headers.get('Authorization', '')
         scheme, _, token = sent.partition(' ')
         return (
-            self._token is not None
+            self.token is not None
             and scheme.lower() == 'bearer'
             and hmac.compare_digest(
-                token.strip().encode('utf-8', 'surrogateescape'), self._token
+                token.strip().encode('utf-8', 'surrogateescape'), self.token
             )
         )
 
     def _is_addressed(self, request: HttpRequest) -> bool:
         """Whether the Host of a request is a name of this machine."""
-        host = request.headers.get('Host')
-        if self._hosts is None or host is None:
+        name = request.headers.get('Host', _LOOPBACK).lower()
+        if self._hosts is None:
             return True
-        name = host.lower()
         if not name.endswith(']'):
             name = name.rpartition(':')[0] or name
         return name in self._hosts or is_loopback(name)
@@ -166,8 +157,5 @@ def certificate_name(certificate: Mapping[str, Any] | None) -> str | None:
     """
     if not certificate:
         return None
-    for part in certificate.get('subject', ()):
-        for name, value in part:
-            if name == 'commonName':
-                return str(value)
-    return ''
+    parts = (pair for part in certificate.get('subject', ()) for pair in part)
+    return str(dict(parts).get('commonName', ''))

@@ -5,8 +5,9 @@ A thread of ``http.routes`` collects them; the counts have a lock.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import prometheus_client
@@ -90,67 +91,70 @@ _RESOURCES = (
 )
 
 
-class _Collector:
+class Metrics:
+    """``/metrics``: all families in the text format.
+
+    :param connections: returns how many connections the HTTP server has open,
+        and how many it has closed, by reason
+    """
+
     def __init__(
         self,
         scheduler: Scheduler,
-        more: Callable[[], Iterable[Any]] = tuple,
+        connections: Callable[[], tuple[int, Mapping[str, int]]],
     ) -> None:
         self._scheduler = scheduler
-        self._more = more
+        self._connections = connections
+        self._versions = scheduler.introspection.versions()
+        self._registry = prometheus_client.CollectorRegistry()
+        self._registry.register(self)
+        # Processor time, memory, open files and start of the process.
+        prometheus_client.ProcessCollector(registry=self._registry)
+
+    def serve(self, request: HttpRequest, content: bytes) -> Reply:
+        text = prometheus_client.generate_latest(self._registry)
+        return Reply(200, text, prometheus_client.CONTENT_TYPE_LATEST)
 
     def collect(self) -> Iterator[Any]:
+        """Yield all families, as a collector of the library."""
         status = self._scheduler.status()
         yield from _gauges(status)
         yield from _counters(_with_verb_calls(status['counters']))
         yield from _histograms(self._scheduler.health.distributions())
-        yield from self._more()
+        yield from _measured(self._scheduler.introspection)
+        values = {tuple(self._versions.values()): 1}
+        yield _gauge('build_info', 'Versions', values, tuple(self._versions))
+        number, closed = self._connections()
+        yield _gauge('http_connections', 'Open HTTP connections', number)
+        yield _counter(
+            'http_connections_closed',
+            'HTTP connections closed by the server, by reason',
+            ('reason',),
+            closed,
+        )
 
 
-class _MeasuredCollector:
-    def __init__(self, introspection: Introspection) -> None:
-        self._introspection = introspection
-        self._versions = introspection.versions()
-
-    def collect(self) -> Iterator[Any]:
-        families = [
-            core.GaugeMetricFamily(
-                f'{PREFIX}{name}', text, labels=['zone', 'resource_class']
-            )
-            for name, text in _RESOURCES
-        ]
-        for zone, name, *sums in self._introspection.usage():
-            for family, value in zip(families, sums, strict=True):
-                family.add_metric([zone, name], value)
-        yield from families
-        claims = core.GaugeMetricFamily(
-            f'{PREFIX}claims',
-            'Claims, by state and age: up to that, and older than the one '
-            'before',
-            labels=['state', 'age'],
-        )
-        for (state, age), number in self._introspection.claims().items():
-            claims.add_metric([state, age], number)
-        yield claims
-        rankings = core.CounterMetricFamily(
-            f'{PREFIX}rankings',
-            'Rankings of hosts, by whether what was kept was enough',
-            labels=['cache'],
-        )
-        for outcome, number in self._introspection.rankings().items():
-            rankings.add_metric([outcome], number)
-        yield rankings
-        for name, is_there in self._introspection.connected().items():
-            yield core.GaugeMetricFamily(
-                f'{PREFIX}{name}_up',
-                f'Whether the {name} can be reached',
-                value=int(is_there),
-            )
-        info = core.GaugeMetricFamily(
-            f'{PREFIX}build_info', 'Versions', labels=list(self._versions)
-        )
-        info.add_metric(list(self._versions.values()), 1)
-        yield info
+def _measured(introspection: Introspection) -> Iterator[Any]:
+    usage = introspection.usage()
+    labels = ('zone', 'resource_class')
+    for place, (name, text) in enumerate(_RESOURCES, 2):
+        values = {row[:2]: row[place] for row in usage}
+        yield _gauge(name, text, values, labels)
+    yield _gauge(
+        'claims',
+        'Claims, by state and age: up to that, and older than the one before',
+        introspection.claims(),
+        ('state', 'age'),
+    )
+    yield _counter(
+        'rankings',
+        'Rankings of hosts, by whether what was kept was enough',
+        ('cache',),
+        introspection.rankings(),
+    )
+    for name, is_there in introspection.connected().items():
+        text = f'Whether the {name} can be reached'
+        yield _gauge(f'{name}_up', text, int(is_there))
 
 
 def _gauges(status: Mapping[str, Any]) -> Iterator[Any]:
@@ -173,42 +177,45 @@ def _gauges(status: Mapping[str, Any]) -> Iterator[Any]:
         ('daemons_elsewhere', 'Daemons on the topic with another database',
          status['daemons_elsewhere']),
     ):  # fmt: skip
-        yield core.GaugeMetricFamily(PREFIX + name, text, value=value)
+        yield _gauge(name, text, value)
     for name, text, key in (
         ('batches', 'Batches that were decided', 'batches'),
         ('batched_requests', 'Requests in decided batches', 'requests'),
     ):
-        yield core.CounterMetricFamily(PREFIX + name, text, status[key])
+        yield _counter(name, text, (), status[key])
+
+
+def _gauge(
+    name: str, text: str, values: Any, labels: tuple[str, ...] = ()
+) -> Any:
+    """Return a gauge; *values* is its value, or has one by labels."""
+    if not labels:
+        return core.GaugeMetricFamily(PREFIX + name, text, value=values)
+    family = core.GaugeMetricFamily(PREFIX + name, text, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, value)
+    return family
 
 
 def _counters(counters: Mapping[str, Any]) -> Iterator[Any]:
     # Counters without labels exist from the start: an increase that comes
     # with the counter itself would not be seen.
     for name in _HELP.keys() - _LABELS.keys() - counters.keys():
-        yield _counter(PREFIX + name, _help(name), (), 0)
+        yield _counter(name, _HELP[name], (), 0)
     for name, counts in counters.items():
-        labels = _LABELS.get(name, ('label',))
-        yield _counter(PREFIX + name, _help(name), labels, counts)
-
-
-def _help(name: str) -> str:
-    return _HELP.get(name, name.replace('_', ' '))
+        text = _HELP.get(name, name.replace('_', ' '))
+        yield _counter(name, text, _LABELS.get(name, ('label',)), counts)
 
 
 def _counter(
     name: str, text: str, labels: tuple[str, ...], counts: Any
 ) -> Any:
     if not isinstance(counts, Mapping):
-        return core.CounterMetricFamily(name, text, counts)
-    family = core.CounterMetricFamily(name, text, labels=labels)
+        return core.CounterMetricFamily(PREFIX + name, text, counts)
+    family = core.CounterMetricFamily(PREFIX + name, text, labels=labels)
     for value, count in counts.items():
         family.add_metric(value.rsplit(' ', len(labels) - 1), count)
     return family
-
-
-def _verb_of(route: str) -> str | None:
-    is_verb = route.startswith(VERB_ROUTE)
-    return route.removeprefix(VERB_ROUTE) if is_verb else None
 
 
 def _with_verb_calls(counters: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,12 +228,10 @@ def _with_verb_calls(counters: Mapping[str, Any]) -> dict[str, Any]:
     failed: Counter[str] = Counter(counters.get(VERB_ERRORS, {}))
     for label, count in counters.get('http_requests', {}).items():
         route, _, status = label.rpartition(' ')
-        verb = _verb_of(route)
-        if verb is None:
-            continue
-        calls[verb] += count
-        if status != '200':
-            failed[verb] += count
+        if route.startswith(VERB_ROUTE):
+            verb = route.removeprefix(VERB_ROUTE)
+            calls[verb] += count
+            failed[verb] += count if status != '200' else 0
     if not calls:
         return dict(counters)
     return {**counters, VERB_CALLS: calls, VERB_ERRORS: failed}
@@ -234,7 +239,7 @@ def _with_verb_calls(counters: Mapping[str, Any]) -> dict[str, Any]:
 
 def _histograms(
     distributions: Mapping[tuple[str, str], Any],
-) -> Iterable[Any]:
+) -> Iterator[Any]:
     stages = core.HistogramMetricFamily(
         f'{PREFIX}stage_duration_seconds',
         'Duration of a stage',
@@ -250,27 +255,23 @@ def _histograms(
         'Duration of calls by a kube-scheduler, by verb',
         labels=['verb'],
     )
-    families = [stages, requests, calls]
     for (kind, label), distribution in sorted(distributions.items()):
         buckets, total = _buckets(distribution)
         if kind == 'stage':
             stages.add_metric([label], buckets, total)
-            continue
-        if kind == 'http':
+        elif kind == 'http':
             requests.add_metric([label], buckets, total)
-            verb = _verb_of(label)
-            if verb is not None:
+            if label.startswith(VERB_ROUTE):
+                verb = label.removeprefix(VERB_ROUTE)
                 calls.add_metric([verb], buckets, total)
-            continue
-        families.append(
-            core.HistogramMetricFamily(
+        else:
+            yield core.HistogramMetricFamily(
                 f'{PREFIX}{label}_size',
                 f'Requests in a {label}',
                 buckets=buckets,
                 sum_value=total,
             )
-        )
-    return families
+    yield from (stages, requests, calls)
 
 
 def _buckets(
@@ -278,46 +279,6 @@ def _buckets(
 ) -> tuple[list[tuple[str, float]], float]:
     """Return buckets as Prometheus has them, cumulative, and the sum."""
     bounds, counts, total = distribution
-    cumulative = 0
-    buckets: list[tuple[str, float]] = []
-    for bound, count in zip([*bounds, None], counts, strict=True):
-        cumulative += count
-        edge = '+Inf' if bound is None else str(bound)
-        buckets.append((edge, float(cumulative)))
-    return buckets, total
-
-
-def connections(count: int, closed: Mapping[str, int]) -> Iterable[Any]:
-    """Return the families of the HTTP server's connections.
-
-    :param count: how many are open
-    :param closed: how many were closed by the server, by reason
-    """
-    yield core.GaugeMetricFamily(
-        f'{PREFIX}http_connections', 'Open HTTP connections', value=count
-    )
-    family = core.CounterMetricFamily(
-        f'{PREFIX}http_connections_closed',
-        'HTTP connections closed by the server, by reason',
-        labels=['reason'],
-    )
-    for reason, number in closed.items():
-        family.add_metric([reason], number)
-    yield family
-
-
-class Metrics:
-    """``/metrics``: all families in the text format."""
-
-    def __init__(
-        self, scheduler: Scheduler, more: Callable[[], Iterable[Any]]
-    ) -> None:
-        self._registry = prometheus_client.CollectorRegistry()
-        self._registry.register(_Collector(scheduler, more))
-        self._registry.register(_MeasuredCollector(scheduler.introspection))
-        # Processor time, memory, open files and start of the process.
-        prometheus_client.ProcessCollector(registry=self._registry)
-
-    def serve(self, request: HttpRequest, content: bytes) -> Reply:
-        text = prometheus_client.generate_latest(self._registry)
-        return Reply(200, text, prometheus_client.CONTENT_TYPE_LATEST)
+    edges = [*map(str, bounds), '+Inf']
+    cumulative = map(float, itertools.accumulate(counts))
+    return list(zip(edges, cumulative, strict=True)), total

@@ -62,20 +62,9 @@ class Route:
     needs_hosts: bool = False
 
 
-def healthcheck(request: HttpRequest, content: bytes) -> Reply:
-    """Say that the process is alive."""
-    return Reply(200, b'OK', TEXT)
-
-
-HEALTH = Route('/healthcheck', healthcheck, '', 0, ('GET', 'HEAD'))
-
-
-def _carried(request: HttpRequest) -> dict[str, str]:
-    return {
-        name: request.headers[name]
-        for name in tracing.CARRIED
-        if name in request.headers
-    }
+HEALTH = Route(
+    '/healthcheck', lambda *_: Reply(200, b'OK', TEXT), '', 0, ('GET', 'HEAD')
+)
 
 
 class Router:
@@ -119,15 +108,13 @@ class Router:
         # Requests on the evaluating thread, running or queued.
         self._evaluating = 0
 
-    def retire(self) -> None:
-        """Finish all requests; another router gets new ones from now on."""
-        for pool in self._pools.values():
-            pool.shutdown(wait=False)
+    def close(self, cancel: bool = False) -> None:
+        """Finish all requests, on threads that end then.
 
-    def close(self) -> None:
-        """Start no more requests, and do not wait for running ones."""
+        :param cancel: start no more of those that wait for a thread
+        """
         for pool in self._pools.values():
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=cancel)
 
     def _find(self, request: HttpRequest) -> Route:
         path = request.path.rstrip('/')
@@ -163,7 +150,7 @@ class Router:
             return await self._run_elsewhere(route.threads, route, request)
         if (
             self._evaluating
-            or request.is_compressed
+            or 'Content-Encoding' in request.headers
             or len(request.body) > _INLINE_BYTES
         ):
             self._evaluating += 1
@@ -197,7 +184,7 @@ class Router:
         start = time.perf_counter()
         trace = None
         if self.tracer is not None:
-            trace = self.tracer.begin(route.name, _carried(request))
+            trace = self.tracer.begin(route.name, request.headers)
         try:
             if route.needs_hosts and not self._are_hosts_loaded():
                 raise errors.ServiceBusy('The hosts are not loaded yet')

@@ -9,25 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import functools
 import logging
 import resource
 import socket
 import ssl
 import threading
-from collections.abc import Awaitable
+import time
 from typing import Any, cast
 
 from aiohttp import web
 
 from scheduler_service import tls_verify
-from scheduler_service.http.access import Guard
-from scheduler_service.http.connection import (
-    Connection,
-    ConnectionSettings,
-    Limits,
-)
+from scheduler_service.http.connection import Clients, Connection
 from scheduler_service.http.routes import Router
 
 LOG = logging.getLogger(__name__)
@@ -38,18 +32,13 @@ _TICK_S = 0.25
 # Connections accepted before open connections are polled again.
 _ACCEPTED_AT_ONCE = 32
 # Pause without a free file descriptor, in seconds.
-_PAUSE_S = 0.1
+_PAUSE_S = 0.05
 _SHUTDOWN_S = 2.0
 # How long a client may take to confirm the end of TLS, in seconds.
 _TLS_END_S = 1.0
 _FOREVER_S = 1e9
-# How long the thread may take to apply changed options, in seconds.
-_APPLY_S = 5.0
-# Bodies of the largest size that may be arriving at a time.
-_BODIES = 4
 # Files that the rest of the daemon may have open.
 _OTHER_FILES = 512
-_OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Server:
@@ -57,38 +46,26 @@ class Server:
 
     :param group: options of [http]
     :param context: of TLS; None: without
-    :param address: host and port to listen on; None: those of [http]
+    :param address: host and port to listen on
+    :ivar clients: the open connections
     """
 
     _loop: asyncio.AbstractEventLoop
+    _listener: socket.socket
 
     def __init__(
         self,
         group: Any,
         router: Router,
         context: ssl.SSLContext | None,
-        address: tuple[str, int] | None = None,
+        address: tuple[str, int],
     ) -> None:
-        self._address: tuple[str, int] = address or (
-            group.bind_host,
-            group.bind_port,
-        )
+        self._address = address
         self._tls = context
-        self._limits = Limits(
-            group.max_connections,
-            group.max_connections_per_address,
-            _BODIES * group.max_body_bytes,
-        )
-        self._most = group.max_connections
-        self._settings = ConnectionSettings(
-            self._limits,
-            router,
-            group.request_timeout,
-            group.idle_timeout,
-        )
-        self._listener: socket.socket | None = None
+        self._most: int = group.max_connections
+        self.clients = Clients(group, router)
         self._thread: threading.Thread | None = None
-        self._ended: asyncio.Event | None = None
+        self._ended = asyncio.Event()
 
     def use(
         self, group: Any, router: Router, context: ssl.SSLContext | None
@@ -101,67 +78,30 @@ class Server:
 
         :param group: options of [http]
         """
-        done = threading.Event()
-
-        def apply() -> None:
-            self._apply_options(group, router, context)
-            done.set()
-
-        if self._thread is None:
-            apply()
-            return
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(apply)
-            done.wait(_APPLY_S)
-
-    def _apply_options(
-        self, group: Any, router: Router, context: ssl.SSLContext | None
-    ) -> None:
-        settings = self._settings
-        settings.request_timeout = group.request_timeout
-        settings.idle_timeout = group.idle_timeout
-        before, settings.router = settings.router, router
-        before.retire()
+        before = self.clients.router
+        self.clients.use(group, router)
         if context is not self._tls:
             self._tls = context
-            settings.era += 1
-        self._limits.per_address = group.max_connections_per_address
-        self._limits.buffered_bytes = _BODIES * group.max_body_bytes
+            self.clients.era += 1
         self._most = group.max_connections
-        if self._thread is not None:
-            self._limit_connections()
+        if self._thread is None:
+            before.close()
+            return
+        self._limit_connections()
+        # On the thread of the loop no request is on its way to the router.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(before.close)
 
     def _limit_connections(self) -> None:
         """Allow as many connections as there may be open files."""
         allowed = _files_allowed(self._most + _OTHER_FILES)
-        self._limits.total = max(1, allowed - _OTHER_FILES)
-
-    @property
-    def guard(self) -> Guard:
-        """Who may send requests."""
-        return self._settings.router.guard
-
-    @property
-    def timeout(self) -> float:
-        """How long an idle connection stays open, in seconds."""
-        return self._settings.idle_timeout
+        self.clients.total = max(1, allowed - _OTHER_FILES)
 
     @property
     def bind_addr(self) -> tuple[str, int]:
         """The address that is listened on."""
-        assert self._listener is not None
         host, port = self._listener.getsockname()[:2]
         return host, port
-
-    @property
-    def connections(self) -> int:
-        """How many connections are open."""
-        return len(self._limits)
-
-    @property
-    def closed(self) -> dict[str, int]:
-        """How many connections were closed, by reason."""
-        return dict(self._limits.closed)
 
     def run(self) -> None:
         """Bind, then serve on the thread.
@@ -177,7 +117,10 @@ class Server:
         self._listener.setblocking(False)
         self._limit_connections()
         self._loop = asyncio.SelectorEventLoop()
-        self._http = web.Server(_answer, loop=self._loop)
+        self._http = web.Server(
+            lambda request: cast(Connection, request.protocol).answer(request),
+            loop=self._loop,
+        )
         self._thread = threading.Thread(
             target=self._serve, name='http', daemon=True
         )
@@ -188,13 +131,9 @@ class Server:
         if self._thread is None:
             return
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._stop)
+            self._loop.call_soon_threadsafe(self._ended.set)
         self._thread.join()
-        self._settings.router.close()
-
-    def _stop(self) -> None:
-        if self._ended is not None:
-            self._ended.set()
+        self.clients.router.close(cancel=True)
 
     def _serve(self) -> None:
         try:
@@ -204,8 +143,6 @@ class Server:
             LOG.exception('The HTTP server failed, and serves no more')
 
     async def _main(self) -> None:
-        assert self._listener is not None
-        self._ended = asyncio.Event()
         self._loop.add_reader(self._listener, self._accept)
         ticking = self._loop.create_task(self._tick())
         try:
@@ -219,54 +156,40 @@ class Server:
     async def _close_connections(self) -> None:
         deadline = self._loop.time() + _SHUTDOWN_S
         # Replies from now on say that their connections end.
-        self._settings.era += 1
-        while len(self._limits) and self._loop.time() < deadline:
-            self._limits.drop_all(waiting_only=True)
+        self.clients.era += 1
+        while len(self.clients) and self._loop.time() < deadline:
+            self.clients.drop_all(waiting_only=True)
             await asyncio.sleep(0.01)
-        self._limits.drop_all(waiting_only=False)
+        self.clients.drop_all(waiting_only=False)
         # Let transports close their sockets.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
     async def _tick(self) -> None:
         while True:
-            self._limits.drop_late(self._loop.time())
+            self.clients.drop_late(self._loop.time())
             await asyncio.sleep(_TICK_S)
 
     def _accept(self) -> None:
-        assert self._listener is not None
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
                 sock, address = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
             except OSError as fault:
-                if fault.errno not in _OUT_OF_FILES:
-                    raise
-                self._pause(fault)
+                LOG.warning('Accepting an HTTP connection failed: %s', fault)
+                # There is no free file descriptor, most likely.
+                self.clients.make_room()
+                time.sleep(_PAUSE_S)
                 return
             self._take(sock, address)
 
-    def _pause(self, fault: OSError) -> None:
-        LOG.warning('Accepting an HTTP connection failed: %s', fault)
-        assert self._listener is not None
-        self._limits.make_room()
-        self._loop.remove_reader(self._listener)
-        self._loop.call_later(_PAUSE_S, self._resume)
-
-    def _resume(self) -> None:
-        assert self._listener is not None
-        if self._listener.fileno() >= 0:
-            self._loop.add_reader(self._listener, self._accept)
-
     def _take(self, sock: socket.socket, address: Any) -> None:
-        connection = Connection(
-            self._http, self._settings, self._loop, address
-        )
-        if not self._limits.admit(connection.owner):
+        connection = Connection(self._http, self.clients, self._loop, address)
+        if not self.clients.admit(connection.owner):
             sock.close()
             return
-        self._limits.add(connection)
+        self.clients.add(connection)
         has_tls = self._tls is not None
         connection.task = self._loop.create_task(
             self._loop.connect_accepted_socket(
@@ -289,15 +212,9 @@ class Server:
         task: asyncio.Task[Any],
     ) -> None:
         connection.task = None
-        fault = None if task.cancelled() else task.exception()
-        if task.cancelled() or fault is not None:
-            LOG.debug('No connection with %s: %s', connection.owner, fault)
-            self._limits.remove(connection)
+        if task.cancelled() or task.exception() is not None:
+            self.clients.remove(connection)
             sock.close()
-
-
-def _answer(request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
-    return cast(Connection, request.protocol).answer(request)
 
 
 def _files_allowed(needed: int) -> int:
@@ -310,8 +227,7 @@ def _files_allowed(needed: int) -> int:
     if soft == unlimited or soft >= needed:
         return needed
     allowed = needed if hard == unlimited else min(needed, hard)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
     if allowed < needed:
         LOG.warning(
             'Only %d files may be open, but %d are needed for [http] '

@@ -31,8 +31,18 @@ _TIMEOUT_S = 30.0
 # Duplicate keys that an error names.
 _MOST_NAMED = 20
 _TIME = 'a date or time such as 2026-11-01T12:00, or an age such as 12h'
+
+
+def _limit(text: str) -> int:
+    digits = text.isascii() and text.isdecimal()
+    if not digits or not 1 <= int(text) <= _MAX_LIMIT:
+        raise ValueError(f'expected an integer of 1 to {_MAX_LIMIT}')
+    return int(text)
+
+
 # Parameter of decisions -> parser of its value, and what it selects.
 _CRITERIA: dict[str, tuple[Callable[[str], Any], str]] = {
+    'limit': (_limit, 'at most so many'),
     'since': (moments.past, f'the earliest: {_TIME}'),
     'until': (moments.past, f'the latest: {_TIME}'),
     'outcome': (
@@ -119,17 +129,8 @@ class V1:
     def decisions(self, request: HttpRequest, content: bytes) -> Any:
         """List the newest decisions, without their reasons."""
         self._authorize(request, 'list_decisions')
-        sent = _parameters(request, 'limit', *_CRITERIA)
-        limit = sent.pop('limit', '20')
-        if not (
-            limit.isascii() and limit.isdigit() and len(limit) < 6
-            and 1 <= int(limit) <= _MAX_LIMIT
-        ):  # fmt: skip
-            raise errors.InvalidRequest(
-                f'limit: expected an integer of 1 to {_MAX_LIMIT}', at='limit'
-            )
-        criteria: dict[str, Any] = {}
-        for name, text in sent.items():
+        criteria: dict[str, Any] = {'limit': 20}
+        for name, text in _parameters(request, *_CRITERIA).items():
             documents.check_text(text, name)
             try:
                 if not text:
@@ -139,12 +140,10 @@ class V1:
                 raise errors.InvalidRequest(
                     f'{name}: {fault}', at=name
                 ) from None
+        limit = criteria.pop('limit')
         # A row more shows that there are more.
-        rows = self._scheduler.decisions(int(limit) + 1, **criteria)
-        return {
-            'decisions': rows[: int(limit)],
-            'more': len(rows) > int(limit),
-        }
+        rows = self._scheduler.decisions(limit + 1, **criteria)
+        return {'decisions': rows[:limit], 'more': len(rows) > limit}
 
     def decision(self, request: HttpRequest, content: bytes) -> Any:
         """Return the decisions on a request."""
@@ -165,11 +164,7 @@ def _reply(serve: _Serve, request: HttpRequest, content: bytes) -> Reply:
 
 
 def _parameters(request: HttpRequest, *names: str) -> dict[str, str]:
-    """Return the parameters of the query.
-
-    :param names: of all parameters that the resource has
-    :raises InvalidRequest: there are others, or repeated ones
-    """
+    """Return the parameters of the query, which has no others than these."""
     sent: dict[str, str] = {}
     for name, value in parse.parse_qsl(request.query, keep_blank_values=True):
         if name not in names:
@@ -187,10 +182,6 @@ def _content(schema: Any) -> dict[str, Any]:
 
 
 def _object(required: str, **properties: Any) -> dict[str, Any]:
-    """Return the schema of an object.
-
-    :param required: names of the members that it always has
-    """
     return {
         'type': 'object',
         'required': required.split(),
@@ -198,23 +189,23 @@ def _object(required: str, **properties: Any) -> dict[str, Any]:
     }
 
 
-def _parameter(name: str, schema: Any, **more: Any) -> dict[str, Any]:
-    return {'name': name, 'in': 'query', 'schema': schema, **more}
-
-
 def _responses(good: str, schema: Any, *codes: int) -> dict[str, Any]:
+    """Return the responses of a resource; each has some codes of errors."""
     failure = {
         'description': 'an error, with its facts',
         'content': _content({'$ref': '#/components/schemas/Error'}),
     }
     return {
         '200': {'description': good, 'content': _content(schema)},
-        **{str(code): failure for code in codes},
+        **{str(code): failure for code in (400, 401, 403, 503, *codes)},
     }
 
 
 _STRING = {'type': 'string'}
 _TEXT = {'type': 'string', 'minLength': 1}
+_LIMIT = {
+    'type': 'integer', 'minimum': 1, 'maximum': _MAX_LIMIT, 'default': 20,
+}  # fmt: skip
 _DECISION = _object(
     'created_at request_id kind outcome',
     created_at={'type': 'string', 'format': 'date-time'},
@@ -234,9 +225,6 @@ _ERROR = _object(
     code={'type': 'integer'},
     facts={'type': 'object'},
 )
-_LIMIT = {
-    'type': 'integer', 'minimum': 1, 'maximum': _MAX_LIMIT, 'default': 20,
-}  # fmt: skip
 (_REQUEST,), _SCHEMAS = msgspec.json.schema_components(
     [Request], ref_template='#/components/schemas/{name}'
 )
@@ -257,8 +245,7 @@ DESCRIPTION: dict[str, Any] = {
                 },
                 'responses': _responses(
                     'the filters and how many hosts each rejects',
-                    {'type': 'object', 'required': ['filters']},
-                    400, 401, 403, 404, 413, 500, 503,
+                    _object('filters'), 404, 413, 500,
                 ),
             }
         },
@@ -266,29 +253,21 @@ DESCRIPTION: dict[str, Any] = {
             'get': {
                 'summary': 'The newest decisions',
                 'parameters': [
-                    _parameter('limit', _LIMIT),
-                    *(
-                        _parameter(name, _TEXT, description=text)
-                        for name, (_, text) in _CRITERIA.items()
-                    ),
+                    {'name': name, 'in': 'query', 'description': text,
+                     'schema': _LIMIT if name == 'limit' else _TEXT}
+                    for name, (_, text) in _CRITERIA.items()
                 ],
-                'responses': _responses(
-                    'newest first', _DECISIONS, 400, 401, 403, 503
-                ),
+                'responses': _responses('newest first', _DECISIONS),
             }
         },
         '/v1/decisions/{request_id}': {
             'get': {
                 'summary': 'The decisions on a request, and why',
                 'parameters': [
-                    {
-                        'name': 'request_id', 'in': 'path', 'required': True,
-                        'schema': _TEXT,
-                    }
+                    {'name': 'request_id', 'in': 'path', 'required': True,
+                     'schema': _TEXT}
                 ],
-                'responses': _responses(
-                    'oldest first', _DECISIONS, 400, 401, 403, 404, 503
-                ),
+                'responses': _responses('oldest first', _DECISIONS, 404),
             }
         },
     },

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import pathlib
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,7 +38,9 @@ def capacity(args: Any, conf: Any) -> None:
     for use in uses:
         if use.capacity:
             least = scarcest.setdefault(use.zone, use)
-            scarcest[use.zone] = min(least, use, key=_free_share)
+            scarcest[use.zone] = min(
+                least, use, key=lambda each: each.free / each.capacity
+            )
     rows = [
         {
             'zone': use.zone,
@@ -48,7 +49,11 @@ def capacity(args: Any, conf: Any) -> None:
             'used': round(use.used),
             'out': max(round(use.capacity - use.used - use.free), 0),
             'free': round(use.free),
-            'full': _percent_full(use),
+            'full': (
+                round((use.capacity - use.free) / use.capacity * 100, 1)
+                if use.capacity > 0
+                else None
+            ),
             'ends_first': scarcest.get(use.zone) is use,
         }
         for use in sorted(uses, key=lambda use: use.zone)
@@ -62,23 +67,10 @@ def capacity(args: Any, conf: Any) -> None:
     output.listing(rows, columns, args)
 
 
-def _free_share(use: headroom.ZoneUsage) -> float:
-    return use.free / use.capacity
-
-
-def _percent_full(use: headroom.ZoneUsage) -> float | None:
-    if use.capacity <= 0:
-        return None
-    return round((use.capacity - use.free) / use.capacity * 100, 1)
-
-
 def _check_zone(
     args: Any, conf: Any, snapshot: Snapshot, rows: Sequence[Any]
 ) -> bool:
-    """Print the names of zones if ``--zone`` matches none.
-
-    :return: whether they were printed
-    """
+    """Print the names of zones if ``--zone`` matches none; return whether."""
     if not args.zone or rows:
         return False
     names = zone_names(
@@ -110,19 +102,14 @@ def _fits(args: Any, conf: Any) -> None:
     ]
     fits = any(row['instances'] != 0 for row in rows)
     if not (_check_zone(args, conf, snapshot, rows) or fits):
-        print(output.cell(_why_none(conf, snapshot, request)), file=sys.stderr)
+        default = conf.default_availability_zone
+        (move,) = headroom.drain(
+            plan(conf).hosts, snapshot.hosts, [request], default
+        )
+        reason = move.reason or 'no host has room'
+        output.remark(f'No instance fits: {reason}')
     columns = [args.by, 'hosts', 'instances', 'ends_first']
     output.listing(rows, columns, args)
-
-
-def _why_none(conf: Any, snapshot: Snapshot, request: Request) -> str:
-    (move,) = headroom.drain(
-        plan(conf).hosts,
-        snapshot.hosts,
-        [request],
-        conf.default_availability_zone,
-    )
-    return f'No instance fits: {move.reason or "no host has room"}'
 
 
 def _request(text: str) -> Request:
@@ -146,19 +133,15 @@ def _request(text: str) -> Request:
             elif ':' in key:
                 specs[key] = value
             else:
-                raise argparse.ArgumentTypeError(_no_size(key))
+                raise argparse.ArgumentTypeError(
+                    f'{key}: neither a size ({", ".join(_NUMBERS)}) nor an '
+                    'extra spec with a colon'
+                )
         return documents.request({'flavor': {**flavor, 'extra_specs': specs}})
     except argparse.ArgumentTypeError as fault:
         raise WrongUsage(f'argument --flavor: {fault}') from None
     except errors.InvalidRequest as fault:
         raise WrongUsage(f'argument --flavor: {fault.args[0]}') from None
-
-
-def _no_size(key: str) -> str:
-    return (
-        f'{key}: neither a size ({", ".join(_NUMBERS)}) nor an extra spec '
-        'with a colon'
-    )
 
 
 def drain(args: Any, conf: Any) -> int:
@@ -182,28 +165,27 @@ def drain(args: Any, conf: Any) -> int:
         requests,
         conf.default_availability_zone,
     )
-    rows = [_move(move) for move in moves]
+    rows = [
+        {
+            'instance': move.request.instance_uuids[0],
+            'project_id': move.request.project_id,
+            'vcpus': move.request.resources.get('VCPU'),
+            'memory_mb': move.request.resources.get('MEMORY_MB'),
+            'disk_gb': move.request.resources.get('DISK_GB'),
+            'to': move.host,
+            'node': move.node,
+            'zone': move.zone,
+            'reason': move.reason or None,
+        }
+        for move in moves
+    ]
     if not rows:
-        text = f'No instance is on host {args.host}: there is nothing to move'
-        print(output.cell(text), file=sys.stderr)
+        output.remark(
+            f'No instance is on host {args.host}: there is nothing to move'
+        )
     columns = [
         'instance', 'project_id', 'vcpus', 'memory_mb', 'disk_gb', 'to',
         'zone', 'reason',
     ]  # fmt: skip
     output.listing(rows, columns, args, ['node'])
     return 1 if any(row['to'] is None for row in rows) else 0
-
-
-def _move(move: headroom.Move) -> dict[str, Any]:
-    resources = move.request.resources
-    return {
-        'instance': move.request.instance_uuids[0],
-        'project_id': move.request.project_id,
-        'vcpus': resources.get('VCPU'),
-        'memory_mb': resources.get('MEMORY_MB'),
-        'disk_gb': resources.get('DISK_GB'),
-        'to': move.host,
-        'node': move.node,
-        'zone': move.zone,
-        'reason': move.reason or None,
-    }

@@ -23,6 +23,7 @@ import oslo_messaging  # isort: skip
 Document = Mapping[str, Mapping[str, Any]]
 # Kinds of callers, and the project that owns what they act on.
 _OWNER = 'owner'
+_UNKNOWN = {'value': 'unknown to it'}
 _CALLERS: dict[str, dict[str, Any]] = {
     'nobody': {'roles': []},
     'other project': {'project_id': 'other', 'roles': ['member']},
@@ -79,7 +80,8 @@ def diff(args: Any, conf: Any) -> int:
     rows = [
         {'option': place, names[0]: left, names[1]: right}
         for place in sorted(both)
-        if (left := _value(first, place)) != (right := _value(second, place))
+        if (left := first.get(place, _UNKNOWN)['value'])
+        != (right := second.get(place, _UNKNOWN)['value'])
     ]
     output.listing(rows, ('option', *dict.fromkeys(names)), args)
     return 1 if rows else 0
@@ -93,10 +95,10 @@ def check(args: Any, conf: Any) -> int:
     """
     unknown = option_names.unknown(conf)
     for text in unknown:
-        output.say(output.cell(f'unknown name: {text}'))
+        output.say(f'unknown name: {text}')
     daemon.check(conf)
     files = ', '.join(option_names.paths(conf)) or 'the defaults'
-    output.say(output.cell(f'A daemon can start with {files}'))
+    output.say(f'A daemon can start with {files}')
     return 1 if unknown else 0
 
 
@@ -162,10 +164,6 @@ def _by_place(
         for name, item in options.items()
         if (group, name) not in without
     }
-
-
-def _value(by_place: Mapping[str, Any], place: str) -> Any:
-    return by_place[place]['value'] if place in by_place else 'unknown to it'
 
 
 def check_policy(args: Any, conf: Any) -> int:

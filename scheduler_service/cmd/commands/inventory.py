@@ -39,8 +39,7 @@ def read_document(
 
     :param fault: the class of the error if the file cannot be read
     """
-    text, source = _text(path, fault)
-    return documents.read(text, source, fault)
+    return documents.read(*_text(path, fault), fault)
 
 
 def _text(path: str, fault: type[errors.SchedulerError]) -> tuple[bytes, str]:
@@ -154,11 +153,10 @@ def _print_kept(groups: Sequence[ServerGroup], what: str) -> None:
             else group.uuid
             for group in groups
         )
-        text = (
+        output.remark(
             f'--replace: {len(groups)} server groups {what}, since instances '
             f'are members of them: {output.some(names)}'
         )
-        print(output.cell(text), file=sys.stderr)
 
 
 def _checked(
@@ -170,8 +168,8 @@ def _checked(
         :func:`problems.of_inventory`
     :raises InvalidInventory: with all errors in ``problems``
     """
-    text, source = _text(path, errors.InvalidInventory)
-    document, twice = document_text.read(text, source, errors.InvalidInventory)
+    fault = errors.InvalidInventory
+    document, twice = document_text.read(*_text(path, fault), fault)
     try:
         inventory = documents.inventory(document)
         documents.refuse(twice)

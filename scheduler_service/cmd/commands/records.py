@@ -23,10 +23,7 @@ from scheduler_service.model.inventory import dashed
 from scheduler_service.store.claims import claim_queries, lifecycle, outcomes
 from scheduler_service.store.reading import loading
 from scheduler_service.store.records import audit as auditing
-from scheduler_service.store.records import (
-    decisions,
-    quarantine,
-)
+from scheduler_service.store.records import decisions, quarantine
 
 _DECISION = [
     'created_at', 'request_id', 'kind', 'outcome', 'project_id', 'filter',
@@ -50,21 +47,13 @@ def _query_limit(args: Any) -> int | None:
 def decision_list(args: Any, conf: Any) -> None:
     """List the newest decisions, or count them, or follow new ones."""
     criteria = decisions.DecisionFilter(
-        args.since,
-        args.until,
-        args.outcome,
-        args.filter,
-        args.project,
-        args.host,
-        args.pod,
-        args.instance and dashed(args.instance),
-    )
+        args.since, args.until, args.outcome, args.filter, args.project,
+        args.host, args.pod, args.instance and dashed(args.instance),
+    )  # fmt: skip
     if args.by:
-        _count_decisions(args, conf, criteria)
-        return
+        return _count_decisions(args, conf, criteria)
     if args.follow:
-        _follow_decisions(args, conf, criteria)
-        return
+        return _follow_decisions(args, conf, criteria)
     total: int | str | None = None
 
     def query(conn: Any) -> list[decisions.DecisionSummary]:
@@ -140,20 +129,16 @@ def decision_show(args: Any, conf: Any) -> None:
             output.pool(row)
         output.explanation(row.get('explanation'))
         if row.get('error'):
-            output.say(output.cell(row['error']['message']))
+            output.say(row['error']['message'])
             output.explanation(row['error']['facts'])
 
 
 def claim_list(args: Any, conf: Any) -> None:
     def query(conn: Any) -> list[dict[str, Any]]:
         rows = claim_queries.listing(
-            conn,
-            args.host,
-            args.state,
-            _query_limit(args),
-            args.project,
+            conn, args.host, args.state, _query_limit(args), args.project,
             args.older_than,
-        )
+        )  # fmt: skip
         if args.host and not rows:
             names = loading.host_names(conn)
             output.nothing_matches('--host', args.host, names)
@@ -171,9 +156,8 @@ def claim_list(args: Any, conf: Any) -> None:
 
 
 def claim_show(args: Any, conf: Any) -> None:
-    claim = read(
-        conf, lambda conn: claim_queries.show(conn, dashed(args.instance))
-    )
+    uuid = dashed(args.instance)
+    claim = read(conf, lambda conn: claim_queries.show(conn, uuid))
     if claim['created_at'] is not None:
         claim['created_at'] = moments.text(claim['created_at'])
     output.document(claim, args.format)
@@ -206,7 +190,7 @@ def _change(
     changed = write(conf, lambda writer: change(writer, requests))
     for uuid in uuids:
         result = outcome if uuid in changed else 'nothing to do'
-        output.say(output.cell(f'{uuid} {result}'))
+        output.say(f'{uuid} {result}')
     return 0 if changed else 1
 
 
@@ -228,19 +212,15 @@ def audit(args: Any, conf: Any) -> int:
     for finding in report.findings:
         parts = finding.host, finding.resource_class, finding.consumer
         place = ' '.join(part for part in parts if part)
-        print(output.cell(f'{finding.kind}: {place}: {finding.text}'))
+        output.say(f'{finding.kind}: {place}: {finding.text}')
     print(
         f'{len(report.findings)} differences in {report.inventories} '
         f'inventories, {report.allocations} allocations, '
         f'{report.claims} claims'
     )
     for finding in report.unmatched:
-        print(
-            output.cell(
-                f'{finding.kind}: {finding.host} {finding.consumer}: '
-                f'{finding.text}'
-            )
-        )
+        place = f'{finding.host} {finding.consumer}'
+        output.say(f'{finding.kind}: {place}: {finding.text}')
     if report.unmatched:
         print(f'{len(report.unmatched)} instances and claims do not match')
     return status
@@ -274,13 +254,8 @@ def message_retry(args: Any, conf: Any) -> None:
                 f'{args.message_id}: not stored in full, so it cannot be sent '
                 'again'
             )
-        call(
-            args,
-            conf,
-            lambda client: client.cast(
-                message['context'], message['method'], **message['args']
-            ),
-        )
+        context, method = message['context'], message['method']
+        call(args, conf, lambda c: c.cast(context, method, **message['args']))
         store.write(lambda writer: quarantine.drop(writer, args.message_id))
     print('Cast again. Its caller does not wait for a reply any more.')
 
@@ -290,7 +265,5 @@ def message_drop(args: Any, conf: Any) -> None:
 
     :raises MessageNotFound: no message has this id
     """
-    if not write(
-        conf, lambda writer: quarantine.drop(writer, args.message_id)
-    ):
+    if not write(conf, lambda w: quarantine.drop(w, args.message_id)):
         raise errors.MessageNotFound(message_id=args.message_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -56,19 +55,13 @@ def create_pool(args: Any, conf: Any) -> None:
         Pool,
         errors.InvalidInventory,
     )
-    write(
-        conf,
-        lambda writer: pool_rows.create(writer, pool),
-    )
-    output.say(output.cell(f'Pool {pool.name} has the id {pool.id}.'))
+    write(conf, lambda writer: pool_rows.create(writer, pool))
+    output.say(f'Pool {pool.name} has the id {pool.id}.')
 
 
 def set_pool(args: Any, conf: Any) -> None:
     changes = _changes(args.attribute)
-    write(
-        conf,
-        lambda writer: pool_rows.set_attributes(writer, args.pool, changes),
-    )
+    write(conf, lambda w: pool_rows.set_attributes(w, args.pool, changes))
 
 
 def delete_pool(args: Any, conf: Any) -> None:
@@ -91,11 +84,8 @@ def hosts(args: Any, conf: Any) -> None:
         names = zone_names(aggregates, default)
         output.nothing_matches('--zone', args.zone, names)
     if args.aggregate and not rows:
-        names = {
-            name
-            for aggregate in aggregates
-            for name in (aggregate.name, str(aggregate.id))
-        }
+        names = {each.name for each in aggregates}
+        names |= {str(each.id) for each in aggregates}
         output.nothing_matches('--aggregate', args.aggregate, names)
     columns = [
         'host', 'node', 'zone', 'status', 'state', 'vcpus', 'memory_mb',
@@ -130,21 +120,17 @@ def show_host(args: Any, conf: Any) -> None:
     nodes = [
         msgspec.to_builtins(host) for host in stored if host.host == args.host
     ]
-    refused = None if refusals is None else _refused(refusals)
-    if not nodes:
-        report = f'; a report was refused: {refused}' if refused else ''
-        raise errors.HostNotFound(f'There is no host {args.host}{report}')
-    if refused is not None:
-        nodes = [{**node, 'refused_reports': refused} for node in nodes]
-    output.document(nodes, args.format)
-
-
-def _refused(refusals: refused_reports.StoredRefusals) -> dict[str, Any]:
-    return {
+    refused = refusals and {
         'count': refusals.refused,
         'last_at': moments.text(refusals.refused_at),
         'last_reason': refusals.reason,
     }
+    if not nodes:
+        report = f'; a report was refused: {refused}' if refused else ''
+        raise errors.HostNotFound(f'There is no host {args.host}{report}')
+    if refused:
+        nodes = [{**node, 'refused_reports': refused} for node in nodes]
+    output.document(nodes, args.format)
 
 
 def enable_host(args: Any, conf: Any) -> None:
@@ -153,18 +139,13 @@ def enable_host(args: Any, conf: Any) -> None:
 
 def disable_host(args: Any, conf: Any) -> None:
     write(
-        conf,
-        lambda writer: host_rows.set_status(
-            writer, args.host, False, args.reason
-        ),
+        conf, lambda w: host_rows.set_status(w, args.host, False, args.reason)
     )
 
 
 def remove_host(args: Any, conf: Any) -> None:
     """Remove a host, and print the aggregates that it was in."""
-    former = write(
-        conf, lambda writer: host_rows.remove_service_host(writer, args.host)
-    )
+    former = write(conf, lambda w: host_rows.remove_service_host(w, args.host))
     if former:
         names = ', '.join(
             f'{aggregate.name} ({aggregate.id})' for aggregate in former
@@ -183,36 +164,29 @@ def create_aggregate(args: Any, conf: Any) -> None:
     if args.zone:
         metadata['availability_zone'] = args.zone
     aggregate = write(
-        conf,
-        lambda writer: aggregate_rows.create(writer, args.name, metadata),
+        conf, lambda w: aggregate_rows.create(w, args.name, metadata)
     )
-    output.say(
-        output.cell(f'Aggregate {aggregate.name} has the id {aggregate.id}.')
-    )
+    output.say(f'Aggregate {aggregate.name} has the id {aggregate.id}.')
 
 
 def set_aggregate(args: Any, conf: Any) -> None:
     changes = _changes(args.property)
-    _change(
-        args,
-        conf,
-        lambda aggregate: aggregate_rows.set_metadata(aggregate, changes),
-    )
+    _change(args, conf, lambda row: aggregate_rows.set_metadata(row, changes))
 
 
 def add_to_aggregate(args: Any, conf: Any) -> None:
-    _change_hosts(args, conf, lambda hosts: hosts | {*args.host})
+    _change_hosts(args, conf, set.union)
 
 
 def remove_from_aggregate(args: Any, conf: Any) -> None:
-    _change_hosts(args, conf, lambda hosts: hosts - {*args.host})
+    _change_hosts(args, conf, set.difference)
 
 
 def _change_hosts(
-    args: Any, conf: Any, change: Callable[[set[str]], set[str]]
+    args: Any, conf: Any, change: Callable[[set[str], list[str]], set[str]]
 ) -> None:
     def changed(aggregate: Aggregate) -> Aggregate:
-        hosts = sorted(change(set(aggregate.hosts)))
+        hosts = sorted(change(set(aggregate.hosts), args.host))
         return msgspec.structs.replace(aggregate, hosts=hosts)
 
     _change(args, conf, changed)
@@ -221,10 +195,7 @@ def _change_hosts(
 def _change(
     args: Any, conf: Any, change: Callable[[Aggregate], Aggregate]
 ) -> None:
-    write(
-        conf,
-        lambda writer: aggregate_rows.change(writer, args.aggregate, change),
-    )
+    write(conf, lambda w: aggregate_rows.change(w, args.aggregate, change))
 
 
 def delete_aggregate(args: Any, conf: Any) -> None:
@@ -257,9 +228,7 @@ def create_group(args: Any, conf: Any) -> None:
             f'has it, got {group.policy}'
         )
     write(conf, lambda writer: server_groups.create(writer, group))
-    output.say(
-        output.cell(f'Server group {group.name} has the uuid {group.uuid}.')
-    )
+    output.say(f'Server group {group.name} has the uuid {group.uuid}.')
 
 
 def delete_group(args: Any, conf: Any) -> None:
@@ -269,10 +238,9 @@ def delete_group(args: Any, conf: Any) -> None:
 def zones(args: Any, conf: Any) -> None:
     rows = [zone._asdict() for zone in read(conf, zone_rows.listing)]
     if not rows:
-        print(
+        output.remark(
             'No DNS zone has a pool; "scheduler-manage capacity" lists '
-            'availability zones',
-            file=sys.stderr,
+            'availability zones'
         )
     columns = ['name', 'id', 'pool_id', 'project_id']
     output.listing(rows, columns, args, ['request_id'])

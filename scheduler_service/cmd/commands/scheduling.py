@@ -1,43 +1,56 @@
-"""``scheduler-manage select``, ``zone schedule``, ``release`` and ``ping``.
+"""Commands that ask daemons: ``select``, ``zone schedule``, ``ping``, ``top``.
 
 The commands call a running daemon, or with ``--local`` run its engine in this
-process.
+process. ``top`` asks all daemons on a topic what they do: on a terminal it
+prints that anew every two seconds, else a line each time.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
+import time
 import uuid
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.cmd import output
 from scheduler_service.cmd.commands.inventory import read_document
-from scheduler_service.cmd.connections import call, open_store
+from scheduler_service.cmd.connections import call, connected, open_store
+from scheduler_service.cmd.program import run_within
 from scheduler_service.factory import build
 from scheduler_service.model import documents, plain
 from scheduler_service.request_context import RequestContext
+from scheduler_service.rpc.client import SchedulerClient
 from scheduler_service.scheduler import Scheduler
 
-if TYPE_CHECKING:
-    from scheduler_service.rpc.client import SchedulerClient
+import oslo_messaging  # isort: skip
 
 _CONTEXT = {'user_id': 'scheduler-manage', 'roles': ['admin']}
 _TIMEOUT_S = 60.0
 # How long a daemon may take to say how it is, in seconds.
 _PING_S = 5.0
+# How often the figures of all daemons are printed.
+_EVERY_S = 2.0
+# How long a daemon may take to answer, in seconds.
+_ANSWER_S = 2.0
+_MOST_REFUSALS = 5
+# Moves the cursor to the upper left, and clears the terminal.
+_CLEAR = '\x1b[H\x1b[2J'
+_NOTHING: dict[str, Any] = {'stages': {}}
+Status = dict[str, Any]
 
 
 def select(args: Any, conf: Any) -> None:
     """Select hosts, and claim them unless it is a dry run."""
-    document = read_document(args.request, errors.InvalidRequest)
+    document = _object(read_document(args.request, errors.InvalidRequest))
     if args.host:
-        _explain(args, conf, document)
-        return
-    if not args.dry_run:
-        document = _with_id(document)
+        return _explain(args, conf, document)
+    if not args.dry_run and document.get('request_id') is None:
+        # The decision is stored under this id, with its reasons.
+        document['request_id'] = f'req-{uuid.uuid4()}'
     options = {'claim': not args.dry_run, 'explain': args.explain}
     try:
         with _reasons_of_errors(args):
@@ -48,24 +61,14 @@ def select(args: Any, conf: Any) -> None:
                     documents.request(document), **options
                 ),
                 lambda client: client.select_destinations(
-                    _CONTEXT, _object(document), **options
+                    _CONTEXT, document, **options
                 ),
             )
     except errors.NoValidHost:
         if not args.dry_run:
-            # The decision is stored under this id, with its reasons.
-            request_id = output.cell(document['request_id'])
-            print(f'Request {request_id}', file=sys.stderr)
+            output.remark(f'Request {document["request_id"]}')
         raise
     _print(args, result, output.placements)
-
-
-def _with_id(document: Any) -> dict[str, Any]:
-    """Return a request with an id, under which its decision is stored."""
-    request = _object(document)
-    if request.get('request_id') is not None:
-        return request
-    return {**request, 'request_id': f'req-{uuid.uuid4()}'}
 
 
 def _explain(args: Any, conf: Any, document: Any) -> None:
@@ -75,7 +78,7 @@ def _explain(args: Any, conf: Any, document: Any) -> None:
         lambda scheduler: scheduler.explain(
             documents.request(document), args.host
         ),
-        lambda client: client.explain(_CONTEXT, _object(document), args.host),
+        lambda client: client.explain(_CONTEXT, document, args.host),
     )
     if args.format != 'table':
         output.document(result, args.format)
@@ -88,13 +91,16 @@ def zone(args: Any, conf: Any) -> None:
     """Select a pool for a zone, and store it unless it is a dry run."""
     document = {}
     if args.request:
-        document = read_document(args.request, errors.InvalidRequest)
-    if isinstance(document, dict):
-        if args.name:
-            document['name'] = args.name
-        if args.attribute:
-            document['attributes'] = dict(args.attribute)
-    caller = _caller(args, document)
+        document = _object(read_document(args.request, errors.InvalidRequest))
+    if args.name:
+        document['name'] = args.name
+    if args.attribute:
+        document['attributes'] = dict(args.attribute)
+    caller = _CONTEXT
+    if args.role:
+        # A member of the project, in place of an operator.
+        project = document.get('project_id') or 'scheduler-manage'
+        caller = {**caller, 'project_id': project, 'roles': args.role}
     options = {'keep': not args.dry_run, 'explain': args.explain}
     with _reasons_of_errors(args):
         result = _run(
@@ -105,23 +111,9 @@ def zone(args: Any, conf: Any) -> None:
                 RequestContext.of(conf, caller),
                 **options,
             ),
-            lambda client: client.schedule_zone(
-                caller, _object(document), **options
-            ),
+            lambda client: client.schedule_zone(caller, document, **options),
         )
     _print(args, result, output.pool)
-
-
-def _caller(args: Any, document: Any) -> dict[str, Any]:
-    """Return an operator, or with ``--role`` a member of the project."""
-    if not args.role:
-        return _CONTEXT
-    project = document.get('project_id') if isinstance(document, dict) else ''
-    return {
-        **_CONTEXT,
-        'project_id': project or 'scheduler-manage',
-        'roles': args.role,
-    }
 
 
 def release(args: Any, conf: Any) -> None:
@@ -137,9 +129,7 @@ def release(args: Any, conf: Any) -> None:
 def ping(args: Any, conf: Any) -> None:
     args.timeout = args.timeout or _PING_S
     result = call(
-        args,
-        conf,
-        lambda client: client.ping(_CONTEXT, args.daemon, recent=True),
+        args, conf, lambda client: client.ping(_CONTEXT, args.daemon, True)
     )
     shown = result if args.format == 'table' else [result]
     output.document(shown, args.format)
@@ -196,3 +186,122 @@ def _print(
     print_table(result)
     if args.explain:
         output.explanation(result.get('explanation'))
+
+
+def top(args: Any, conf: Any) -> None:
+    """Print the figures of all daemons until an interrupt.
+
+    :raises ServiceBusy: no broker or no daemon answers
+    """
+    remaining = args.count
+    with connected(args, conf) as client:
+        while remaining is None or remaining > 0:
+            start = time.monotonic()
+            _print_top(_statuses(client, args.timeout))
+            remaining = remaining and remaining - 1
+            if remaining != 0:
+                time.sleep(max(0.0, start + _EVERY_S - time.monotonic()))
+
+
+def _statuses(client: SchedulerClient, timeout: float | None) -> list[Status]:
+    """Return the state of each daemon, by name; of a silent one only that."""
+    limit = timeout or _ANSWER_S * 5
+
+    def ask(server: str | None, seconds: float) -> Status:
+        return run_within(
+            seconds, lambda: client.ping(_CONTEXT, server, True), 'ping'
+        )
+
+    try:
+        first = ask(None, limit)
+    except TimeoutError:
+        raise oslo_messaging.MessagingTimeout('no daemon answers') from None
+    statuses = [first]
+    silent = (
+        TimeoutError, oslo_messaging.MessagingException, errors.SchedulerError,
+    )  # fmt: skip
+    for name in dict.fromkeys(first['peers']):
+        try:
+            statuses.append(ask(name, _ANSWER_S))
+        except silent:
+            statuses.append({'server': name})
+    return sorted(statuses, key=lambda status: str(status['server']))
+
+
+def _print_top(statuses: Sequence[Status]) -> None:
+    if not sys.stdout.isatty():
+        output.write([_line(statuses)])
+        sys.stdout.flush()
+        return
+    sys.stdout.write(_CLEAR)
+    output.table(
+        [_daemon(status) for status in statuses],
+        ['daemon', 'rate', 'refused', 'queue', 'hosts_up', 'database',
+         'degraded'],
+        title=time.strftime('%H:%M:%S UTC', time.gmtime()),
+    )  # fmt: skip
+    answered = [status for status in statuses if 'recent' in status]
+    output.table(
+        [
+            {'daemon': status['server'], 'stage': stage, **figures}
+            for status in answered
+            for stage, figures in status['recent']['stages'].items()
+        ],
+        ['daemon', 'stage', 'count', 'mean_ms', 'p95_ms'],
+        title='Stages of the last minute',
+    )
+    refusals = sum(
+        (Counter(status['recent']['refusals']) for status in answered),
+        Counter[str](),
+    )
+    output.table(
+        [
+            {'refusals': number, 'filter_and_error': label.strip()}
+            for label, number in refusals.most_common(_MOST_REFUSALS)
+        ],
+        ['refusals', 'filter_and_error'],
+        title='Refusals of the last minute',
+    )
+    # Daemons share the hosts: the first has the zones of all.
+    output.table(
+        answered[0]['recent']['zones'],
+        ['zone', 'resource', 'free', 'full'],
+        title='Fullest zones, in percent',
+    )
+    sys.stdout.flush()
+
+
+def _daemon(status: Status) -> dict[str, Any]:
+    row: dict[str, Any] = {'daemon': status['server']}
+    if 'recent' not in status:
+        return {**row, 'degraded': 'does not answer'}
+    seconds = max(status['recent']['seconds'], 1.0)
+    requests = status['recent']['requests']
+    chosen = sum(requests.get(name, 0) for name in ('chosen', 'zone chosen'))
+    total = sum(requests.values())
+    return {
+        **row,
+        'rate': round(total / seconds, 1),
+        'refused': round((total - chosen) / seconds, 1),
+        'queue': status['waiting'],
+        'hosts_up': f'{status["hosts_up"]}/{status["hosts"]}',
+        'database': status['database'],
+        'degraded': status['degraded'],
+    }
+
+
+def _line(statuses: Iterable[Status]) -> str:
+    rows = [_daemon(status) for status in statuses]
+    parts = [time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())]
+    for name in ('rate', 'refused', 'queue'):
+        total = sum(row.get(name, 0) for row in rows)
+        parts.append(f'{name} {round(total, 1):g}')
+    p95_ms: dict[str, float] = {}
+    for status in statuses:
+        for stage, figures in status.get('recent', _NOTHING)['stages'].items():
+            p95_ms[stage] = max(p95_ms.get(stage, 0.0), figures['p95_ms'])
+    parts += [f'{stage} {value:g} ms' for stage, value in p95_ms.items()]
+    for row in rows:
+        state = output.cell(row['degraded']) or 'well'
+        parts.append(f'{row["daemon"]}: {state}')
+    return output.cell('  '.join(parts))

@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import socket
 import sqlite3
-import subprocess
-import sys
 
 import pytest
 import sqlalchemy as sa
@@ -261,20 +259,6 @@ def test_documents_that_are_not_there_are_called_so(walk, tmp_path, stored):
     (tmp_path / 'file.yaml').unlink()
     found = walk(stored, only=['inventory import'])
     assert 'file.yaml: No such file' in found['inventory import'][1]
-
-
-def test_a_full_disk_of_the_output_is_called_so(walk, tmp_path, stored):
-    config = tmp_path / 'stored.conf'
-    with open('/dev/full', 'w') as full:
-        done = subprocess.run(
-            [sys.executable, '-m', 'scheduler_service.cmd.manage',
-             '--config-file', str(config), 'host', 'list'],
-            stdout=full, stderr=subprocess.PIPE, text=True, timeout=120,
-        )  # fmt: skip
-    assert done.returncode == 1
-    assert done.stderr == (
-        'OSError: standard output: No space left on device\n'
-    )
 
 
 def test_a_command_gives_up_when_its_time_is_over(tmp_path, capsys):

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 
-import pytest
 import yaml
 
 from scheduler_service.store.schema import VERSION
@@ -20,21 +19,6 @@ def test_db_commands_succeed_when_the_tables_are_current(run):
     assert run('db', 'version')[1] == f'tables {VERSION}, release {VERSION}\n'
     assert run('db', 'check')[0] == 0
     assert run('db', 'sync')[0] == 0
-
-
-@pytest.mark.parametrize('words', ['host list', 'host list --sort host'])
-def test_a_command_runs_where_the_standard_streams_are_closed(
-    words, tmp_path, ready_sqlite
-):
-    config = tmp_path / 'c.conf'
-    config.write_text(f'[database]\nconnection = {ready_sqlite}\n')
-    done = subprocess.run(
-        f'{sys.executable} -m scheduler_service.cmd.manage '
-        f'--config-file {config} {words} <&- >&-',
-        shell=True, stderr=subprocess.PIPE, text=True, timeout=120,
-        check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, '')
 
 
 def test_inventory_show_counts_what_was_imported(run):
@@ -67,12 +51,6 @@ def test_hosts_are_removed_when_import_replaces(run, tmp_path):
     run('inventory', 'import', '--replace', str(again))
     assert len(printed_json(run('host', 'list', '-f', 'json'))) == 1
     assert run('inventory', 'import', str(tmp_path / 'no'))[0] == 1
-
-
-def test_argument_is_refused_when_it_is_not_text(run):
-    status, _, err = run('aggregate', 'create', 'a\udcff')
-    assert status == 2
-    assert "error: 'a\\udcff': not text" in err
 
 
 def test_help_loads_no_heavy_library_when_printed():

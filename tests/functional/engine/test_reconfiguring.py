@@ -188,5 +188,5 @@ def test_nodes_of_pods_are_judged_by_the_new_filters(make_service):
         _, after = http.send('POST', '/extender/filter', asked)
         assert after['NodeNames'] == ['compute-4']
     server = service.daemon.http.server
-    assert server.timeout == 5.0
-    assert server._limits.total == 77
+    assert server.clients.idle_timeout == 5.0
+    assert server.clients.total == 77

@@ -4,7 +4,7 @@ import pytest
 import urllib3
 
 from scheduler_service import errors
-from scheduler_service.cmd.state_report import StateReport
+from scheduler_service.cmd.process import write_report
 from tests.support import extenders
 from tests.support.documents import CONTEXT
 from tests.support.extenders import Reply
@@ -77,11 +77,8 @@ def test_credentials_of_an_extender_are_shown_to_nobody(
         told += str(service.client.ping(CONTEXT))
         metrics = urllib3.request('GET', f'http://127.0.0.1:{port}/metrics')
         told += metrics.data.decode()
-        # A process that writes such reports has no other daemon.
-        write = StateReport(service.conf)
-        write.daemon = service.daemon
         service.conf.set_override('log_dir', str(tmp_path), 'oslo_reports')
-        write()
+        write_report(service.daemon)
         (report,) = tmp_path.glob('*gurumeditation*')
         assert report.stat().st_mode & 0o777 == 0o600
         told += report.read_text() + caplog.text

@@ -95,11 +95,9 @@ PARTS = members(b' ' * 5000, 1000)
         (['Content-Encoding: br', 'Content-Length: 2'], b'no', 415,
          'UnsupportedEncoding'),
         ([CHUNKED], b'xyz\r\n', 400, 'BadRequest'),
-        (['Transfer-Encoding: gzip, chunked'], b'0\r\n\r\n', 501,
-         'NotImplemented'),
     ],
     ids=['chunks', 'length', 'bomb', 'no-gzip', 'short-gzip', 'parts',
-         'no-member', 'short-member', 'brotli', 'no-chunks', 'two-codings'],
+         'no-member', 'short-member', 'brotli', 'no-chunks'],
 )  # fmt: skip
 def test_body_is_refused_when_it_cannot_be_read(
     ask, headers, body, code, name
@@ -183,7 +181,7 @@ def test_connection_of_http_1_0_is_kept_when_it_asks_for_that(serve_http):
 def test_bytes_of_bodies_are_freed_however_requests_end(serve_http):
     """Otherwise the server would refuse all bodies after a while."""
     http = serve_http(http__max_body_bytes=4096, http__request_timeout=0.5)
-    limits = http.service.daemon.http.server._limits
+    limits = http.service.daemon.http.server.clients
     body = b' ' * 4000
     pieces = (
         post(FILTER, length(body), body=body),
@@ -203,7 +201,7 @@ def test_bytes_of_bodies_are_freed_however_requests_end(serve_http):
                         pieces[0], pieces[3], pieces[5],
                     )  # fmt: skip
     deadline = time.monotonic() + 10
-    while limits._buffered and time.monotonic() < deadline:
+    while limits.buffered and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert limits._buffered == 0
+    assert limits.buffered == 0
     assert len(limits) <= 1

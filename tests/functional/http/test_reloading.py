@@ -109,7 +109,7 @@ def test_connections_stay_where_no_certificate_was_replaced(tls, caplog):
     for _ in range(2):
         assert kept.send('GET', '/metrics')[0] == 200
     assert kept._conn.sock is sock
-    assert http.service.daemon.http.server.timeout == 50.0
+    assert http.service.daemon.http.server.clients.idle_timeout == 50.0
 
 
 def test_a_key_of_another_certificate_changes_nothing(tls, tmp_path):
@@ -155,7 +155,7 @@ def test_limits_and_roles_are_taken(serve_http, tmp_path):
     assert http.send('GET', '/v1/decisions')[0] == 403
     reconfigure(http.service, **{**options, 'http__roles': ['reader']})
     assert http.send('GET', '/v1/decisions')[0] == 200
-    router = http.service.daemon.http.server._settings.router
+    router = http.service.daemon.http.server.clients.router
     assert router._pools['api']._max_workers == 3
 
 
@@ -168,7 +168,7 @@ def test_a_request_that_is_arriving_is_answered(serve_http):
     )
     sock.sendall(sent[:-5])
     # Its head was read where the server knows of the connection.
-    wait_until(lambda: http.service.daemon.http.server.connections)
+    wait_until(lambda: len(http.service.daemon.http.server.clients))
     reconfigure(http.service, http__threads=1)
     sock.sendall(sent[-5:])
     assert raw_http.read_reply(sock)[0] == 200

@@ -131,7 +131,7 @@ def test_connections_are_forgotten_however_they_end(connect):
     for sock in (rude, plain, polite):
         sock.sendall(filter_call(1))
         assert raw_http.read_reply(sock)[0] == 200
-    assert server.connections == 3
+    assert len(server.clients) == 3
     rude.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b'\1\0\0\0\0\0\0\0')
     rude.close()
     plain.shutdown(socket.SHUT_RDWR)
@@ -140,7 +140,7 @@ def test_connections_are_forgotten_however_they_end(connect):
     no_tls.sendall(b'GET /healthcheck HTTP/1.1\r\nHost: localhost\r\n\r\n')
     assert raw_http.is_closed(no_tls)
     no_tls.close()
-    wait_until(lambda: server.connections == 0)
+    wait_until(lambda: len(server.clients) == 0)
 
 
 def test_clients_that_never_read_are_dropped_in_time(connect):
@@ -148,8 +148,8 @@ def test_clients_that_never_read_are_dropped_in_time(connect):
     sock = connect(buffer=4096)
     # The reply is longer than what the sockets hold.
     sock.sendall(filter_call(2000, 5000))
-    wait_until(lambda: server.closed.get('idle'), seconds=4 * IDLE_S)
-    wait_until(lambda: server.connections == 0)
+    wait_until(lambda: server.clients.closed.get('idle'), seconds=4 * IDLE_S)
+    wait_until(lambda: len(server.clients) == 0)
 
 
 def test_suites_that_are_attacked_by_padding_are_refused(connect):

@@ -97,7 +97,7 @@ FORGED = 'no such method: x\n2026-11-23 11:00:00.000 1 INFO all is well'
         (FORGED, FORGED.replace('\n', r'\n')),
         ('a\rb\x1b[2Jc', r'a\rb\x1b[2Jc'),
         ('a\u2028b\ud800c', r'a\u2028b\ud800c'),
-        ('a\tb \u00e9 \U0001f600', 'a\tb \u00e9 \U0001f600'),
+        ('a\tb \u00e9 \U0001f600', 'a\\tb \u00e9 \U0001f600'),
     ],
 )
 def test_nobody_forges_a_line(message, line):

@@ -1,14 +1,27 @@
 """Names and labels of what /metrics reports."""
 
-import prometheus_client
 import pytest
 
 from scheduler_service.engine.health import Health
 from scheduler_service.http import metrics
 
 
+class Introspection:
+    """What a scheduler measures, where there is nothing to measure."""
+
+    def usage(self):
+        return []
+
+    def versions(self):
+        return {'version': '1'}
+
+    claims = rankings = connected = dict
+
+
 class Engine:
     """The state that a scheduler reports, without a scheduler."""
+
+    introspection = Introspection()
 
     def __init__(self, health: Health) -> None:
         self.health = health
@@ -35,9 +48,8 @@ def report():
     """Give a function that returns the value of each sample by its name."""
 
     def sampled(health: Health) -> dict[str, float]:
-        registry = prometheus_client.CollectorRegistry()
-        registry.register(metrics._Collector(Engine(health)))
-        lines = prometheus_client.generate_latest(registry).decode()
+        measured = metrics.Metrics(Engine(health), lambda: (0, {}))
+        lines = measured.serve(None, b'').body.decode()
         return {
             line.rpartition(' ')[0]: float(line.rpartition(' ')[2])
             for line in lines.splitlines()

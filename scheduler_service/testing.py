@@ -1,12 +1,17 @@
-"""Host tables from plain documents, and what plug-ins make of them."""
+"""Builders for tests of plug-ins, in this tree and in others.
+
+Host tables come from plain documents, as what plug-ins make of them. Nothing
+is kept, so tests may use them in any thread.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from scheduler_service.columns import HostTable, build_table
 from scheduler_service.columns.build import placed
+from scheduler_service.columns.topology import EACH_TIME
 from scheduler_service.filters.hosts import HostFilter
 from scheduler_service.model import documents
 from scheduler_service.pipeline import HostPipeline
@@ -74,3 +79,45 @@ def raw_weights(
         return None
     names = [hosts.host_at(row) for row in range(len(hosts))]
     return dict(zip(names, weights.tolist(), strict=True))
+
+
+def check_keys(
+    plugin: HostFilter | Weigher,
+    inventory: Mapping[str, Any],
+    requests: Sequence[Mapping[str, Any]],
+    settings: Settings | None = None,
+) -> None:
+    """Check that requests with equal keys have equal results.
+
+    Checks, too, that a request without a key has no result: every host
+    passes, or the weigher has no opinion.
+
+    :raises AssertionError: names the requests and the results
+    :raises InvalidInventory, InvalidRequest: a document is not valid
+    """
+    hosts = table(inventory)
+    values = settings or Settings()
+    first_with: dict[Hashable, tuple[Mapping[str, Any], Any]] = {}
+    for document in requests:
+        request = documents.request(dict(document)).with_ids()
+        if isinstance(plugin, Weigher):
+            key = plugin.weight_key(hosts, request, values)
+            found: Any = plugin.weigh(hosts, slice(None), request, values)
+        else:
+            key = plugin.mask_key(hosts, request, values)
+            found = plugin.mask(hosts, request, values)
+            found = None if found is None or found.all() else found
+        result = None if found is None else found.tolist()
+        if key is EACH_TIME:
+            continue
+        if key is None:
+            assert result is None, (
+                f'{plugin.name}: {document} has no key, and the result '
+                f'{result}'
+            )
+            continue
+        other, other_result = first_with.setdefault(key, (document, result))
+        assert result == other_result, (
+            f'{plugin.name}: {other} and {document} have the same key, '
+            f'{key!r}, and the results {other_result} and {result}'
+        )
