@@ -11,11 +11,8 @@ from scheduler_service import conf as core_options
 from scheduler_service import factory
 from scheduler_service.compute import options
 from scheduler_service.compute.endpoint import ComputeEndpoint
-from scheduler_service.compute.follower.mirror import (
-    FirstPass,
-    Mirror,
-    MirrorOptions,
-)
+from scheduler_service.compute.follower.cells import MirrorOptions
+from scheduler_service.compute.follower.mirror import FirstPass, Mirror
 from scheduler_service.compute.follower.providers import ProviderFollower
 from scheduler_service.compute.state import ServiceChanges
 from scheduler_service.conf.filter_scheduler import GROUP
@@ -82,7 +79,6 @@ class Adapter(base.Adapter):
             self.providers.touch if self.providers else None,
             lambda: self._first_pass.record(Progress.NOTHING),
             self._on_hosts_read,
-            self.providers.complete_new if self.providers else list,
         )
         self._scheduler.host_state_writer.is_current = lambda: (
             mirror.is_current

@@ -43,32 +43,16 @@ from scheduler_service.store.writing import hosts as host_rows
 _BAD = 400
 
 
-class AllProviders(NamedTuple):
-    """The result of a read of all providers.
-
-    :ivar since: time by the database's clock before the read: claims made
-        until then are in the providers' use
-    :ivar uuids: all root providers
-    :ivar providers: by uuid, those with a free processor, or with some free
-        capacity of a custom class that nodes without processors have
-    :ivar read_at: monotonic time before the read
-    """
-
-    since: float
-    uuids: set[str]
-    providers: dict[str, Provider]
-    read_at: float
-
-
-def read_all(
-    client: PlacementClient, since: float, custom: Iterable[str]
-) -> AllProviders:
+def _read_all(
+    client: PlacementClient, custom: Iterable[str]
+) -> tuple[set[str], dict[str, Provider]]:
     """Read all providers, with one call for processors and for each class.
 
     :param custom: resource classes of nodes that have no processors
+    :return: the uuids of all root providers, and by uuid those with a free
+        processor or with some free capacity of one of these classes
     :raises PlacementUnavailable: the service does not answer
     """
-    read_at = time.monotonic()
     uuids = client.provider_uuids()
     providers = client.providers('VCPU')
     for name in custom:
@@ -78,7 +62,7 @@ def read_all(
             # The service no longer has the class.
             if fault.facts.get('status') != _BAD:
                 raise
-    return AllProviders(since, uuids, providers, read_at)
+    return uuids, providers
 
 
 def provider_report(
@@ -139,10 +123,6 @@ class ProviderUnits:
         self._store = store
         self._client = client
         self._units: dict[str, Mapping[str, Units]] = {}
-        # Many providers are alike, and share one mapping.
-        self._distinct: dict[
-            tuple[tuple[str, Units], ...], Mapping[str, Units]
-        ] = {}
         self._unread: list[str] = []
         self._read_at = 0.0
 
@@ -180,8 +160,7 @@ class ProviderUnits:
 
     def put(self, uuid: str, units: Mapping[str, Units]) -> None:
         """Keep the bounds of a provider."""
-        key = tuple(sorted(units.items()))
-        self._units[uuid] = self._distinct.setdefault(key, units)
+        self._units[uuid] = units
 
     def of(self, uuid: str) -> Mapping[str, Units]:
         """Return a provider's bounds; empty if they were not read yet."""
@@ -212,67 +191,6 @@ class ProviderUnits:
             self._unread.pop()
 
 
-# Providers that were read before the hosts are used for so long, in seconds.
-_VALID_S = 30.0
-# The longest wait of the first hosts for providers, in seconds: shorter than
-# a lease.
-_WAIT_S = 2.0
-
-
-class EarlyProviders:
-    """Keeps providers that were read before the first hosts were."""
-
-    def __init__(self) -> None:
-        self._result: AllProviders | None = None
-        self._there = threading.Event()
-        # Providers of hosts that were written with them, by uuid.
-        self._written: dict[str, Provider] = {}
-
-    def put(self, result: AllProviders) -> None:
-        """Keep all providers."""
-        self._result = result
-        self._there.set()
-
-    def take(self) -> AllProviders | None:
-        """Return the providers, unless they are too old, and drop them."""
-        result, self._result = self._result, None
-        # From here on no report waits.
-        self._there.set()
-        return result if _is_valid(result) else None
-
-    def complete(self, reports: Sequence[HostReport]) -> list[HostReport]:
-        """Return reports of hosts that are new, with their capacity."""
-        if not self._there.wait(_WAIT_S):
-            self._there.set()
-        result = self._result
-        providers = result.providers if result and _is_valid(result) else {}
-        return [self._completed(report, providers) for report in reports]
-
-    def _completed(
-        self, report: HostReport, providers: Mapping[str, Provider]
-    ) -> HostReport:
-        uuid = report.changes.get('uuid', '')
-        provider = providers.get(uuid)
-        if provider is None:
-            # An earlier write of the host with a provider may have failed.
-            self._written.pop(uuid, None)
-            return report
-        self._written[uuid] = provider
-        return provider_report(report, provider, {}).over(report)
-
-    def has_written(self, provider: Provider) -> bool:
-        """Whether a host was written with this provider; true only once."""
-        return self._written.pop(provider.uuid, None) is provider
-
-    def forget(self) -> None:
-        """Forget which hosts were written with a provider."""
-        self._written.clear()
-
-
-def _is_valid(result: AllProviders | None) -> bool:
-    return result is not None and time.monotonic() - result.read_at < _VALID_S
-
-
 LOG = logging.getLogger(__name__)
 _CAUSE = 'placement'
 _IDLE_S = 1.0
@@ -281,9 +199,6 @@ _HOSTS_AT_ONCE = 500
 _ONE_BY_ONE = 40
 # All are read again at the earliest after this time, in seconds.
 _PAUSE_S = 5.0
-# How often, at the start, the thread checks whether this daemon leads, in
-# seconds.
-_LOOK_S = 0.2
 # A host that changed is read once more after this time, in seconds: the
 # compute service saves its rows before it deletes allocations.
 _AGAIN_S = 5.0
@@ -332,11 +247,6 @@ class ProviderFollower:
         self._awaited: list[tuple[Sequence[str], threading.Event]] = []
         # Called after the next read of all providers.
         self._then: Callable[[], None] | None = None
-        # Whether all hosts were in the store at a read since this daemon
-        # leads.
-        self._passed = False
-        self._early = EarlyProviders()
-        self.complete_new = self._early.complete
         self._stopping = False
         self._checked = False
         self._read_all_at = -1e9
@@ -391,7 +301,6 @@ class ProviderFollower:
             self._changed.notify()
 
     def _run(self) -> None:
-        look_until = time.monotonic() + _IDLE_S
         while not self._stopping:
             done = has_more = False
             try:
@@ -411,14 +320,12 @@ class ProviderFollower:
                 asked_for = self._awaited or self._touched or self._then
                 due = has_more or (done and asked_for)
                 if not due and not self._stopping:
-                    started = self._leading() or time.monotonic() > look_until
-                    self._changed.wait(_IDLE_S if started else _LOOK_S)
+                    self._changed.wait(_IDLE_S)
             # Several hosts that change together are read together.
             time.sleep(0.05)
 
     def poll(self) -> bool:
         """Read the providers that are due, and undo allocations.
-
 
         :return: whether more is to be undone now
         :raises PlacementUnavailable: the service does not answer
@@ -432,7 +339,6 @@ class ProviderFollower:
         self._read_awaited()
         if not self._leading():
             self._read_all_at = -1e9
-            self._passed = False
             # The daemon that leads now waits for its own read of all.
             self._then = None
             self._read_touched()
@@ -518,19 +424,15 @@ class ProviderFollower:
             that they did not change
         """
         with self._taken(again=not first):
-            result = self._early.take() if first else None
-            if result is None:
-                result = read_all(
-                    self._client, self._now(), self._custom_classes()
-                )
-            since, uuids, providers, read_at = result
-            if not first and not self._passed:
-                self._early.put(result)
-            if not self._passed:
+            if self._read_all_at < 0:
                 self._units.load()
-            self._passed |= first
+            read_at, since = time.monotonic(), self._now()
             nodes = self._nodes()
             self._units.follow(node.uuid for node in nodes)
+            if not nodes:
+                self._read_all_at = read_at
+                return
+            uuids, providers = _read_all(self._client, self._custom_classes())
             self._write(
                 {
                     node: providers.get(node.uuid)
@@ -540,8 +442,6 @@ class ProviderFollower:
                 },
                 since,
             )
-        if first:
-            self._early.forget()
         self._read_all_at = read_at
         # Providers without free capacity of any class are not in the answers.
         full = [
@@ -631,9 +531,6 @@ class ProviderFollower:
                 units = self._units.of(node.uuid)
                 read = str((provider._replace(units=None), units))
                 mark = hash((node.id, read, *instances))
-                written = self._early.has_written(alone)
-                if written and provider is alone and not units:
-                    self._written[node.uuid] = mark
                 if self._written.get(node.uuid) != mark or instances:
                     reports.append(
                         provider_report(node, provider, units, instances)

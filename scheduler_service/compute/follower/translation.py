@@ -7,14 +7,14 @@ the caller leaves it out.
 
 from __future__ import annotations
 
-import datetime
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from scheduler_service import errors
+from scheduler_service.compute.follower.databases import ServiceState
 from scheduler_service.model import (
     Aggregate,
     HostReport,
@@ -38,34 +38,6 @@ CAPACITY_FIELDS = (
 _RATIOS = frozenset(name for name in CAPACITY_FIELDS if 'ratio' in name)
 _DATA = 'nova_object.data'
 _LARGEST = 2**53
-
-
-class ServiceState(NamedTuple):
-    """The state of the compute service on a host.
-
-    :ivar up: whether it reported in time and is not forced down
-    """
-
-    disabled: bool
-    reason: str | None
-    up: bool
-
-
-def service_state(
-    row: Any, now: datetime.datetime, down_time: float
-) -> ServiceState:
-    """Return the state of a service.
-
-    :param now: in UTC, without a time zone, as the rows have it
-    :param down_time: seconds
-    """
-    seen = row.last_seen_up or row.created_at
-    silent = abs((now - seen).total_seconds()) if seen else down_time + 1
-    return ServiceState(
-        bool(row.disabled),
-        row.disabled_reason if row.disabled else None,
-        not row.forced_down and silent <= down_time,
-    )
 
 
 def host_report(
