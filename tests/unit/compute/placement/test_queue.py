@@ -93,7 +93,7 @@ def test_others_join_until_a_call_ends(queue, waiting):
     assert joined.result(30) == [third]
     assert following.tasks == [second, third]
     begun = waiting(following)
-    queue.end(call)
+    queue.done(call)
     assert begun.result(30) == []
 
 
@@ -121,7 +121,7 @@ def test_the_next_call_does_not_wait_for_what_follows_an_answer(queue):
     call = begin(queue)
     same = Task('a')
     queue.put([same])
-    queue.end(call)
+    queue.done(call)
     following = begin(queue)
     assert following.tasks == [same]
     queue.done(call)
@@ -170,36 +170,6 @@ def test_one_that_waited_long_waits_for_no_other(queue):
     old = Task('b', age=2 * placement_queue._MAX_WAIT_S)
     queue.put([old])
     assert begin(queue).tasks == [old]
-
-
-class Clock:
-    """A clock that is set by hand."""
-
-    now = 1000.0
-
-    def monotonic(self):
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """The clock of the queue."""
-    made = Clock()
-    monkeypatch.setattr(placement_queue, 'time', made)
-    return made
-
-
-def test_a_call_that_hung_is_not_usual(queue, clock):
-    queue.put([Task('a')])
-    call = begin(queue)
-    clock.now += 3600
-    queue.done(call)
-    queue.put([Task('a')])
-    begin(queue)
-    # Others do not wait for as long as it took.
-    queue.put([Task('b')])
-    clock.now += 3
-    assert begin(queue).tasks
 
 
 def test_threads_end(queue):
