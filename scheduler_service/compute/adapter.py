@@ -14,7 +14,6 @@ from scheduler_service.compute.endpoint import ComputeEndpoint
 from scheduler_service.compute.follower.cells import MirrorOptions
 from scheduler_service.compute.follower.mirror import FirstPass, Mirror
 from scheduler_service.compute.follower.providers import ProviderFollower
-from scheduler_service.compute.state import ServiceChanges
 from scheduler_service.conf.filter_scheduler import GROUP
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.rpc import transport
@@ -37,7 +36,6 @@ class Adapter(base.Adapter):
     """Serves a compute service, follows its databases and its placement.
 
     :param conf: parsed options
-    :ivar changes: gets the casts of compute services about changes
     :ivar mirror: follows the databases; None: they are not followed
     :ivar providers: follows placement; None: placement is not used
     :raises ConfigurationError: an option cannot be used
@@ -49,7 +47,6 @@ class Adapter(base.Adapter):
         self._store = store
         self._started = False
         self._endpoint: ComputeEndpoint | None = None
-        self.changes = ServiceChanges(scheduler.health)
         self.mirror: Mirror | None = None
         self.providers: ProviderFollower | None = None
         self._orderer: HostOrderer | None = None
@@ -83,7 +80,6 @@ class Adapter(base.Adapter):
         self._scheduler.host_state_writer.is_current = lambda: (
             mirror.is_current
         )
-        self.changes.subscribe(lambda _: mirror.changed())
 
     def _on_hosts_read(self) -> None:
         """Record that the hosts are stored, then read their capacity."""
@@ -151,7 +147,7 @@ class Adapter(base.Adapter):
             return []
         self._endpoint = ComputeEndpoint(
             self._scheduler,
-            self.changes,
+            self.mirror.changed if self.mirror else lambda: None,
             group.reason == 'full',
             group.use_placement,
         )

@@ -26,7 +26,7 @@ from scheduler_service import extender_wire as wire
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.columns.table_copies import TableCopier
-from scheduler_service.compute.request import request_id, text, translate
+from scheduler_service.compute.request import text, translate
 from scheduler_service.http import access
 from scheduler_service.http.message import HttpRequest, Reply
 from scheduler_service.http.routes import Listener, Route, Router
@@ -35,19 +35,20 @@ from scheduler_service.pipeline import HostPipeline
 from scheduler_service.store.records.decisions import Decision
 
 KIND = 'external'
+_Translator = Callable[[dict[str, Any], dict[str, Any]], Request]
 # Best hosts that a decision records.
 _RECORDED = 10
 _MAX_HOSTS = 100_000
 
 
-class SentHost(NamedTuple):
+class SentHost(msgspec.Struct):
     """A host of a call.
 
-    :ivar node: None: any node of the service host
+    :ivar hypervisor_hostname: None: any node of the service host
     """
 
-    name: str
-    node: str | None = None
+    host: str
+    hypervisor_hostname: str | None = None
 
 
 class ExternalOptions(NamedTuple):
@@ -105,14 +106,13 @@ class HostOrderer:
         :raises FilterFault: a filter or weigher failed
         """
         snapshot = self._snapshot()
-        keep_unknown = self._options.keep_unknown
         stored: list[tuple[str, int]] = []
-        unknown = [host.name for host in hosts]
+        unknown = [sent.host for sent in hosts]
         funnel: list[dict[str, Any]] = []
         ordered: list[str] = []
-        if snapshot is not None:
-            with self._copier.lock:
-                keep_unknown = self._options.keep_unknown
+        with self._copier.lock:
+            keep_unknown = self._options.keep_unknown
+            if snapshot is not None:
                 table = self._copier.copy(snapshot.hosts).table
                 stored, unknown = _split(table, hosts)
                 passed = self._filter(table, request, stored, funnel)
@@ -186,7 +186,8 @@ def _split(
         },
     )
     stored, unknown = [], []
-    for name, node in hosts:
+    for sent in hosts:
+        name, node = sent.host, sent.hypervisor_hostname
         row = rows.get((name, name if node is None else node))
         if row is None and node is None:
             row = next(iter(table.rows_of_host(name).tolist()), None)
@@ -210,14 +211,9 @@ def _normalised(weights: Sequence[float | None]) -> Any:
     return (values / 2 - low / 2) / (high / 2 - low / 2)
 
 
-class _Host(msgspec.Struct):
-    host: str
-    hypervisor_hostname: str | None = None
-
-
 class _Args(msgspec.Struct):
     spec: dict[str, Any]
-    hosts: list[_Host]
+    hosts: list[SentHost]
     weights: dict[str, float] = {}
     context: dict[str, Any] = {}
 
@@ -280,7 +276,7 @@ def _not_found(request: HttpRequest, body: bytes) -> Reply:
 
 def _serve(
     orderer: HostOrderer,
-    read: Callable[[dict[str, Any], dict[str, Any]], Request],
+    read: _Translator,
     request: HttpRequest,
     body: bytes,
 ) -> Reply:
@@ -297,11 +293,8 @@ def _serve(
     if len(args.hosts) > _MAX_HOSTS:
         raise errors.InvalidRequest(f'hosts: at most {_MAX_HOSTS}')
     placed = read(args.spec, args.context)
-    hosts = [
-        SentHost(host.host, host.hypervisor_hostname) for host in args.hosts
-    ]
     try:
-        names = orderer.order(placed, hosts, args.weights)
+        names = orderer.order(placed, args.hosts, args.weights)
     except errors.NoValidHost:
         names = []
     return Reply(200, wire.encode({'hosts': names}))
@@ -342,18 +335,8 @@ class _Spec(msgspec.Struct):
     availability_zone: str | None = None
 
 
-def _share(spec: Any, context: Mapping[str, Any]) -> Request:
-    """Return a request of the share service."""
-    return _storage_request(spec, 'share_properties', context)
-
-
-def _volume(spec: Any, context: Mapping[str, Any]) -> Request:
-    """Return a request of the block storage service."""
-    return _storage_request(spec, 'volume_properties', context)
-
-
 def _storage_request(
-    spec: Any, name: str, context: Mapping[str, Any]
+    name: str, spec: Any, context: Mapping[str, Any]
 ) -> Request:
     """Return a request for a share or a volume.
 
@@ -370,7 +353,7 @@ def _storage_request(
     size = properties.size or 0
     return documents.request(
         {
-            'request_id': request_id(context),
+            'request_id': text(context, 'request_id'),
             'project_id': properties.project_id or text(context, 'project_id'),
             'user_id': properties.user_id or text(context, 'user_id'),
             'flavor': {'root_gb': size},
@@ -381,9 +364,13 @@ def _storage_request(
     )
 
 
-_TRANSLATORS = {
+_TRANSLATORS: dict[str, _Translator] = {
     '/scheduler/nova/external': _instance_request,
-    '/scheduler/manila/external': _share,
-    '/scheduler/cinder/external': _volume,
+    '/scheduler/manila/external': functools.partial(
+        _storage_request, 'share_properties'
+    ),
+    '/scheduler/cinder/external': functools.partial(
+        _storage_request, 'volume_properties'
+    ),
 }
 PATHS = tuple(_TRANSLATORS)

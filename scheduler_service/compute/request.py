@@ -171,7 +171,7 @@ def _request(
     }
     flavor = spec.flavor
     return Request(
-        request_id=request_id(context),
+        request_id=text(context, 'request_id'),
         project_id=spec.project_id or text(context, 'project_id'),
         user_id=spec.user_id or text(context, 'user_id'),
         num_instances=len(uuids),
@@ -573,11 +573,6 @@ def _is_class(name: str) -> bool:
 def _is_amount(value: str) -> bool:
     value = value.strip()
     return value.isascii() and value.isdigit() and len(value) <= 15
-
-
-def request_id(context: Mapping[str, Any]) -> str | None:
-    """Return the request id of the caller's log."""
-    return text(context, 'request_id')
 
 
 def text(context: Mapping[str, Any], name: str) -> str | None:
