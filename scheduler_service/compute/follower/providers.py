@@ -20,10 +20,8 @@ import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.compute.placement.client import (
-    UNBOUNDED,
     PlacementClient,
     Provider,
-    Units,
 )
 from scheduler_service.compute.placement.sharing import SharedProviders
 from scheduler_service.compute.placement.undoing import LeftClaims
@@ -32,12 +30,10 @@ from scheduler_service.model import (
     STANDARD_FIELDS,
     HostReport,
     Resource,
-    UnitLimits,
 )
 from scheduler_service.store import clock, schema
 from scheduler_service.store.claims import placement_records
 from scheduler_service.store.connection import Store, in_chunks
-from scheduler_service.store.reading.loading import MAX_UNIT
 from scheduler_service.store.writing import hosts as host_rows
 
 _BAD = 400
@@ -65,130 +61,32 @@ def _read_all(
     return uuids, providers
 
 
-def provider_report(
-    node: Any,
-    provider: Provider,
-    units: Mapping[str, Units],
-    counted: list[str] | None = None,
-) -> HostReport:
+def _report(node: Any, provider: Provider, counted: list[str]) -> HostReport:
     """Return the host report of a provider.
 
     Capacity is (total - reserved) x allocation ratio; so the reported ratio
     is 1.
 
-    :param units: resource class -> bounds, of the host's own provider
     :param counted: instances whose claims the provider's use includes
     """
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = {
+        'resources': {
+            name: Resource(
+                total=max(total, 0), used=provider.used.get(name, 0)
+            )
+            for name, total in provider.capacity.items()
+            if name not in STANDARD_FIELDS
+        },
+        'traits': provider.traits,
+        'child_traits': [*provider.child_traits],
+    }
     for name, (total, used, ratio) in STANDARD_FIELDS.items():
         changes[total] = max(provider.capacity.get(name, 0), 0)
         changes[used] = provider.used.get(name, 0)
         changes[ratio] = 1.0
-    changes['resources'] = {
-        name: Resource(
-            total=max(capacity, 0),
-            used=provider.used.get(name, 0),
-            **_bounds(units.get(name)),
-        )
-        for name, capacity in provider.capacity.items()
-        if name not in STANDARD_FIELDS
-    }
-    changes['units'] = {
-        name: UnitLimits(**_bounds(bounds))
-        for name, bounds in units.items()
-        if name in STANDARD_FIELDS
-    }
-    changes['traits'] = provider.traits
-    changes['child_traits'] = [*provider.child_traits]
+    if provider.units is not None:
+        changes['units'] = provider.units
     return HostReport(node.host, node.node, changes, counted=counted)
-
-
-def _bounds(units: Units | None) -> dict[str, int]:
-    """Return the fields of a document that bound single allocations."""
-    least, most, step = units or UNBOUNDED
-    fields = {'min_unit': least, 'step_size': step}
-    return fields if most == UNBOUNDED.most else {**fields, 'max_unit': most}
-
-
-# Providers whose bounds are read in a turn, and the shortest time between
-# turns: a few percent of the calls that the service can answer.
-_AT_ONCE = 2
-_TURN_S = 1.0
-
-
-class ProviderUnits:
-    """The bounds of providers by uuid, as far as they were read."""
-
-    def __init__(self, store: Store, client: PlacementClient) -> None:
-        self._store = store
-        self._client = client
-        self._units: dict[str, Mapping[str, Units]] = {}
-        self._unread: list[str] = []
-        self._read_at = 0.0
-
-    def load(self) -> None:
-        """Load from the store the bounds that any daemon read before.
-
-        :raises StoreUnavailable: the database does not answer
-        """
-        table, hosts = schema.inventories.c, schema.hosts.c
-        query = (
-            sa.select(
-                hosts.uuid,
-                table.resource_class,
-                table.min_unit,
-                table.max_unit,
-                table.step_size,
-            )
-            .join_from(
-                schema.inventories, schema.hosts, table.host_id == hosts.id
-            )
-            .where(
-                (table.min_unit != 1)
-                | (table.max_unit != MAX_UNIT)
-                | (table.step_size != 1)
-            )
-            .order_by(table.host_id)
-        )
-        stored: dict[str, dict[str, Units]] = {}
-        with self._store.reading() as conn:
-            for uuid, name, least, most, step in conn.execute(query):
-                bound = UNBOUNDED.most if most == MAX_UNIT else most
-                stored.setdefault(uuid, {})[name] = Units(least, bound, step)
-        for uuid, units in stored.items():
-            self.put(uuid, units)
-
-    def put(self, uuid: str, units: Mapping[str, Units]) -> None:
-        """Keep the bounds of a provider."""
-        self._units[uuid] = units
-
-    def of(self, uuid: str) -> Mapping[str, Units]:
-        """Return a provider's bounds; empty if they were not read yet."""
-        return self._units.get(uuid, {})
-
-    def follow(self, uuids: Iterable[str]) -> None:
-        """Read the bounds of these providers soon, and forget all others."""
-        followed = dict.fromkeys(uuids)
-        self._units = {
-            uuid: units
-            for uuid, units in self._units.items()
-            if uuid in followed
-        }
-        self._unread = [uuid for uuid in followed if uuid not in self._units]
-
-    def read_some(self) -> None:
-        """Read the bounds of a few providers.
-
-        :raises PlacementUnavailable: the service does not answer
-        """
-        if time.monotonic() - self._read_at < _TURN_S:
-            return
-        self._read_at = time.monotonic()
-        for uuid in self._unread[: -_AT_ONCE - 1 : -1]:
-            if uuid not in self._units:
-                self.put(uuid, self._client.units(uuid))
-            # Removed only after the read: a provider that failed stays due.
-            self._unread.pop()
 
 
 LOG = logging.getLogger(__name__)
@@ -204,6 +102,10 @@ _PAUSE_S = 5.0
 _AGAIN_S = 5.0
 # The longest wait for hosts that are awaited, in seconds.
 _CATCH_UP_S = 10.0
+# Providers whose bounds are read in a turn, and the shortest time between
+# turns: a few percent of the calls that the service can answer.
+_AT_ONCE = 2
+_TURN_S = 1.0
 # Made allocations are recorded within this time, in seconds.
 _MARKING_S = 0.4
 
@@ -251,7 +153,11 @@ class ProviderFollower:
         self._checked = False
         self._read_all_at = -1e9
         self._claims = LeftClaims(store, client, health)
-        self._units = ProviderUnits(store, client)
+        # Nodes whose bounds are to be read, and providers of which they were
+        # since this daemon leads.
+        self._unread: list[_Node] = []
+        self._bounded: set[str] = set()
+        self._units_at = 0.0
         # Provider -> hash of what was last written.
         self._written: dict[str, int] = {}
         self._thread = threading.Thread(
@@ -339,6 +245,7 @@ class ProviderFollower:
         self._read_awaited()
         if not self._leading():
             self._read_all_at = -1e9
+            self._bounded.clear()
             # The daemon that leads now waits for its own read of all.
             self._then = None
             self._read_touched()
@@ -350,7 +257,7 @@ class ProviderFollower:
         else:
             self._read_touched()
         has_more = self._claims.sweep()
-        self._units.read_some()
+        self._read_units()
         return has_more
 
     def _read_all_then(self) -> None:
@@ -424,11 +331,11 @@ class ProviderFollower:
             that they did not change
         """
         with self._taken(again=not first):
-            if self._read_all_at < 0:
-                self._units.load()
             read_at, since = time.monotonic(), self._now()
             nodes = self._nodes()
-            self._units.follow(node.uuid for node in nodes)
+            self._unread = [
+                node for node in nodes if node.uuid not in self._bounded
+            ]
             if not nodes:
                 self._read_all_at = read_at
                 return
@@ -469,8 +376,33 @@ class ProviderFollower:
         for node in nodes:
             provider = self._client.provider(node.uuid)
             providers[node] = provider or Provider(node.uuid, {}, {}, [])
-            self._units.put(node.uuid, providers[node].units or {})
         self._write(providers, since)
+        self._bounded.update(node.uuid for node in nodes)
+
+    def _read_units(self) -> None:
+        """Read the bounds of a few providers, which a read of all lacks.
+
+        :raises PlacementUnavailable: the service does not answer
+        """
+        if time.monotonic() - self._units_at < _TURN_S:
+            return
+        self._units_at = time.monotonic()
+        due = self._unread[-_AT_ONCE:]
+        # A report of a host that was removed meanwhile would add it again.
+        present = self._nodes([node.host for node in due]) if due else []
+        reports = [
+            HostReport(
+                node.host,
+                node.node,
+                {'units': self._client.units(node.uuid)},
+            )
+            for node in due
+            if node in present and node.uuid not in self._bounded
+        ]
+        if reports:
+            self._write_reports(reports)
+        self._bounded.update(node.uuid for node in due)
+        del self._unread[-_AT_ONCE:]
 
     def _custom_classes(self) -> list[str]:
         """Return the resource classes of nodes that have no processors."""
@@ -528,13 +460,11 @@ class ProviderFollower:
                 provider = self._shared.add_to(alone)
                 instances = sorted(counted.get(node.id, ()))
                 # A host that was removed and came back has a new row.
-                units = self._units.of(node.uuid)
-                read = str((provider._replace(units=None), units))
+                read = str(provider._replace(units=None))
                 mark = hash((node.id, read, *instances))
-                if self._written.get(node.uuid) != mark or instances:
-                    reports.append(
-                        provider_report(node, provider, units, instances)
-                    )
+                is_written = self._written.get(node.uuid) == mark
+                if not is_written or instances or provider.units is not None:
+                    reports.append(_report(node, provider, instances))
                 self._written[node.uuid] = mark
             if reports:
                 self._write_reports(reports)

@@ -64,20 +64,18 @@ def check_claimable(request: Request) -> None:
     if request.amounts is not None:
         return
     specs = request.flavor.extra_specs
-    for name in specs:
-        if _UNSUPPORTED.fullmatch(name):
-            raise _unsupported(name)
-    for name, value in (*specs.items(), *request.image_properties.items()):
-        if name in _PINNING and value in _PINNED:
-            raise _unsupported(f'{name}={value}')
-
-
-def _unsupported(what: str) -> errors.InvalidRequest:
-    return errors.InvalidRequest(
-        f'{what} is not supported with claims in the placement service: only '
-        "amounts of the host's own provider are",
-        at=what,
-    )
+    properties = *specs.items(), *request.image_properties.items()
+    unsupported = [name for name in specs if _UNSUPPORTED.fullmatch(name)] + [
+        f'{name}={value}'
+        for name, value in properties
+        if name in _PINNING and value in _PINNED
+    ]
+    for what in unsupported:
+        raise errors.InvalidRequest(
+            f'{what} is not supported with claims in the placement service: '
+            "only amounts of the host's own provider are",
+            at=what,
+        )
 
 
 LOG = logging.getLogger(__name__)
@@ -285,9 +283,8 @@ class PlacementClaimer:
             task.allocations[number],
             task.job.placements[number],
         )
-        result = _NO_CAPACITY
+        result, found = _NO_CAPACITY, task.job.candidates
         for _ in range(_NEXT_CANDIDATES):
-            found = task.job.candidates
             if not isinstance(found, Candidates) or allocation.tree is None:
                 break
             tree = found.drop(allocation.provider, allocation.tree)
