@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -123,17 +124,12 @@ class Adapter(base.Adapter):
         return follower
 
     def _mirror_options(self, conf: Any) -> MirrorOptions:
-        group = conf.compute
-        return MirrorOptions(
-            api_database=group.api_database,
-            cell_database=group.cell_database,
-            poll_interval=group.poll_interval,
-            full_interval=group.full_interval,
-            service_down_time=group.service_down_time,
-            connect_timeout=group.connect_timeout,
-            statement_timeout=group.statement_timeout,
-            with_capacity=self.providers is None,
-        )
+        stated = {
+            field.name: conf.compute[field.name]
+            for field in dataclasses.fields(MirrorOptions)
+            if field.name in conf.compute
+        }
+        return MirrorOptions(**stated, with_capacity=self.providers is None)
 
     def endpoints(self, conf: Any, name: str) -> list[Any]:
         """Return the endpoints to serve on the bus.
@@ -160,9 +156,8 @@ class Adapter(base.Adapter):
     def routes(self, conf: Any) -> tuple[list[Route], list[str]]:
         """Return routes for the HTTP server, and paths that need no token."""
         group = conf.compute
-        if self._orderer is None:
-            return [], []
-        if group.external_scheduler_bind_port is not None:
+        has_port = group.external_scheduler_bind_port is not None
+        if self._orderer is None or has_port:
             return [], []
         from scheduler_service.compute import host_order
 

@@ -106,7 +106,6 @@ class HostOrderer:
         :raises FilterFault: a filter or weigher failed
         """
         snapshot = self._snapshot()
-        stored: list[tuple[str, int]] = []
         unknown = [sent.host for sent in hosts]
         funnel: list[dict[str, Any]] = []
         ordered: list[str] = []
@@ -114,9 +113,12 @@ class HostOrderer:
             keep_unknown = self._options.keep_unknown
             if snapshot is not None:
                 table = self._copier.copy(snapshot.hosts).table
-                stored, unknown = _split(table, hosts)
-                passed = self._filter(table, request, stored, funnel)
-                ordered = self._sort(table, request, passed, weights)
+                stored, rows, unknown = _split(table, hosts)
+                passing = self._filter(table, request, rows, funnel)
+                names = [stored[at] for at in passing.tolist()]
+                ordered = self._sort(
+                    table, request, names, rows[passing], weights
+                )
         if keep_unknown:
             ordered += unknown
         names = list(dict.fromkeys(ordered))
@@ -136,11 +138,10 @@ class HostOrderer:
         self,
         table: HostTable,
         request: Request,
-        stored: Sequence[tuple[str, int]],
+        rows: Any,
         funnel: list[dict[str, Any]],
-    ) -> list[tuple[str, int]]:
-        """Return the hosts that pass; *funnel* gets the counts."""
-        rows = np.array([row for _, row in stored], np.intp)
+    ) -> Any:
+        """Return the places of rows that pass; *funnel* gets the counts."""
         passing = np.ones(len(rows), np.bool_)
         for filter_, mask in self._pipeline.filter_results(table, request):
             start = int(np.count_nonzero(passing))
@@ -150,17 +151,17 @@ class HostOrderer:
                 funnel.append(
                     {'filter': filter_.name, 'start': start, 'end': end}
                 )
-        return [stored[at] for at in np.flatnonzero(passing).tolist()]
+        return np.flatnonzero(passing)
 
     def _sort(
         self,
         table: HostTable,
         request: Request,
-        passed: Sequence[tuple[str, int]],
+        names: Sequence[str],
+        rows: Any,
         weights: Mapping[str, float],
     ) -> list[str]:
         """Return names by the sum of our weights and the sent ones."""
-        rows = np.array([row for _, row in passed], np.intp)
         ranking = self._pipeline.weigh_hosts(
             table, table.mask_of(rows), request
         )
@@ -168,16 +169,16 @@ class HostOrderer:
             return []
         totals = np.zeros(len(table))
         totals[ranking.rows] = ranking.totals
-        sent = _normalised([weights.get(name) for name, _ in passed])
+        sent = _normalised([weights.get(name) for name in names])
         sums = totals[rows] + self._options.multiplier * sent
         order = np.argsort(-sums, kind='stable')
-        return [passed[at][0] for at in order.tolist()]
+        return [names[at] for at in order.tolist()]
 
 
 def _split(
     table: HostTable, hosts: Sequence[SentHost]
-) -> tuple[list[tuple[str, int]], list[str]]:
-    """Return (name, row) of stored hosts, and the names of the others."""
+) -> tuple[list[str], Any, list[str]]:
+    """Return names and rows of stored hosts, and the names of the others."""
     rows: Mapping[tuple[str, str], int] = table.topology.memoize(
         'rows by host and node',
         lambda: {
@@ -185,7 +186,7 @@ def _split(
             for row in range(len(table))
         },
     )
-    stored, unknown = [], []
+    stored, found, unknown = [], [], []
     for sent in hosts:
         name, node = sent.host, sent.hypervisor_hostname
         row = rows.get((name, name if node is None else node))
@@ -194,8 +195,9 @@ def _split(
         if row is None:
             unknown.append(name)
         else:
-            stored.append((name, row))
-    return stored, unknown
+            stored.append(name)
+            found.append(row)
+    return stored, np.array(found, np.intp), unknown
 
 
 def _normalised(weights: Sequence[float | None]) -> Any:

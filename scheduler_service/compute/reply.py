@@ -142,16 +142,14 @@ def _allocation_request(
 
     :param amounts: of the host's own provider, where no other gives any
     """
-    if selected.allocation is not msgspec.UNSET:
-        return json.dumps(selected.allocation)
-    provider = selected.uuid
-    resources = {name: amounts[name] for name in sorted(amounts)}
-    return json.dumps(
-        {
-            'allocations': {provider: {'resources': resources}},
-            'mappings': {'': [provider]},
+    document = selected.allocation
+    if document is msgspec.UNSET:
+        resources = dict(sorted(amounts.items()))
+        document = {
+            'allocations': {selected.uuid: {'resources': resources}},
+            'mappings': {'': [selected.uuid]},
         }
-    )
+    return json.dumps(document)
 
 
 class NoValidHost(Exception):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, NoReturn
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -225,34 +225,27 @@ def _request(
     )
 
 
-def _refuse(name: str, what: str) -> NoReturn:
-    """Refuse a request that needs something unsupported.
-
-    :param name: of the field that needs it
-    :raises InvalidRequest: always
-    """
-    raise errors.InvalidRequest(
-        f'{name}: {what} not supported by this scheduler',
-        at=name,
-        unsupported=name,
-    )
-
-
 def _refuse_groups(spec: wire.RequestSpec, specs: Mapping[str, str]) -> None:
     """Refuse groups of resources, which only placement can claim.
 
     :raises InvalidRequest: the request has groups; names the first
     """
+    groups = 'groups of resources are'
+    found = {}
     if spec.requested_resources:
-        _refuse(
-            'requested_resources', 'resources of ports and device profiles are'
-        )
+        what = 'resources of ports and device profiles are'
+        found['requested_resources'] = what
     params = spec.request_level_params
     if params is not None and params.same_subtree:
-        _refuse('request_level_params.same_subtree', 'groups of resources are')
-    for name in sorted(specs):
-        if _GROUPED.fullmatch(name):
-            _refuse(f'flavor.extra_specs.{name}', 'groups of resources are')
+        found['request_level_params.same_subtree'] = groups
+    for name in sorted(filter(_GROUPED.fullmatch, specs)):
+        found[f'flavor.extra_specs.{name}'] = groups
+    for name, what in found.items():
+        raise errors.InvalidRequest(
+            f'{name}: {what} not supported by this scheduler',
+            at=name,
+            unsupported=name,
+        )
 
 
 def _image(sent: wire.Image | None) -> Image | None:

@@ -82,26 +82,20 @@ class Applier:
             or node.uuid != reported[key].changes.get('uuid')
         ]
         self._remove_nodes(gone)
-        hashes = {
-            (report.host, report.node): hash(
-                msgspec.json.encode(report.changes)
-            )
-            for report in changes.reports
-        }
-        reports = changes.reports
-        if changes.hosts is None:
+        reports = []
+        for key, report in reported.items():
+            mark = hash(msgspec.json.encode(report.changes))
             # Each change already took claims into account.
-            reports = [
-                report
-                for report in reports
-                if self._written.get(key := (report.host, report.node))
-                != hashes[key]
+            if (
+                changes.hosts is not None
                 or key not in stored
-            ]
+                or self._written.get(key) != mark
+            ):
+                reports.append(report)
+            self._written[key] = mark
         for part in in_chunks(reports, _HOSTS_AT_ONCE):
             self._write_reports(part)
         touched |= {report.host for report in reports}
-        self._written.update(hashes)
         return sorted(touched)
 
     def _write(self, work: Callable[[Writer], Any]) -> Any:
@@ -311,7 +305,7 @@ def _reported(
         found = list(conn.execute(query.where(table.c.host.in_(mine))))
     else:
         found = select_in(conn, query, table.c.host, changes.hosts)
-    return [(row.uuid, row.host) for row in found]
+    return found
 
 
 def _placed(
@@ -320,5 +314,4 @@ def _placed(
     """Return (uuid, host, state) of those instances that are stored."""
     table = schema.instances
     query = sa.select(table.c.uuid, table.c.host, table.c.state)
-    found = select_in(conn, query, table.c.uuid, uuids)
-    return [(row.uuid, row.host, row.state) for row in found]
+    return select_in(conn, query, table.c.uuid, uuids)

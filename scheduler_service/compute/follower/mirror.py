@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -138,7 +137,11 @@ class Mirror:
     def _run(self) -> None:
         while not self._stopping:
             try:
-                self._take_options()
+                options, self._next = self._next, None
+                if options not in (None, self._options):
+                    self._disconnect()
+                    self._options = options
+                    self._api = self._database(options.api_database)
                 self._turn()
             except LeaseLost:
                 self._lead(False)
@@ -152,17 +155,6 @@ class Mirror:
             self._wakeup.wait(self._options.poll_interval)
             self._wakeup.clear()
             time.sleep(_SETTLE_S)
-        self._close()
-
-    def _take_options(self) -> None:
-        """Take the options that were set since the last turn."""
-        options, self._next = self._next, None
-        if options not in (None, self._options):
-            self._disconnect()
-            self._options = options
-            self._api = self._database(options.api_database)
-
-    def _close(self) -> None:
         if self.leading:
             try:
                 self._lease.give_up()
@@ -230,13 +222,7 @@ class Mirror:
                 continue
             answered = True
             self._health.recover(cause)
-            if changes is None:
-                continue
-            try:
-                touched = self._applier.apply(changes)
-            except Exception:
-                reader.reset()
-                raise
+            touched = self._applier.apply(changes) if changes else ()
             if self._on_hosts is not None and touched:
                 self._on_hosts(touched)
         if is_whole:
@@ -286,11 +272,6 @@ class Mirror:
         if not changed and cells == [*self._cells]:
             return True
         self._use_cells(cells, mappings, flavors)
-        self._put_aggregates(rows)
-        self._fingerprints = fingerprints
-        return True
-
-    def _put_aggregates(self, rows: Any) -> None:
         aggregates, left_out = translation.aggregates(*rows)
         if left_out:
             self._health.degrade(
@@ -301,6 +282,8 @@ class Mirror:
         else:
             self._health.recover('aggregates')
         self._applier.put_aggregates(aggregates)
+        self._fingerprints = fingerprints
+        return True
 
     def _changed_tables(self, fingerprints: Sequence[Fingerprint]) -> bool:
         """Whether tables changed, or may have changed, since the last read.

@@ -262,16 +262,13 @@ class ProviderFollower:
 
     def _read_all_then(self) -> None:
         """Read all, then call the callback registered before the read."""
-        with self._changed:
-            then, self._then = self._then, None
-        try:
-            self._read_all(first=then is not None)
-            if then is not None:
-                then()
-        except Exception:
+        then = self._then
+        self._read_all(first=then is not None)
+        if then is not None:
+            then()
             with self._changed:
-                self._then = self._then or then
-            raise
+                if self._then is then:
+                    self._then = None
 
     def _read_awaited(self) -> None:
         """Have the store catch up on hosts that are waited for."""

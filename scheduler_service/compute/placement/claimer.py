@@ -406,13 +406,11 @@ class PlacementClaimer:
         if task.may_be_made or task.job.contested:
             # Another answer may have given the allocations to the caller.
             return
-        for allocation in allocations:
-            record = journal.recorded(allocation)
-            try:
-                if record is not None:
-                    self._undoer.undo(record, held=True)
-            except errors.PlacementUnavailable as fault:
-                LOG.info('Not undone yet: %s: %s', allocation.consumer, fault)
+        records = map(journal.recorded, allocations)
+        try:
+            self._undoer.undo_all(list(filter(None, records)), held=True)
+        except errors.PlacementUnavailable as fault:
+            LOG.info('Not undone yet: %s: %s', task.hosts, fault)
 
 
 def _allocations(tasks: Sequence[ClaimTask]) -> list[AllocationRequest]:

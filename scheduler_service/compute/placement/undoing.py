@@ -35,7 +35,7 @@ _THERE = {Undone.DONE: True, Undone.ABSENT: False, Undone.GAVE_UP: None}
 
 
 class PlacementUndoer:
-    """Undoes allocations, one record at a time."""
+    """Undoes allocations by their records."""
 
     def __init__(
         self, store: Store, client: PlacementClient, health: Health
@@ -43,19 +43,6 @@ class PlacementUndoer:
         self._store = store
         self._client = client
         self._health = health
-
-    def undo(self, record: Record, held: bool = False) -> Undone | None:
-        """Undo the allocations of a record, if they are there.
-
-        :param held: whether the claim may be held: the caller gives it up
-        :return: None: the claim is held, or another daemon undoes it now
-        :raises PlacementUnavailable: the allocations may still be there
-        :raises StoreUnavailable: our database does not answer
-        """
-        result = self.undo_all([record], held).get(record.instance_uuid)
-        if isinstance(result, Exception):
-            raise result
-        return result
 
     def undo_all(
         self, records: Sequence[Record], held: bool = False
@@ -123,7 +110,9 @@ class PlacementUndoer:
         with self._store.reading() as conn:
             records = placement_records.left(conn, instance)
         for record in records:
-            self.undo(record)
+            result = self.undo_all([record]).get(instance)
+            if isinstance(result, Exception):
+                raise result
         return bool(records)
 
 
