@@ -191,13 +191,9 @@ class PlacementClaimer:
 
     def _complete(self, call: Call, journal: PlacementJournal) -> None:
         """Record the intended allocations of a call's tasks; make them."""
-        recorded: list[ClaimTask] = []
-        joined = list(call.tasks)
-        while joined:
-            recorded += [
-                task for task in joined if self._is_intended(task, journal)
-            ]
-            joined = self._queue.begin(call)
+        recorded = [
+            task for task in call.tasks if self._is_intended(task, journal)
+        ]
         if not recorded:
             return
         try:

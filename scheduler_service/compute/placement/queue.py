@@ -5,16 +5,17 @@ one call at a time. No two calls write to the same provider at once, since
 they would fail each other. One call for many consumers costs the service less
 than half of one call for each, but keeps only one of its workers busy. So a
 call begins beside others where it has some consumers and few calls are under
-way, where it is full, or where the others take long. Until then one thread
-prepares the next call. A condition guards all state.
+way, where it is full, or where the others take long. A condition guards all
+state.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -53,16 +54,11 @@ class ClaimTask(msgspec.Struct, eq=False):
 
 
 class Call:
-    """The tasks of one call; without tasks, the thread ends.
+    """The tasks of one call; without tasks, the thread ends."""
 
-    :ivar is_full: whether no further task fits
-    :ivar is_under_way: whether it began and has not ended
-    """
-
-    def __init__(self) -> None:
-        self.tasks: list[ClaimTask] = []
-        self.is_full = False
-        self.is_under_way = False
+    def __init__(self, tasks: Sequence[ClaimTask] = ()) -> None:
+        self.tasks = tasks
+        self.is_under_way = bool(tasks)
 
 
 class PlacementQueue:
@@ -72,8 +68,6 @@ class PlacementQueue:
         self._changed = threading.Condition()
         self._waiting: deque[ClaimTask] = deque()
         self._busy: set[str] = set()
-        # The call that was taken and has not begun.
-        self._next: Call | None = None
         self._under_way = 0
         self._stopping = False
 
@@ -84,63 +78,44 @@ class PlacementQueue:
             self._changed.notify()
 
     def take(self, idle_s: float | None) -> Call | None:
-        """Wait for the tasks of a call.
+        """Wait for the tasks of a call, which is under way from then on.
 
-        :meth:`begin` and :meth:`done` have to follow.
+        :meth:`done` has to follow.
 
         :param idle_s: the longest wait; None: any
         :return: None after that time
         """
-        call = Call()
-        with self._changed:
-            self._changed.wait_for(
-                lambda: (
-                    self._stopping or (self._next is None and self._join(call))
-                ),
-                idle_s,
-            )
-            if call.tasks:
-                self._next = call
-            return call if call.tasks or self._stopping else None
-
-    def begin(self, call: Call) -> list[ClaimTask]:
-        """Wait until a call may begin, or further tasks join it.
-
-        :return: the tasks that joined, after which :meth:`begin` has to be
-            called again; empty: the call began
-        """
+        until = math.inf if idle_s is None else time.monotonic() + idle_s
         with self._changed:
             while not self._stopping:
-                joined = self._join(call)
-                if joined:
-                    return joined
-                left_s = self._left_s(call)
+                tasks, left_s = self._fitting()
+                if tasks and left_s <= 0:
+                    for task in tasks:
+                        self._waiting.remove(task)
+                        self._busy.update(task.hosts)
+                    self._under_way += 1
+                    # The rest may be for another thread.
+                    self._changed.notify()
+                    return Call(tasks)
+                left_s = min(left_s, until - time.monotonic())
                 if left_s <= 0:
-                    break
-                self._changed.wait(left_s)
-            call.is_under_way = True
-            self._under_way += 1
-            for task in call.tasks:
-                self._busy.update(task.hosts)
-            self._next = None
-            self._changed.notify_all()
-            return []
+                    return None
+                self._changed.wait(None if left_s == math.inf else left_s)
+            return Call()
 
     def done(self, call: Call) -> None:
-        """Note that a call ended, or failed before it began.
+        """Note that a call ended; harmless if it did before.
 
         Its tasks need not be done: what follows an answer holds up no other
-        call. Harmless if called again.
+        call.
         """
         with self._changed:
-            if self._next is call:
-                self._next = None
             if call.is_under_way:
                 call.is_under_way = False
                 self._under_way -= 1
                 for task in call.tasks:
                     self._busy -= task.hosts.keys()
-            self._changed.notify_all()
+                self._changed.notify_all()
 
     def stop(self) -> None:
         """Give out no more tasks."""
@@ -148,33 +123,22 @@ class PlacementQueue:
             self._stopping = True
             self._changed.notify_all()
 
-    def _left_s(self, call: Call) -> float:
-        """Return for how long a call is to wait for one that is under way."""
-        if call.is_full or not self._under_way:
-            return 0.0
-        enough = _consumers(call.tasks) >= _MIN_BATCH
-        if enough and self._under_way < _CALLS:
-            return 0.0
-        since = min(task.since for task in call.tasks)
-        return since + _MAX_WAIT_S - time.monotonic()
-
-    def _join(self, call: Call) -> list[ClaimTask]:
-        """Move the tasks that fit into a call; return them."""
-        count = _consumers(call.tasks)
-        joined: list[ClaimTask] = []
+    def _fitting(self) -> tuple[list[ClaimTask], float]:
+        """Return the tasks of the next call, and for how long it waits."""
+        count, is_full = 0, False
+        tasks: list[ClaimTask] = []
         for task in self._waiting:
             if count and count + len(task.allocations) > MOST_AT_ONCE:
-                call.is_full = True
+                is_full = True
                 break
             if self._busy.isdisjoint(task.hosts):
-                joined.append(task)
+                tasks.append(task)
                 count += len(task.allocations)
-        call.is_full = call.is_full or count >= MOST_AT_ONCE
-        for task in joined:
-            self._waiting.remove(task)
-        call.tasks += joined
-        return joined
-
-
-def _consumers(tasks: Iterable[ClaimTask]) -> int:
-    return sum(len(task.allocations) for task in tasks)
+        if not tasks:
+            return [], math.inf
+        if is_full or count >= MOST_AT_ONCE or not self._under_way:
+            return tasks, 0.0
+        if count >= _MIN_BATCH and self._under_way < _CALLS:
+            return tasks, 0.0
+        since = min(task.since for task in tasks)
+        return tasks, since + _MAX_WAIT_S - time.monotonic()
