@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -11,13 +12,9 @@ from scheduler_service import conf as core_options
 from scheduler_service import factory
 from scheduler_service.compute import options
 from scheduler_service.compute.endpoint import ComputeEndpoint
-from scheduler_service.compute.follower.mirror import (
-    FirstPass,
-    Mirror,
-    MirrorOptions,
-)
+from scheduler_service.compute.follower.cells import MirrorOptions
+from scheduler_service.compute.follower.mirror import FirstPass, Mirror
 from scheduler_service.compute.follower.providers import ProviderFollower
-from scheduler_service.compute.state import ServiceChanges
 from scheduler_service.conf.filter_scheduler import GROUP
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.rpc import transport
@@ -40,7 +37,6 @@ class Adapter(base.Adapter):
     """Serves a compute service, follows its databases and its placement.
 
     :param conf: parsed options
-    :ivar changes: gets the casts of compute services about changes
     :ivar mirror: follows the databases; None: they are not followed
     :ivar providers: follows placement; None: placement is not used
     :raises ConfigurationError: an option cannot be used
@@ -52,7 +48,6 @@ class Adapter(base.Adapter):
         self._store = store
         self._started = False
         self._endpoint: ComputeEndpoint | None = None
-        self.changes = ServiceChanges(scheduler.health)
         self.mirror: Mirror | None = None
         self.providers: ProviderFollower | None = None
         self._orderer: HostOrderer | None = None
@@ -82,12 +77,10 @@ class Adapter(base.Adapter):
             self.providers.touch if self.providers else None,
             lambda: self._first_pass.record(Progress.NOTHING),
             self._on_hosts_read,
-            self.providers.complete_new if self.providers else list,
         )
         self._scheduler.host_state_writer.is_current = lambda: (
             mirror.is_current
         )
-        self.changes.subscribe(lambda _: mirror.changed())
 
     def _on_hosts_read(self) -> None:
         """Record that the hosts are stored, then read their capacity."""
@@ -131,17 +124,12 @@ class Adapter(base.Adapter):
         return follower
 
     def _mirror_options(self, conf: Any) -> MirrorOptions:
-        group = conf.compute
-        return MirrorOptions(
-            api_database=group.api_database,
-            cell_database=group.cell_database,
-            poll_interval=group.poll_interval,
-            full_interval=group.full_interval,
-            service_down_time=group.service_down_time,
-            connect_timeout=group.connect_timeout,
-            statement_timeout=group.statement_timeout,
-            with_capacity=self.providers is None,
-        )
+        stated = {
+            field.name: conf.compute[field.name]
+            for field in dataclasses.fields(MirrorOptions)
+            if field.name in conf.compute
+        }
+        return MirrorOptions(**stated, with_capacity=self.providers is None)
 
     def endpoints(self, conf: Any, name: str) -> list[Any]:
         """Return the endpoints to serve on the bus.
@@ -155,7 +143,7 @@ class Adapter(base.Adapter):
             return []
         self._endpoint = ComputeEndpoint(
             self._scheduler,
-            self.changes,
+            self.mirror.changed if self.mirror else lambda: None,
             group.reason == 'full',
             group.use_placement,
         )
@@ -168,9 +156,8 @@ class Adapter(base.Adapter):
     def routes(self, conf: Any) -> tuple[list[Route], list[str]]:
         """Return routes for the HTTP server, and paths that need no token."""
         group = conf.compute
-        if self._orderer is None:
-            return [], []
-        if group.external_scheduler_bind_port is not None:
+        has_port = group.external_scheduler_bind_port is not None
+        if self._orderer is None or has_port:
             return [], []
         from scheduler_service.compute import host_order
 

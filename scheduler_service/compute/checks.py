@@ -41,7 +41,7 @@ def cells(conf: Any) -> list[str]:
         url = databases.filled_in(cell.url, base)
         try:
             with _reading(group, url) as conn:
-                databases.services_fingerprint(conn)
+                databases.node_marks(conn)
         except sa.exc.SQLAlchemyError as fault:
             why = first_line(driver_fault(fault))
             silent.append(f'Cell {cell.name} does not answer: {why}')

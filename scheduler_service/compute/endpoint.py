@@ -7,7 +7,7 @@ but the permissions of the broker say who may call.
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -15,7 +15,6 @@ from typing import Any
 from scheduler_service import errors
 from scheduler_service.compute import reply, state
 from scheduler_service.compute.request import ComputeRequest, translate
-from scheduler_service.compute.state import ServiceChange, ServiceChanges
 from scheduler_service.engine.jobs import DeliveredMessage
 from scheduler_service.model import HostsAnswer, Request
 from scheduler_service.model.inventory import Document, Uuid
@@ -31,7 +30,6 @@ from scheduler_service.rpc.server import Dispatcher, Pending
 from scheduler_service.scheduler import Scheduler
 from scheduler_service.store.ports import host_state_writer
 
-LOG = logging.getLogger(__name__)
 VERSION = '4.5'
 # The first version in which a request names its instances and gets a reply of
 # the present form.
@@ -74,7 +72,7 @@ class _SyncArgs(Document):
 class ComputeEndpoint:
     """Selects hosts, and takes in casts about changes.
 
-    :param changes: subscribers to the casts
+    :param on_change: called after a cast about a change; must not block
     :ivar full_reasons: callers get every reason why there is no host
     :param with_groups: whether groups of resources can be claimed
     """
@@ -93,16 +91,15 @@ class ComputeEndpoint:
     def __init__(
         self,
         scheduler: Scheduler,
-        changes: ServiceChanges,
+        on_change: Callable[[], None],
         full_reasons: bool,
         with_groups: bool = False,
     ) -> None:
         self._scheduler = scheduler
         self._with_groups = with_groups
-        self._changes = changes
+        self._on_change = on_change
         self.full_reasons = full_reasons
-        self._parser = ArgumentParser(_SIZE_FACTOR * REQUEST_MAX_BYTES)
-        self._parse = self._parser.parse
+        self._parse = ArgumentParser(_SIZE_FACTOR * REQUEST_MAX_BYTES).parse
 
     def dispatcher(self) -> Dispatcher:
         """Return the dispatcher of messages to methods."""
@@ -245,13 +242,13 @@ class ComputeEndpoint:
         """Store aggregates as they are now."""
         parsed = self._parse(args, _AggregatesArgs)
         event = state.aggregates(parsed.aggregates)
-        return self._submit_change('update_aggregates', event)
+        return self._change('update_aggregates', event)
 
     def delete_aggregate(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
         """Remove an aggregate."""
         parsed = self._parse(args, _AggregateArgs)
         event = state.no_aggregate(parsed.aggregate)
-        return self._submit_change('delete_aggregate', event)
+        return self._change('delete_aggregate', event)
 
     def update_instance_info(
         self, ctxt: Any, args: Any, incoming: Any
@@ -259,9 +256,7 @@ class ComputeEndpoint:
         """Store instances of a host."""
         parsed = self._parse(args, _InstanceInfoArgs)
         event = state.instances(parsed.host_name, parsed.instance_info)
-        return self._submit_change(
-            'update_instance_info', event, parsed.host_name
-        )
+        return self._change('update_instance_info', event)
 
     def delete_instance_info(
         self, ctxt: Any, args: Any, incoming: Any
@@ -269,9 +264,7 @@ class ComputeEndpoint:
         """Remove an instance that left a host."""
         parsed = self._parse(args, _DeleteInfoArgs)
         event = state.no_instance(parsed.host_name, parsed.instance_uuid)
-        return self._submit_change(
-            'delete_instance_info', event, parsed.host_name
-        )
+        return self._change('delete_instance_info', event)
 
     def sync_instance_info(
         self, ctxt: Any, args: Any, incoming: Any
@@ -279,18 +272,11 @@ class ComputeEndpoint:
         """Store that a host has these instances and no others."""
         parsed = self._parse(args, _SyncArgs)
         event = state.all_instances(parsed.host_name, parsed.instance_uuids)
-        return self._submit_change(
-            'sync_instance_info', event, parsed.host_name
-        )
+        return self._change('sync_instance_info', event)
 
-    def _submit_change(
-        self,
-        method: str,
-        event: host_state_writer.Event,
-        host: str | None = None,
-    ) -> Pending:
-        """Submit an event to the writer, and notify the subscribers."""
-        self._changes.notify(ServiceChange(method, host))
+    def _change(self, method: str, event: host_state_writer.Event) -> Pending:
+        self._scheduler.health.count('compute_changes', method)
+        self._on_change()
         return Pending(self._scheduler.host_state_writer.submit(event))
 
 

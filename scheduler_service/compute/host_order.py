@@ -26,7 +26,7 @@ from scheduler_service import extender_wire as wire
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.columns.table_copies import TableCopier
-from scheduler_service.compute.request import request_id, text, translate
+from scheduler_service.compute.request import text, translate
 from scheduler_service.http import access
 from scheduler_service.http.message import HttpRequest, Reply
 from scheduler_service.http.routes import Listener, Route, Router
@@ -35,19 +35,20 @@ from scheduler_service.pipeline import HostPipeline
 from scheduler_service.store.records.decisions import Decision
 
 KIND = 'external'
+_Translator = Callable[[dict[str, Any], dict[str, Any]], Request]
 # Best hosts that a decision records.
 _RECORDED = 10
 _MAX_HOSTS = 100_000
 
 
-class SentHost(NamedTuple):
+class SentHost(msgspec.Struct):
     """A host of a call.
 
-    :ivar node: None: any node of the service host
+    :ivar hypervisor_hostname: None: any node of the service host
     """
 
-    name: str
-    node: str | None = None
+    host: str
+    hypervisor_hostname: str | None = None
 
 
 class ExternalOptions(NamedTuple):
@@ -105,18 +106,19 @@ class HostOrderer:
         :raises FilterFault: a filter or weigher failed
         """
         snapshot = self._snapshot()
-        keep_unknown = self._options.keep_unknown
-        stored: list[tuple[str, int]] = []
-        unknown = [host.name for host in hosts]
+        unknown = [sent.host for sent in hosts]
         funnel: list[dict[str, Any]] = []
         ordered: list[str] = []
-        if snapshot is not None:
-            with self._copier.lock:
-                keep_unknown = self._options.keep_unknown
+        with self._copier.lock:
+            keep_unknown = self._options.keep_unknown
+            if snapshot is not None:
                 table = self._copier.copy(snapshot.hosts).table
-                stored, unknown = _split(table, hosts)
-                passed = self._filter(table, request, stored, funnel)
-                ordered = self._sort(table, request, passed, weights)
+                stored, rows, unknown = _split(table, hosts)
+                passing = self._filter(table, request, rows, funnel)
+                names = [stored[at] for at in passing.tolist()]
+                ordered = self._sort(
+                    table, request, names, rows[passing], weights
+                )
         if keep_unknown:
             ordered += unknown
         names = list(dict.fromkeys(ordered))
@@ -136,11 +138,10 @@ class HostOrderer:
         self,
         table: HostTable,
         request: Request,
-        stored: Sequence[tuple[str, int]],
+        rows: Any,
         funnel: list[dict[str, Any]],
-    ) -> list[tuple[str, int]]:
-        """Return the hosts that pass; *funnel* gets the counts."""
-        rows = np.array([row for _, row in stored], np.intp)
+    ) -> Any:
+        """Return the places of rows that pass; *funnel* gets the counts."""
         passing = np.ones(len(rows), np.bool_)
         for filter_, mask in self._pipeline.filter_results(table, request):
             start = int(np.count_nonzero(passing))
@@ -150,17 +151,17 @@ class HostOrderer:
                 funnel.append(
                     {'filter': filter_.name, 'start': start, 'end': end}
                 )
-        return [stored[at] for at in np.flatnonzero(passing).tolist()]
+        return np.flatnonzero(passing)
 
     def _sort(
         self,
         table: HostTable,
         request: Request,
-        passed: Sequence[tuple[str, int]],
+        names: Sequence[str],
+        rows: Any,
         weights: Mapping[str, float],
     ) -> list[str]:
         """Return names by the sum of our weights and the sent ones."""
-        rows = np.array([row for _, row in passed], np.intp)
         ranking = self._pipeline.weigh_hosts(
             table, table.mask_of(rows), request
         )
@@ -168,16 +169,16 @@ class HostOrderer:
             return []
         totals = np.zeros(len(table))
         totals[ranking.rows] = ranking.totals
-        sent = _normalised([weights.get(name) for name, _ in passed])
+        sent = _normalised([weights.get(name) for name in names])
         sums = totals[rows] + self._options.multiplier * sent
         order = np.argsort(-sums, kind='stable')
-        return [passed[at][0] for at in order.tolist()]
+        return [names[at] for at in order.tolist()]
 
 
 def _split(
     table: HostTable, hosts: Sequence[SentHost]
-) -> tuple[list[tuple[str, int]], list[str]]:
-    """Return (name, row) of stored hosts, and the names of the others."""
+) -> tuple[list[str], Any, list[str]]:
+    """Return names and rows of stored hosts, and the names of the others."""
     rows: Mapping[tuple[str, str], int] = table.topology.memoize(
         'rows by host and node',
         lambda: {
@@ -185,16 +186,18 @@ def _split(
             for row in range(len(table))
         },
     )
-    stored, unknown = [], []
-    for name, node in hosts:
+    stored, found, unknown = [], [], []
+    for sent in hosts:
+        name, node = sent.host, sent.hypervisor_hostname
         row = rows.get((name, name if node is None else node))
         if row is None and node is None:
             row = next(iter(table.rows_of_host(name).tolist()), None)
         if row is None:
             unknown.append(name)
         else:
-            stored.append((name, row))
-    return stored, unknown
+            stored.append(name)
+            found.append(row)
+    return stored, np.array(found, np.intp), unknown
 
 
 def _normalised(weights: Sequence[float | None]) -> Any:
@@ -210,14 +213,9 @@ def _normalised(weights: Sequence[float | None]) -> Any:
     return (values / 2 - low / 2) / (high / 2 - low / 2)
 
 
-class _Host(msgspec.Struct):
-    host: str
-    hypervisor_hostname: str | None = None
-
-
 class _Args(msgspec.Struct):
     spec: dict[str, Any]
-    hosts: list[_Host]
+    hosts: list[SentHost]
     weights: dict[str, float] = {}
     context: dict[str, Any] = {}
 
@@ -280,7 +278,7 @@ def _not_found(request: HttpRequest, body: bytes) -> Reply:
 
 def _serve(
     orderer: HostOrderer,
-    read: Callable[[dict[str, Any], dict[str, Any]], Request],
+    read: _Translator,
     request: HttpRequest,
     body: bytes,
 ) -> Reply:
@@ -297,11 +295,8 @@ def _serve(
     if len(args.hosts) > _MAX_HOSTS:
         raise errors.InvalidRequest(f'hosts: at most {_MAX_HOSTS}')
     placed = read(args.spec, args.context)
-    hosts = [
-        SentHost(host.host, host.hypervisor_hostname) for host in args.hosts
-    ]
     try:
-        names = orderer.order(placed, hosts, args.weights)
+        names = orderer.order(placed, args.hosts, args.weights)
     except errors.NoValidHost:
         names = []
     return Reply(200, wire.encode({'hosts': names}))
@@ -342,18 +337,8 @@ class _Spec(msgspec.Struct):
     availability_zone: str | None = None
 
 
-def _share(spec: Any, context: Mapping[str, Any]) -> Request:
-    """Return a request of the share service."""
-    return _storage_request(spec, 'share_properties', context)
-
-
-def _volume(spec: Any, context: Mapping[str, Any]) -> Request:
-    """Return a request of the block storage service."""
-    return _storage_request(spec, 'volume_properties', context)
-
-
 def _storage_request(
-    spec: Any, name: str, context: Mapping[str, Any]
+    name: str, spec: Any, context: Mapping[str, Any]
 ) -> Request:
     """Return a request for a share or a volume.
 
@@ -370,7 +355,7 @@ def _storage_request(
     size = properties.size or 0
     return documents.request(
         {
-            'request_id': request_id(context),
+            'request_id': text(context, 'request_id'),
             'project_id': properties.project_id or text(context, 'project_id'),
             'user_id': properties.user_id or text(context, 'user_id'),
             'flavor': {'root_gb': size},
@@ -381,9 +366,13 @@ def _storage_request(
     )
 
 
-_TRANSLATORS = {
+_TRANSLATORS: dict[str, _Translator] = {
     '/scheduler/nova/external': _instance_request,
-    '/scheduler/manila/external': _share,
-    '/scheduler/cinder/external': _volume,
+    '/scheduler/manila/external': functools.partial(
+        _storage_request, 'share_properties'
+    ),
+    '/scheduler/cinder/external': functools.partial(
+        _storage_request, 'volume_properties'
+    ),
 }
 PATHS = tuple(_TRANSLATORS)

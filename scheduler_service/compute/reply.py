@@ -57,11 +57,8 @@ def selections(
 
     return [
         [
-            make(selection)
-            for selection in (
-                placement.selected,
-                *(placement.alternates if alternates else ()),
-            )
+            make(placement.selected),
+            *map(make, placement.alternates if alternates else ()),
         ]
         for placement in answer.placements
     ]
@@ -71,22 +68,21 @@ def plain(
     answer: HostsAnswer, networks: NetworkMetadata | None = None
 ) -> list[dict[str, Any]]:
     """Return host, node and limits of each instance in place of Selections."""
-    return [
-        {
-            'host': placement.selected.host,
-            'nodename': placement.selected.node,
-            'limits': _plain_limits(placement.selected, networks),
-        }
-        for placement in answer.placements
-    ]
-
-
-def _plain_limits(
-    selected: Selection, networks: NetworkMetadata | None
-) -> dict[str, Any]:
-    numa = _numa_limits(selected, networks)
-    limits: dict[str, Any] = dict(selected.limits)
-    return limits if numa is None else {**limits, 'numa_topology': numa}
+    made = []
+    for placement in answer.placements:
+        selected = placement.selected
+        limits: dict[str, Any] = {**selected.limits}
+        numa = _numa_limits(selected, networks)
+        if numa is not None:
+            limits['numa_topology'] = numa
+        made.append(
+            {
+                'host': selected.host,
+                'nodename': selected.node,
+                'limits': limits,
+            }
+        )
+    return made
 
 
 def _numa_limits(
@@ -146,16 +142,14 @@ def _allocation_request(
 
     :param amounts: of the host's own provider, where no other gives any
     """
-    if selected.allocation is not msgspec.UNSET:
-        return json.dumps(selected.allocation)
-    provider = selected.uuid
-    resources = {name: amounts[name] for name in sorted(amounts)}
-    return json.dumps(
-        {
-            'allocations': {provider: {'resources': resources}},
-            'mappings': {'': [provider]},
+    document = selected.allocation
+    if document is msgspec.UNSET:
+        resources = dict(sorted(amounts.items()))
+        document = {
+            'allocations': {selected.uuid: {'resources': resources}},
+            'mappings': {'': [selected.uuid]},
         }
-    )
+    return json.dumps(document)
 
 
 class NoValidHost(Exception):

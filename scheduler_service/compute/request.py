@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, NoReturn
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -45,6 +45,12 @@ _CLASSES = frozenset(
      'NET_PACKET_RATE_EGR_KILOPACKET_PER_SEC',
      'NET_PACKET_RATE_IGR_KILOPACKET_PER_SEC')
 )  # fmt: skip
+# Properties of an image that are lists.
+_LISTS: dict[str, Any] = {
+    'traits_required': list[str],
+    'hw_numa_cpus': list[list[int]],
+    'hw_numa_mem': list[int],
+}
 # Parts of a device's description that placement is asked for.
 _PLACED = ('resource_class', 'traits', 'rp_uuids')
 
@@ -64,20 +70,16 @@ class ComputeRequest(NamedTuple):
     networks: wire.NetworkMetadata | None
 
 
-class _Instances(wire.Part):
+class _Checked(wire.Part):
+    """Parts of the request that are checked by their types."""
+
     instance_uuids: Annotated[
         list[Uuid], msgspec.Meta(min_length=1, max_length=MAX_INSTANCES)
-    ]
-
-
-class _Amounts(wire.Part):
-    amounts: dict[ResourceClass, Count]
-
-
-class _Groups(wire.Part):
+    ] = []
+    amounts: dict[ResourceClass, Count] = {}
     resource_groups: Annotated[
         list[ResourceGroup], msgspec.Meta(max_length=MAX_GROUPS)
-    ]
+    ] = []
 
 
 class _Group(wire.Part):
@@ -112,10 +114,9 @@ def translate(
     plain = wire.named(spec_obj, 'RequestSpec', 'spec_obj')
     documents.check_text(plain, fault=errors.InvalidRequest)
     spec = documents.arguments(plain, wire.RequestSpec)
-    instances = documents.arguments(
-        {'instance_uuids': instance_uuids}, _Instances
-    )
-    uuids = instances.instance_uuids
+    uuids = documents.arguments(
+        {'instance_uuids': instance_uuids}, _Checked
+    ).instance_uuids
     fallback = None
     try:
         request = _request(spec, uuids, context, offered, with_groups)
@@ -156,8 +157,10 @@ def _request(
     }
     params = spec.request_level_params
     resource_groups: list[ResourceGroup] = []
+    policy: Any = None
     if with_groups:
         resource_groups = _resource_groups(spec, specs)
+        policy = specs.get('group_policy')
     else:
         _refuse_groups(spec, specs)
     numa = _numa_topology(spec.numa_topology, spec.network_metadata)
@@ -171,7 +174,7 @@ def _request(
     }
     flavor = spec.flavor
     return Request(
-        request_id=request_id(context),
+        request_id=text(context, 'request_id'),
         project_id=spec.project_id or text(context, 'project_id'),
         user_id=spec.user_id or text(context, 'user_id'),
         num_instances=len(uuids),
@@ -203,7 +206,7 @@ def _request(
         if spec.retry
         else None,
         requested_destination=_destination(spec.requested_destination),
-        amounts=documents.arguments({'amounts': amounts}, _Amounts).amounts,
+        amounts=documents.arguments({'amounts': amounts}, _Checked).amounts,
         traits={
             **dict.fromkeys(features.traits(specs, properties), 'required'),
             **_cpu_traits(spec, offered),
@@ -215,23 +218,10 @@ def _request(
         numa_topology=numa,
         pci_requests=devices,
         resource_groups=resource_groups,
-        group_policy=_group_policy(specs) if with_groups else None,
+        group_policy=policy if policy in ('none', 'isolate') else None,
         same_subtree=(params.same_subtree or [])
         if with_groups and params
         else [],
-    )
-
-
-def _refuse(name: str, what: str) -> NoReturn:
-    """Refuse a request that needs something unsupported.
-
-    :param name: of the field that needs it
-    :raises InvalidRequest: always
-    """
-    raise errors.InvalidRequest(
-        f'{name}: {what} not supported by this scheduler',
-        at=name,
-        unsupported=name,
     )
 
 
@@ -240,16 +230,22 @@ def _refuse_groups(spec: wire.RequestSpec, specs: Mapping[str, str]) -> None:
 
     :raises InvalidRequest: the request has groups; names the first
     """
+    groups = 'groups of resources are'
+    found = {}
     if spec.requested_resources:
-        _refuse(
-            'requested_resources', 'resources of ports and device profiles are'
-        )
+        what = 'resources of ports and device profiles are'
+        found['requested_resources'] = what
     params = spec.request_level_params
     if params is not None and params.same_subtree:
-        _refuse('request_level_params.same_subtree', 'groups of resources are')
-    for name in sorted(specs):
-        if _GROUPED.fullmatch(name):
-            _refuse(f'flavor.extra_specs.{name}', 'groups of resources are')
+        found['request_level_params.same_subtree'] = groups
+    for name in sorted(filter(_GROUPED.fullmatch, specs)):
+        found[f'flavor.extra_specs.{name}'] = groups
+    for name, what in found.items():
+        raise errors.InvalidRequest(
+            f'{name}: {what} not supported by this scheduler',
+            at=name,
+            unsupported=name,
+        )
 
 
 def _image(sent: wire.Image | None) -> Image | None:
@@ -259,36 +255,29 @@ def _image(sent: wire.Image | None) -> Image | None:
     """
     if sent is None:
         return None
-    properties: dict[str, Any] = {}
-    for name, value in (sent.properties or {}).items():
-        if value is None:
-            continue
-        if name == 'traits_required':
-            for trait in _list_property(name, value, list[str]):
-                properties[f'trait:{trait}'] = 'required'
-        elif name == 'hw_numa_cpus':
-            for index, cpus in enumerate(
-                _list_property(name, value, list[list[int]])
-            ):
-                properties[f'{name}.{index}'] = ','.join(map(str, cpus))
-        elif name == 'hw_numa_mem':
-            for index, size in enumerate(
-                _list_property(name, value, list[int])
-            ):
-                properties[f'{name}.{index}'] = size
-        else:
-            properties[name] = value
+    properties = {
+        name: value
+        for name, value in (sent.properties or {}).items()
+        if value is not None
+    }
+    for name, kind in _LISTS.items():
+        try:
+            listed = msgspec.convert(properties.pop(name, []), kind)
+        except msgspec.ValidationError as fault:
+            place = f'image.properties.{name}'
+            raise errors.InvalidRequest(
+                f'{place}: {fault}', at=place
+            ) from None
+        for index, value in enumerate(listed):
+            if name == 'traits_required':
+                properties[f'trait:{value}'] = 'required'
+            elif name == 'hw_numa_cpus':
+                properties[f'{name}.{index}'] = ','.join(map(str, value))
+            else:
+                properties[f'{name}.{index}'] = value
     return Image(
         id=sent.id, disk_format=sent.disk_format, properties=properties
     )
-
-
-def _list_property(name: str, value: Any, kind: Any) -> Any:
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as fault:
-        place = f'image.properties.{name}'
-        raise errors.InvalidRequest(f'{place}: {fault}', at=place) from None
 
 
 def _destination(sent: wire.Destination | None) -> Destination | None:
@@ -431,7 +420,7 @@ def _resource_groups(
         }
     suffixed = [{'suffix': name, **groups[name]} for name in sorted(groups)]
     return documents.arguments(
-        {'resource_groups': suffixed}, _Groups
+        {'resource_groups': suffixed}, _Checked
     ).resource_groups
 
 
@@ -474,12 +463,6 @@ def _placed_devices(spec: wire.RequestSpec) -> frozenset[str]:
         for group in spec.requested_resources or ()
         if group.get('requester_id')
     )
-
-
-def _group_policy(specs: Mapping[str, str]) -> Any:
-    """Return whether groups may share a provider; None: nothing valid."""
-    policy = specs.get('group_policy')
-    return policy if policy in ('none', 'isolate') else None
 
 
 def _amounts(
@@ -573,11 +556,6 @@ def _is_class(name: str) -> bool:
 def _is_amount(value: str) -> bool:
     value = value.strip()
     return value.isascii() and value.isdigit() and len(value) <= 15
-
-
-def request_id(context: Mapping[str, Any]) -> str | None:
-    """Return the request id of the caller's log."""
-    return text(context, 'request_id')
 
 
 def text(context: Mapping[str, Any], name: str) -> str | None:

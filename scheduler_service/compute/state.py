@@ -1,62 +1,61 @@
 """Translates casts of compute services into events for the store.
 
-Any thread may call the functions.
+Any thread may call the functions, which raise InvalidRequest where an object
+is invalid.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
-from typing import Any, NamedTuple
-
-import msgspec
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from scheduler_service import errors
 from scheduler_service.compute import wire
-from scheduler_service.engine.health import Health
 from scheduler_service.model import Aggregate, Instance, documents
 from scheduler_service.model.inventory import dashed
 from scheduler_service.store.ports import host_state_writer
 
-LOG = logging.getLogger(__name__)
+T = TypeVar('T')
 _MAX_ENTRIES = 10_000
+# The fields that are read -> ours.
+_AGGREGATE = {
+    name: name for name in ('id', 'uuid', 'name', 'hosts', 'metadata')
+}
+_INSTANCE = {
+    'uuid': 'uuid',
+    'host': 'host',
+    'node': 'hypervisor_hostname',
+    'project_id': 'project_id',
+    'image_ref': 'image_id',
+    'availability_zone': 'availability_zone',
+    'task_state': 'task_state',
+}
 
 
 def aggregates(argument: Any) -> host_state_writer.UpdateAggregates:
-    """Return the event for an aggregate, a list of them, or a list object.
-
-    :raises InvalidRequest: an aggregate is invalid
-    """
-    plain = _objects(argument, 'aggregates')
-    parsed = [
-        documents.arguments(document, wire.Aggregate) for document in plain
-    ]
+    """Return the event for an aggregate, a list of them, or a list object."""
     return host_state_writer.UpdateAggregates(
-        aggregates=[_aggregate(entity) for entity in parsed]
+        aggregates=[
+            _document(plain, _AGGREGATE, Aggregate)
+            for plain in _objects(argument, 'aggregates')
+        ]
     )
 
 
 def no_aggregate(argument: Any) -> host_state_writer.DeleteAggregate:
-    """Return the event for a deleted aggregate.
-
-    :raises InvalidRequest: it is invalid
-    """
+    """Return the event for a deleted aggregate."""
     plain = wire.named(argument, 'Aggregate', 'aggregate')
-    gone = documents.arguments(plain, wire.Aggregate)
-    return host_state_writer.DeleteAggregate(id=_aggregate(gone).id)
+    gone = _document(plain, _AGGREGATE, Aggregate)
+    return host_state_writer.DeleteAggregate(id=gone.id)
 
 
 def instances(host: str, argument: Any) -> host_state_writer.UpdateInstances:
-    """Return the event for instances on a host, which may have others too.
-
-    :raises InvalidRequest: an instance is invalid
-    """
-    plain = _objects(argument, 'instance_info')
-    parsed = [
-        documents.arguments(document, wire.Instance) for document in plain
-    ]
+    """Return the event for instances on a host, which may have others too."""
     return host_state_writer.UpdateInstances(
-        instances=[_instance(host, entity) for entity in parsed]
+        instances=[
+            _document(plain, _INSTANCE, Instance, host=host)
+            for plain in _objects(argument, 'instance_info')
+        ]
     )
 
 
@@ -74,7 +73,7 @@ def all_instances(
     )
 
 
-def _objects(argument: Any, place: str) -> list[dict[str, Any]]:
+def _objects(argument: Any, place: str) -> list[Any]:
     """Unwrap an object, a list of them, or a list object; return a list."""
     plain = wire.unwrap(argument, place)
     if isinstance(plain, dict) and 'objects' in plain:
@@ -87,66 +86,12 @@ def _objects(argument: Any, place: str) -> list[dict[str, Any]]:
     return objects
 
 
-def _aggregate(aggregate: wire.Aggregate) -> Aggregate:
-    return documents.parse(_present(msgspec.to_builtins(aggregate)), Aggregate)
-
-
-def _instance(host: str, instance: wire.Instance) -> Instance:
-    return documents.parse(
-        _present(
-            {
-                'uuid': instance.uuid,
-                'host': instance.host or host,
-                'hypervisor_hostname': instance.node,
-                'project_id': instance.project_id,
-                'image_id': instance.image_ref or None,
-                'availability_zone': instance.availability_zone,
-                'task_state': instance.task_state,
-            }
-        ),
-        Instance,
-    )
-
-
-def _present(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields that are set."""
-    return {key: value for key, value in fields.items() if value is not None}
-
-
-class ServiceChange(NamedTuple):
-    """A cast of a compute service.
-
-    :ivar method: such as ``update_instance_info``
-    :ivar host: the service host that changed; None: aggregates
-    """
-
-    method: str
-    host: str | None = None
-
-
-Subscriber = Callable[[ServiceChange], None]
-
-
-class ServiceChanges:
-    """Subscribers to casts of compute services.
-
-    A subscriber is called on the thread that polls the bus, so it must not
-    block: it sets an event, and works on a thread of its own.
-    """
-
-    def __init__(self, health: Health) -> None:
-        self._health = health
-        self._subscribers: tuple[Subscriber, ...] = ()
-
-    def subscribe(self, subscriber: Subscriber) -> None:
-        """Call a function with each change from now on."""
-        self._subscribers = (*self._subscribers, subscriber)
-
-    def notify(self, change: ServiceChange) -> None:
-        """Call each subscriber, also where another one fails."""
-        self._health.count('compute_changes', change.method)
-        for subscriber in self._subscribers:
-            try:
-                subscriber(change)
-            except Exception:
-                LOG.exception('A change of %s was lost', change.method)
+def _document(
+    plain: Any, names: Mapping[str, str], kind: type[T], **defaults: Any
+) -> T:
+    """Return an object as our document, of the fields that are set."""
+    if isinstance(plain, dict):
+        read = {ours: plain.get(theirs) for theirs, ours in names.items()}
+        given = {name: v for name, v in read.items() if v not in (None, '')}
+        plain = {**defaults, **given}
+    return documents.parse(plain, kind)

@@ -172,14 +172,10 @@ class PciRequests(Part):
 
 
 class CellMapping(Part):
-    """CellMapping."""
-
     uuid: str
 
 
 class Destination(Part):
-    """Destination."""
-
     host: str | None = None
     node: str | None = None
     cell: CellMapping | None = None
@@ -237,8 +233,6 @@ class NetworkMetadata(Part):
 
 
 class RequestSpec(Part):
-    """RequestSpec."""
-
     flavor: Flavor
     image: Image | None = None
     project_id: Short | None = None
@@ -257,25 +251,3 @@ class RequestSpec(Part):
     requested_resources: list[dict[str, Any]] | None = None
     request_level_params: LevelParams | None = None
     network_metadata: NetworkMetadata | None = None
-
-
-class Aggregate(Part):
-    """Aggregate."""
-
-    id: int
-    uuid: str | None = None
-    name: str | None = None
-    hosts: list[str] | None = None
-    metadata: dict[str, str] | None = None
-
-
-class Instance(Part):
-    """Instance: the fields that the store keeps."""
-
-    uuid: Uuid
-    host: str | None = None
-    node: str | None = None
-    project_id: str | None = None
-    image_ref: str | None = None
-    availability_zone: str | None = None
-    task_state: str | None = None

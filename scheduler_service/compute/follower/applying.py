@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,6 +26,7 @@ from scheduler_service.store.claims import lifecycle, placement_records
 from scheduler_service.store.connection import Store, Writer, in_chunks
 from scheduler_service.store.driver_errors import first_line
 from scheduler_service.store.reading import loading
+from scheduler_service.store.rows import select_in
 from scheduler_service.store.writing import aggregates as aggregate_rows
 from scheduler_service.store.writing import hosts as host_rows
 from scheduler_service.store.writing import instances as instance_rows
@@ -33,7 +35,6 @@ LOG = logging.getLogger(__name__)
 _HOSTS_AT_ONCE = 500
 _INSTANCES_AT_ONCE = 1000
 _CHUNK = 500
-Complete = Callable[[Sequence[HostReport]], list[HostReport]]
 
 
 class StoredNode(NamedTuple):
@@ -50,19 +51,11 @@ class Applier:
     """Applies changes to a store.
 
     :param before_each: called before each transaction; it may raise to stop
-    :param complete_new: adds capacity from the placement service to reports
-        of new hosts
     """
 
-    def __init__(
-        self,
-        store: Store,
-        before_each: Callable[[], None],
-        complete_new: Complete = list,
-    ) -> None:
+    def __init__(self, store: Store, before_each: Callable[[], None]) -> None:
         self._store = store
         self._before_each = before_each
-        self._complete_new = complete_new
         # Hash of the last report of each node that was written.
         self._written: dict[tuple[str, str], int] = {}
 
@@ -88,38 +81,21 @@ class Applier:
             if key not in reported
             or node.uuid != reported[key].changes.get('uuid')
         ]
-        self.remove_nodes(gone)
-        hashes = {
-            (report.host, report.node): hash(
-                msgspec.json.encode(report.changes)
-            )
-            for report in changes.reports
-        }
-        reports = changes.reports
-        if changes.hosts is None:
+        self._remove_nodes(gone)
+        reports = []
+        for key, report in reported.items():
+            mark = hash(msgspec.json.encode(report.changes))
             # Each change already took claims into account.
-            reports = [
-                report
-                for report in reports
-                if self._written.get(key := (report.host, report.node))
-                != hashes[key]
+            if (
+                changes.hosts is not None
                 or key not in stored
-            ]
+                or self._written.get(key) != mark
+            ):
+                reports.append(report)
+            self._written[key] = mark
         for part in in_chunks(reports, _HOSTS_AT_ONCE):
-            new = [
-                report
-                for report in part
-                if (report.host, report.node) not in stored
-            ]
-            existing = [
-                report
-                for report in part
-                if (report.host, report.node) in stored
-            ]
-            completed = self._complete_new(new) if new else []
-            self._write_reports([*existing, *completed])
+            self._write_reports(part)
         touched |= {report.host for report in reports}
-        self._written.update(hashes)
         return sorted(touched)
 
     def _write(self, work: Callable[[Writer], Any]) -> Any:
@@ -145,13 +121,12 @@ class Applier:
         """Write instances that differ; return the hosts that they change."""
         reported = {instance.uuid: instance for instance in changes.instances}
         with self._store.reading() as conn:
+            uuids = None if changes.hosts is None else sorted(reported)
             stored = {
                 instance.uuid: (instance, state)
-                for instance, state in _documents(conn, changes, reported)
+                for instance, state in loading.instance_documents(conn, uuids)
             }
-            moving = loading.bound_for(
-                conn, None if changes.hosts is None else sorted(reported)
-            )
+            moving = loading.bound_for(conn, uuids)
         differ = [
             instance
             for uuid, instance in reported.items()
@@ -161,16 +136,13 @@ class Applier:
             or not _is_same(stored[uuid][0], instance)
         ]
         for part in in_chunks(differ, _INSTANCES_AT_ONCE):
-            self._write_instances(part)
+            self._write(partial(instance_rows.report, instances=part))
         # Also where they are no longer: they make room there.
         return {instance.host for instance in differ} | {
             stored[instance.uuid][0].host
             for instance in differ
             if instance.uuid in stored
         }
-
-    def _write_instances(self, part: list[Instance]) -> None:
-        self._write(lambda writer: instance_rows.report(writer, part))
 
     def _remove_instances(self, changes: CellChanges) -> None:
         """Remove instances that are gone from where the store has them.
@@ -235,40 +207,27 @@ class Applier:
         query = sa.select(
             table.c.id, table.c.host, table.c.node, table.c.uuid, table.c.state
         )
-        nodes: dict[tuple[str, str], StoredNode] = {}
         with self._store.reading() as conn:
-            for part in in_chunks(values, _CHUNK):
-                for row in conn.execute(query.where(column.in_(part))):
-                    nodes[row.host, row.node] = StoredNode(*row)
-        return nodes
+            found = select_in(conn, query, column, values)
+            return {(row.host, row.node): StoredNode(*row) for row in found}
 
-    def remove_nodes(self, nodes: Sequence[StoredNode]) -> None:
+    def _remove_nodes(self, nodes: Sequence[StoredNode]) -> None:
         """Remove nodes; mark those that still hold claims as down."""
-        if not nodes:
-            return
-        table = schema.allocations
-        busy: set[int] = set()
+        column = schema.allocations.c.host_id
+        query = sa.select(column).distinct()
         with self._store.reading() as conn:
-            for part in in_chunks([node.id for node in nodes], _CHUNK):
-                query = sa.select(table.c.host_id).distinct()
-                busy.update(
-                    conn.execute(query.where(table.c.host_id.in_(part)))
-                    .scalars()
-                )  # fmt: skip
+            found = select_in(conn, query, column, [node.id for node in nodes])
+            busy = {row.host_id for row in found}
         free = [node.id for node in nodes if node.id not in busy]
         try:
             for part in in_chunks(free, _CHUNK):
-                self._remove_ids(part)
+                self._write(partial(host_rows.remove, ids=part))
         except errors.Conflict as error:
             # Claimed just now: the next whole read tries again.
             LOG.warning('A deleted host could not be removed yet: %s', error)
-        self.mark_down([node for node in nodes if node.id in busy])
+        self._mark_down([node for node in nodes if node.id in busy])
 
-    def _remove_ids(self, ids: list[int]) -> None:
-        self._write(lambda writer: host_rows.remove(writer, ids))
-
-    def mark_down(self, nodes: Iterable[StoredNode]) -> int:
-        """Mark nodes as down; return how many were up."""
+    def _mark_down(self, nodes: Iterable[StoredNode]) -> None:
         nodes = list(nodes)
         for node in nodes:
             self._written.pop((node.host, node.node), None)
@@ -279,12 +238,11 @@ class Applier:
         ]
         for part in in_chunks(up, _HOSTS_AT_ONCE):
             self._write_reports(part)
-        return len(up)
 
-    def mark_cell_down(self, cell_uuid: str) -> int:
-        """Mark all nodes of a cell as down; return how many were up."""
+    def mark_cell_down(self, cell_uuid: str) -> None:
+        """Mark all nodes of a cell as down."""
         column = schema.hosts.c.cell_uuid
-        return self.mark_down(self._nodes_where(column, [cell_uuid]).values())
+        self._mark_down(self._nodes_where(column, [cell_uuid]).values())
 
     def remove_other_cells(self, cells: Iterable[str]) -> None:
         """Remove the nodes of all cells but these.
@@ -295,15 +253,14 @@ class Applier:
         query = sa.select(column).distinct().where(column.is_not(None))
         with self._store.reading() as conn:
             stored = set(conn.execute(query).scalars())
-        left = sorted(stored - set(cells))
-        if left:
-            self.remove_nodes([*self._nodes_where(column, left).values()])
+        left = stored - set(cells)
+        self._remove_nodes([*self._nodes_where(column, left).values()])
 
-    def put_aggregates(self, aggregates: Sequence[Aggregate]) -> int:
-        """Replace the stored aggregates; return how many differed."""
+    def put_aggregates(self, aggregates: Sequence[Aggregate]) -> None:
+        """Replace the stored aggregates."""
         kept = {aggregate.id for aggregate in aggregates}
 
-        def work(writer: Writer) -> int:
+        def work(writer: Writer) -> None:
             stored = loading.aggregates(writer.conn)
             gone = [
                 aggregate.id
@@ -312,16 +269,9 @@ class Applier:
             ]
             if gone:
                 aggregate_rows.remove(writer, gone)
-            return len(gone) + aggregate_rows.put(writer, aggregates)
+            aggregate_rows.put(writer, aggregates)
 
-        return int(self._write(work))
-
-
-def _documents(
-    conn: Connection, changes: CellChanges, reported: Iterable[str]
-) -> list[tuple[Instance, str]]:
-    uuids = None if changes.hosts is None else sorted(reported)
-    return loading.instance_documents(conn, uuids)
+        self._write(work)
 
 
 def _is_same(stored: Instance, reported: Instance) -> bool:
@@ -343,7 +293,7 @@ def _is_same(stored: Instance, reported: Instance) -> bool:
 def _reported(
     conn: Connection, changes: CellChanges
 ) -> Iterable[tuple[str, str]]:
-    """Yield (uuid, host) of stored instances on hosts of the changes."""
+    """Return (uuid, host) of stored instances on hosts of the changes."""
     table, hosts = schema.instances, schema.hosts
     query = sa.select(table.c.uuid, table.c.host).where(
         table.c.state != 'claimed'
@@ -352,20 +302,16 @@ def _reported(
         mine = sa.select(hosts.c.host).where(
             hosts.c.cell_uuid == changes.cell.uuid
         )
-        for row in conn.execute(query.where(table.c.host.in_(mine))):
-            yield row.uuid, row.host
-        return
-    for part in in_chunks(sorted(changes.hosts), _CHUNK):
-        for row in conn.execute(query.where(table.c.host.in_(part))):
-            yield row.uuid, row.host
+        found = list(conn.execute(query.where(table.c.host.in_(mine))))
+    else:
+        found = select_in(conn, query, table.c.host, changes.hosts)
+    return found
 
 
 def _placed(
     conn: Connection, uuids: Sequence[str]
 ) -> Iterable[tuple[str, str, str]]:
-    """Yield (uuid, host, state) of those instances that are stored."""
+    """Return (uuid, host, state) of those instances that are stored."""
     table = schema.instances
     query = sa.select(table.c.uuid, table.c.host, table.c.state)
-    for part in in_chunks(uuids, _CHUNK):
-        for row in conn.execute(query.where(table.c.uuid.in_(part))):
-            yield row.uuid, row.host, row.state
+    return select_in(conn, query, table.c.uuid, uuids)

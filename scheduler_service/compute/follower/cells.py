@@ -9,7 +9,7 @@ import dataclasses
 import datetime
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, TypeVar
 
 from sqlalchemy.engine import Connection
@@ -18,58 +18,10 @@ from scheduler_service import errors
 from scheduler_service.compute.follower import databases, translation
 from scheduler_service.compute.follower.databases import (
     Cell,
-    Fingerprint,
-    NodeMarks,
     ReadOnlyDatabase,
+    ServiceState,
 )
-from scheduler_service.compute.follower.translation import ServiceState
 from scheduler_service.model import HostReport, Instance
-
-_UP = ServiceState(disabled=False, reason=None, up=True)
-
-
-class ServiceStates:
-    """Reads the states of services.
-
-    :param down_time: seconds without a sign of life, after which a service
-        is down
-    """
-
-    def __init__(self, down_time: float) -> None:
-        self._down_time = down_time
-        self._fingerprint: Fingerprint | None = None
-        self._hosts: frozenset[str] = frozenset()
-
-    def reset(self) -> None:
-        """Read all services the next time."""
-        self._fingerprint = None
-
-    def read(
-        self, conn: Connection, now: datetime.datetime
-    ) -> dict[str, ServiceState]:
-        """Return the state of each service, by host.
-
-        :param now: in UTC, without a time zone
-        """
-        fingerprint = databases.services_fingerprint(conn)
-        fresh = (
-            now - datetime.timedelta(seconds=self._down_time),
-            now + datetime.timedelta(seconds=self._down_time),
-        )
-        if fingerprint == self._fingerprint:
-            rows = databases.services(conn, fresh)
-        else:
-            rows = databases.services(conn)
-            self._hosts = frozenset(rows)
-            self._fingerprint = fingerprint
-        states = dict.fromkeys(self._hosts, _UP)
-        states.update(
-            (host, translation.service_state(row, now, self._down_time))
-            for host, row in rows.items()
-            if host in self._hosts
-        )
-        return states
-
 
 T = TypeVar('T')
 LOG = logging.getLogger(__name__)
@@ -77,7 +29,27 @@ LOG = logging.getLogger(__name__)
 # clocks, and become visible only after these times.
 OVERLAP_S = 6.0
 _QUIET_S = 2 * OVERLAP_S
-_ERROR = 'error'
+_EVER = datetime.datetime(1970, 1, 1)
+_USUAL = ServiceState()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MirrorOptions:
+    """Options of the mirror; times in seconds.
+
+    :ivar api_database: URL of the API database
+    :ivar cell_database: URL whose parts fill in the templates of cells' URLs
+    :ivar with_capacity: false: placement gives totals, use and ratios
+    """
+
+    api_database: str
+    cell_database: str | None = None
+    poll_interval: float = 1.0
+    full_interval: float = 300.0
+    service_down_time: float = 60.0
+    connect_timeout: float = 3.0
+    statement_timeout: float = 20.0
+    with_capacity: bool = True
 
 
 @dataclasses.dataclass(slots=True)
@@ -99,45 +71,27 @@ class CellChanges:
     failed: list[str]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class CellContext:
-    """Rows of the API database that reading a cell needs.
+class CellReader:
+    """Follows the database of one cell.
 
     :ivar hosts: the service hosts that are mapped to the cell
     :ivar flavors: internal number -> the public flavor id
     """
 
-    hosts: Set[str]
-    flavors: Mapping[int, str]
-
-
-class CellReader:
-    """Follows the database of one cell.
-
-    :param down_time: seconds without a sign of life, after which a service
-        is down
-    :param full_interval: seconds after which everything is read again
-    :param with_capacity: false: placement gives totals, use and ratios
-    """
-
     def __init__(
-        self,
-        cell: Cell,
-        database: ReadOnlyDatabase,
-        down_time: float,
-        full_interval: float,
-        with_capacity: bool,
+        self, cell: Cell, database: ReadOnlyDatabase, options: MirrorOptions
     ) -> None:
         self.cell = cell
+        self.hosts: Set[str] = frozenset()
+        self.flavors: Mapping[int, str] = {}
         self._database = database
-        self._states = ServiceStates(down_time)
-        self._full_interval = full_interval
-        self._with_capacity = with_capacity
+        self._options = options
+        # Services that are not as usual.
         self._services: dict[str, ServiceState] = {}
         self._nodes: dict[int, tuple[Any, ...]] = {}
         # Marks that differ after any change of a node, and the monotonic
         # time at which they last differed.
-        self._marks: NodeMarks | None = None
+        self._marks: Any = None
         self._marks_at = time.monotonic()
         self._instances: dict[str, tuple[Any, ...]] = {}
         # Monotonic time of the last whole read; None: none yet.
@@ -152,48 +106,43 @@ class CellReader:
         """Close the connections."""
         self._database.close()
 
-    def read(self, context: CellContext) -> CellChanges | None:
+    def read(self) -> CellChanges | None:
         """Return changes; None: nothing changed.
 
         :raises sqlalchemy.exc.SQLAlchemyError: the database does not answer
         """
         now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
-        last = self._full_at
-        full = last is None or time.monotonic() - last > self._full_interval
+        last, longest = self._full_at, self._options.full_interval
+        full = last is None or time.monotonic() - last > longest
         with self._database.reading() as conn:
-            if full:
-                self._states.reset()
-            services = self._states.read(conn, now)
+            services = databases.unusual_services(
+                conn, now, self._options.service_down_time
+            )
             # Instances before nodes: the compute service writes a node's use
             # after the instance.
             since = _since(databases.newest_instance_change(conn), now)
             instances = databases.changed_instances(conn, since)
             marks = databases.node_marks(conn)
-            nodes: dict[int, tuple[Any, ...]] = {} if full else self._nodes
-            if not self._is_quiet(marks) and not full:
-                since = _since(marks.changed_at, now)
+            nodes = self._nodes
+            if not self._is_quiet(marks) or full:
+                since = _EVER if full else _since(marks[0], now)
                 nodes = databases.changed_nodes(conn, since)
-            fresh = self._fresh_instances(instances)
-            hosts = None
-            if not full:
-                hosts = self._affected(services, fresh, nodes)
+            fresh = [
+                row
+                for uuid, row in instances.items()
+                if self._instances.get(uuid) != tuple(row)
+            ]
+            hosts = None if full else self._affected(services, fresh, nodes)
             changes = None
             if hosts is None or hosts or fresh:
-                rows = databases.nodes(
-                    conn, None if hosts is None else sorted(hosts)
-                )
-                if full:
-                    rows = _noted(rows, nodes)
-                changes = self._changes(
-                    conn, hosts, rows, services, fresh, context
-                )
+                changes = self._changes(conn, hosts, services, fresh)
         self._services, self._nodes = services, nodes
         self._instances = {uuid: tuple(row) for uuid, row in instances.items()}
         if full:
             self._full_at = time.monotonic()
         return changes
 
-    def _is_quiet(self, marks: NodeMarks) -> bool:
+    def _is_quiet(self, marks: Any) -> bool:
         """Whether no node changed for so long that no change can be missed.
 
         Without the check, all nodes that changed together would be read each
@@ -203,13 +152,6 @@ class CellReader:
             self._marks = marks
             self._marks_at = time.monotonic()
         return time.monotonic() - self._marks_at > _QUIET_S
-
-    def _fresh_instances(self, rows: Mapping[str, Any]) -> list[Any]:
-        """Return the rows that differ from the last read."""
-        before = self._instances
-        return [
-            row for uuid, row in rows.items() if before.get(uuid) != tuple(row)
-        ]
 
     def _affected(
         self,
@@ -236,57 +178,50 @@ class CellReader:
         self,
         conn: Connection,
         hosts: set[str] | None,
-        nodes: Iterable[Any],
         services: Mapping[str, ServiceState],
         fresh: Iterable[Any],
-        context: CellContext,
     ) -> CellChanges:
-        ordered = None if hosts is None else sorted(hosts)
         placed = [
-            instance
-            for row in databases.instances(conn, ordered)
-            if (instance := self._instance(row, context)) is not None
+            self._made(
+                f'instance {row.uuid}',
+                translation.instance,
+                row,
+                self.flavors,
+            )
+            for row in databases.instances(conn, hosts)
         ]
         reports = [
-            report
-            for row in nodes
-            if row.host in context.hosts
-            and row.host in services
-            and translation.is_initialized(row)
-            and (report := self._report(row, services[row.host])) is not None
+            self._made(
+                f'host {row.host}',
+                translation.host_report,
+                row,
+                services.get(row.host, _USUAL),
+                self.cell.uuid,
+                self._options.with_capacity,
+            )
+            for row in databases.nodes(conn, hosts)
+            if row.host in self.hosts and translation.is_initialized(row)
         ]
         away = [row for row in fresh if row.deleted or not row.host]
         return CellChanges(
             self.cell,
             hosts,
-            reports,
-            placed,
+            list(filter(None, reports)),
+            list(filter(None, placed)),
             gone=[row.uuid for row in away],
             failed=[
                 row.uuid
                 for row in away
-                if row.deleted or row.vm_state == _ERROR
+                if row.deleted or row.vm_state == 'error'
             ],
         )
 
-    def _report(self, row: Any, service: ServiceState) -> HostReport | None:
-        return self._made(
-            f'host {row.host}',
-            lambda: translation.host_report(
-                row, service, self.cell.uuid, self._with_capacity
-            ),
-        )
-
-    def _instance(self, row: Any, context: CellContext) -> Instance | None:
-        return self._made(
-            f'instance {row.uuid}',
-            lambda: translation.instance(row, context.flavors),
-        )
-
-    def _made(self, what: str, make: Callable[[], T]) -> T | None:
+    def _made(
+        self, what: str, translate: Callable[..., T], *parts: Any
+    ) -> T | None:
         """Return a document; None where its row is invalid."""
         try:
-            return make()
+            return translate(*parts)
         except errors.SchedulerError as error:
             if what not in self._warned:
                 self._warned.add(what)
@@ -294,15 +229,6 @@ class CellReader:
                     'Cell %s: %s is left out: %s', self.cell.name, what, error
                 )
         return None
-
-
-def _noted(
-    rows: Iterable[Any], nodes: dict[int, tuple[Any, ...]]
-) -> Iterator[Any]:
-    """Yield rows of nodes; keep their changing columns in *nodes*."""
-    for row in rows:
-        nodes[row.id] = databases.moving(row)
-        yield row
 
 
 def _since(

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row, make_url
 
 from scheduler_service import errors
-from scheduler_service.store.connection import in_chunks
+from scheduler_service.store.rows import select_in
 from scheduler_service.store.sessions import APPLICATION
 
 # The compute service's drivers -> ours.
@@ -150,116 +150,63 @@ def _forbid_writing(dbapi_conn: Any, record: Any) -> None:
 
 
 CELL0 = '00000000-0000-0000-0000-000000000000'
-COMPUTE = 'nova-compute'
-_CHUNK = 500
-_STAMPS = {
-    'created_at': sa.DateTime,
-    'updated_at': sa.DateTime,
-}
 
 
-def _table(named: str, /, **columns: Any) -> Any:
+def _table(name: str, columns: str, *times: str) -> Any:
+    """Return a table; only its times need a type, for SQLite."""
     return sa.table(
-        named, *(sa.column(key, kind) for key, kind in columns.items())
+        name,
+        *(sa.column(key) for key in columns.split()),
+        *(sa.column(key, sa.DateTime) for key in times),
     )
 
 
-_TEXT, _INT = sa.Text, sa.Integer
-_CELLS = _table(
-    'cell_mappings',
-    id=_INT,
-    uuid=_TEXT,
-    name=_TEXT,
-    database_connection=_TEXT,
-    disabled=sa.Boolean,
-)
-_HOST_MAPPINGS = _table(
-    'host_mappings', id=_INT, host=_TEXT, cell_id=_INT, **_STAMPS
-)
-_FLAVORS = _table('flavors', id=_INT, flavorid=_TEXT, **_STAMPS)
-_AGGREGATES = _table('aggregates', id=_INT, uuid=_TEXT, name=_TEXT, **_STAMPS)
-_MEMBERS = _table(
-    'aggregate_hosts', id=_INT, host=_TEXT, aggregate_id=_INT, **_STAMPS
-)
-_METADATA = _table(
-    'aggregate_metadata',
-    id=_INT,
-    key=_TEXT,
-    value=_TEXT,
-    aggregate_id=_INT,
-    **_STAMPS,
-)
+_STAMPS = 'created_at', 'updated_at'
+_CELLS = _table('cell_mappings', 'id uuid name database_connection disabled')
+_HOST_MAPPINGS = _table('host_mappings', 'id host cell_id', *_STAMPS)
+_FLAVORS = _table('flavors', 'id flavorid', *_STAMPS)
+_AGGREGATES = _table('aggregates', 'id uuid name', *_STAMPS)
+_MEMBERS = _table('aggregate_hosts', 'id host aggregate_id', *_STAMPS)
+_METADATA = _table('aggregate_metadata', 'id key value aggregate_id', *_STAMPS)
 _NODES = _table(
     'compute_nodes',
-    id=_INT,
-    deleted=_INT,
-    deleted_at=sa.DateTime,
-    uuid=_TEXT,
-    host=_TEXT,
-    hypervisor_hostname=_TEXT,
-    vcpus=_INT,
-    memory_mb=_INT,
-    local_gb=_INT,
-    vcpus_used=_INT,
-    memory_mb_used=_INT,
-    local_gb_used=_INT,
-    free_disk_gb=_INT,
-    disk_available_least=_INT,
-    hypervisor_type=_TEXT,
-    hypervisor_version=_INT,
-    host_ip=sa.types.NullType,
-    cpu_info=_TEXT,
-    supported_instances=_TEXT,
-    stats=_TEXT,
-    metrics=_TEXT,
-    pci_stats=_TEXT,
-    numa_topology=_TEXT,
-    cpu_allocation_ratio=sa.Float,
-    ram_allocation_ratio=sa.Float,
-    disk_allocation_ratio=sa.Float,
-    **_STAMPS,
-)
+    'id deleted uuid host hypervisor_hostname vcpus memory_mb local_gb '
+    'vcpus_used memory_mb_used local_gb_used free_disk_gb '
+    'disk_available_least hypervisor_type hypervisor_version host_ip '
+    'cpu_info supported_instances stats metrics pci_stats numa_topology '
+    'cpu_allocation_ratio ram_allocation_ratio disk_allocation_ratio',
+    'deleted_at',
+    *_STAMPS,
+).c
 # Columns of which one differs after any change; the service host first.
-_MOVING = (
-    'host',
-    'uuid',
-    'deleted',
-    'updated_at',
-    'vcpus_used',
-    'memory_mb_used',
-    'local_gb_used',
-    'disk_available_least',
-    'free_disk_gb',
-    'stats',
-)
-_NODE_TIMES = ('created_at', 'deleted_at')
+_MOVING = [
+    _NODES[name]
+    for name in (
+        'host',
+        'uuid',
+        'deleted',
+        'updated_at',
+        'vcpus_used',
+        'memory_mb_used',
+        'local_gb_used',
+        'disk_available_least',
+        'free_disk_gb',
+        'stats',
+    )
+]
 _SERVICES = _table(
     'services',
-    id=_INT,
-    host=_TEXT,
-    binary=_TEXT,
-    deleted=_INT,
-    disabled=sa.Boolean,
-    disabled_reason=_TEXT,
-    forced_down=sa.Boolean,
-    last_seen_up=sa.DateTime,
-    created_at=sa.DateTime,
-)
-_IS_COMPUTE = _SERVICES.c.binary == COMPUTE, _SERVICES.c.deleted == 0
+    'host binary deleted disabled disabled_reason forced_down',
+    'last_seen_up',
+    'created_at',
+).c
+_IS_COMPUTE = _SERVICES.binary == 'nova-compute', _SERVICES.deleted == 0
 _INSTANCES = _table(
     'instances',
-    uuid=_TEXT,
-    host=_TEXT,
-    node=_TEXT,
-    deleted=_INT,
-    project_id=_TEXT,
-    image_ref=_TEXT,
-    availability_zone=_TEXT,
-    task_state=_TEXT,
-    vm_state=_TEXT,
-    instance_type_id=_INT,
-    **_STAMPS,
-)
+    'uuid host node deleted project_id image_ref availability_zone '
+    'task_state vm_state instance_type_id',
+    *_STAMPS,
+).c
 
 
 class Cell(NamedTuple):
@@ -281,7 +228,7 @@ class Fingerprint(NamedTuple):
     """
 
     rows: int
-    highest_id: int
+    highest_id: int | None
     newest: datetime.datetime | None
 
 
@@ -295,35 +242,18 @@ def cells(conn: Connection) -> list[Cell]:
     ]
 
 
-def fingerprints(conn: Connection) -> dict[str, Fingerprint]:
-    """Return the fingerprints of the API database's tables, by name."""
-    return {
-        table.name: _fingerprint(conn, table)
-        for table in (
-            _HOST_MAPPINGS,
-            _FLAVORS,
-            _AGGREGATES,
-            _MEMBERS,
-            _METADATA,
+def fingerprints(conn: Connection) -> list[Fingerprint]:
+    """Return the fingerprints of the API database's tables."""
+    made = []
+    for table in _HOST_MAPPINGS, _FLAVORS, _AGGREGATES, _MEMBERS, _METADATA:
+        changed = sa.func.coalesce(table.c.updated_at, table.c.created_at)
+        query = sa.select(
+            sa.func.count(table.c.id),
+            sa.func.max(table.c.id),
+            sa.func.max(changed),
         )
-    }
-
-
-def _fingerprint(conn: Connection, table: Any) -> Fingerprint:
-    stamp = sa.func.coalesce(table.c.updated_at, table.c.created_at)
-    count, highest, newest = conn.execute(
-        sa.select(
-            sa.func.count(), sa.func.max(table.c.id), sa.func.max(stamp)
-        ).select_from(table)
-    ).one()
-    return Fingerprint(count, highest or 0, _as_datetime(newest))
-
-
-def _as_datetime(value: Any) -> datetime.datetime | None:
-    """Return the time of an SQL function, which SQLite gives as text."""
-    if isinstance(value, str):
-        return datetime.datetime.fromisoformat(value)
-    return None if value is None else value
+        made.append(Fingerprint(*conn.execute(query).one()))
+    return made
 
 
 def host_mappings(conn: Connection) -> dict[str, int]:
@@ -338,99 +268,114 @@ def flavor_ids(conn: Connection) -> dict[int, str]:
     return dict(tuple(row) for row in conn.execute(query))
 
 
-def aggregates(
-    conn: Connection,
-) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
+def aggregates(conn: Connection) -> list[Sequence[Any]]:
     """Return the rows of aggregates, of their hosts and of their metadata."""
-    return (
-        conn.execute(sa.select(_AGGREGATES)).all(),
-        conn.execute(sa.select(_MEMBERS)).all(),
-        conn.execute(sa.select(_METADATA)).all(),
-    )
+    return [
+        conn.execute(sa.select(table)).all()
+        for table in (_AGGREGATES, _MEMBERS, _METADATA)
+    ]
 
 
-def services_fingerprint(conn: Connection) -> Fingerprint:
-    """Return what differs after a compute service is added or removed."""
-    query = sa.select(sa.func.count(), sa.func.max(_SERVICES.c.id))
-    count, highest = conn.execute(query.where(*_IS_COMPUTE)).one()
-    return Fingerprint(count, highest or 0, None)
+class ServiceState(NamedTuple):
+    """The state of the compute service on a host.
 
-
-def services(
-    conn: Connection,
-    fresh: tuple[datetime.datetime, datetime.datetime] | None = None,
-) -> dict[str, Row[Any]]:
-    """Return the rows of the compute services, by host.
-
-    :param fresh: leave out enabled services that reported between these
-        times; None: leave out none
+    :ivar up: whether it reported in time and is not forced down
     """
-    table = _SERVICES
-    # A time costs more to read than the rest of a row.
-    unseen = sa.case((table.c.last_seen_up.is_(None), table.c.created_at))
-    needed = [column for column in table.c if column.name != 'created_at']
-    needed.append(unseen.label('created_at'))
-    query: sa.Select[Any] = sa.select(*needed).where(*_IS_COMPUTE)
-    if fresh is not None:
-        seen = sa.func.coalesce(table.c.last_seen_up, table.c.created_at)
-        query = query.where(
-            table.c.disabled.is_(True)
-            | table.c.forced_down.is_(True)
-            | seen.is_(None)
-            | ~seen.between(*fresh)
+
+    disabled: bool = False
+    reason: str | None = None
+    up: bool = True
+
+
+def unusual_services(
+    conn: Connection, now: datetime.datetime, down_time: float
+) -> dict[str, ServiceState]:
+    """Return the state of compute services that are disabled or down, by host.
+
+    :param now: in UTC, without a time zone, as the rows have it
+    :param down_time: seconds without a report after which a service is down
+    """
+    allowed = datetime.timedelta(seconds=down_time)
+    seen = sa.func.coalesce(_SERVICES.last_seen_up, _SERVICES.created_at)
+    recent = seen.between(now - allowed, now + allowed)
+    query = sa.select(
+        _SERVICES.host,
+        _SERVICES.disabled,
+        _SERVICES.disabled_reason,
+        _SERVICES.forced_down,
+        recent.label('recent'),
+    ).where(
+        *_IS_COMPUTE,
+        _SERVICES.disabled.is_(True)
+        | _SERVICES.forced_down.is_(True)
+        | seen.is_(None)
+        | ~recent,
+    )
+    return {
+        row.host: ServiceState(
+            bool(row.disabled),
+            row.disabled_reason if row.disabled else None,
+            bool(row.recent and not row.forced_down),
         )
-    return {row.host: row for row in conn.execute(query)}
+        for row in conn.execute(query)
+    }
 
 
 def nodes(
     conn: Connection, hosts: Iterable[str] | None = None
-) -> Iterator[Row[Any]]:
-    """Yield the rows of compute nodes.
+) -> Iterable[Row[Any]]:
+    """Return the rows of compute nodes that have a service.
 
     :param hosts: only of these service hosts; None: of all
     """
-    table = _NODES
     # Times cost as much to read as all other columns together.
-    needed = [column for column in table.c if column.name not in _NODE_TIMES]
-    query = sa.select(*needed).where(table.c.deleted == 0)
-    for part in [None] if hosts is None else in_chunks(hosts, _CHUNK):
-        if part is not None:
-            yield from conn.execute(query.where(table.c.host.in_(part)))
-        else:
-            yield from conn.execute(query)
+    needed = [
+        column
+        for column in _NODES
+        if column.name not in ('created_at', 'deleted_at')
+    ]
+    has_service = sa.exists().where(
+        _SERVICES.host == _NODES.host, *_IS_COMPUTE
+    )
+    query = sa.select(*needed).where(_NODES.deleted == 0, has_service)
+    return _on(conn, query, _NODES.host, hosts)
+
+
+def instances(
+    conn: Connection, hosts: Iterable[str] | None = None
+) -> Iterable[Row[Any]]:
+    """Return the rows of instances that are on a host and not deleted.
+
+    :param hosts: only on these service hosts; None: on any
+    """
+    query = sa.select(*_INSTANCES).where(
+        _INSTANCES.deleted == 0, _INSTANCES.host.is_not(None)
+    )
+    return _on(conn, query, _INSTANCES.host, hosts)
+
+
+def _on(
+    conn: Connection, query: Any, column: Any, hosts: Iterable[str] | None
+) -> Iterable[Row[Any]]:
+    if hosts is None:
+        return conn.execute(query)
+    return select_in(conn, query, column, hosts)
 
 
 def newest_instance_change(conn: Connection) -> datetime.datetime | None:
     """Return the time of the last change of an instance."""
-    newest = sa.func.max(_INSTANCES.c.updated_at)
-    return _as_datetime(conn.execute(sa.select(newest)).scalar())
+    return conn.execute(sa.select(sa.func.max(_INSTANCES.updated_at))).scalar()
 
 
-class NodeMarks(NamedTuple):
-    """Differs after any change of a compute node, except for a change with
-    the same time as the newest.
+def node_marks(conn: Connection) -> Any:
+    """Return what differs after any change of a compute node.
+
+    Only a change with the same time as the newest does not show. The first
+    mark is the time of the newest change; None: there is none.
     """
-
-    changed_at: datetime.datetime | None
-    created_at: datetime.datetime | None
-    deleted_at: datetime.datetime | None
-    rows: int
-
-
-def node_marks(conn: Connection) -> NodeMarks:
-    """Return the marks of the compute nodes."""
-    table = _NODES
-    times = (table.c.updated_at, table.c.created_at, table.c.deleted_at)
-    query = sa.select(
-        *(sa.func.max(time_) for time_ in times), sa.func.count()
-    )
-    row = conn.execute(query).one()
-    return NodeMarks(
-        _as_datetime(row[0]),
-        _as_datetime(row[1]),
-        _as_datetime(row[2]),
-        int(row[3]),
-    )
+    times = _NODES.updated_at, _NODES.created_at, _NODES.deleted_at
+    query = sa.select(*map(sa.func.max, times), sa.func.count(_NODES.id))
+    return conn.execute(query).one()
 
 
 def changed_nodes(
@@ -440,37 +385,12 @@ def changed_nodes(
 
     The first value is the service host.
     """
-    table = _NODES
-    columns = [table.c[name] for name in _MOVING]
-    query = sa.select(table.c.id, *columns).where(
-        (table.c.updated_at >= since)
-        | (table.c.created_at >= since)
-        | (table.c.deleted_at >= since)
+    query = sa.select(_NODES.id, *_MOVING).where(
+        (_NODES.updated_at >= since)
+        | (_NODES.created_at >= since)
+        | (_NODES.deleted_at >= since)
     )
     return {row.id: tuple(row)[1:] for row in conn.execute(query)}
-
-
-def moving(row: Row[Any]) -> tuple[Any, ...]:
-    """Return the columns of :func:`changed_nodes` from a row of a node."""
-    return tuple([getattr(row, name) for name in _MOVING])
-
-
-def instances(
-    conn: Connection, hosts: Iterable[str] | None = None
-) -> Iterator[Row[Any]]:
-    """Yield the rows of instances that are on a host and not deleted.
-
-    :param hosts: only on these service hosts; None: on any
-    """
-    table = _INSTANCES
-    query = sa.select(table).where(
-        table.c.deleted == 0, table.c.host.is_not(None)
-    )
-    for part in [None] if hosts is None else in_chunks(hosts, _CHUNK):
-        if part is not None:
-            yield from conn.execute(query.where(table.c.host.in_(part)))
-        else:
-            yield from conn.execute(query)
 
 
 def changed_instances(
@@ -481,6 +401,5 @@ def changed_instances(
     A deleted row keeps the time of its last change, a moment before, so
     *since* has to be earlier by that.
     """
-    table = _INSTANCES
-    query = sa.select(table).where(table.c.updated_at >= since)
+    query = sa.select(*_INSTANCES).where(_INSTANCES.updated_at >= since)
     return {row.uuid: row for row in conn.execute(query)}

@@ -7,25 +7,22 @@ mirror's own, which waits for a few threads that read the cells in parallel.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.compute.follower import databases, translation
-from scheduler_service.compute.follower.applying import Applier, Complete
+from scheduler_service.compute.follower.applying import Applier
 from scheduler_service.compute.follower.cells import (
     OVERLAP_S,
-    CellChanges,
-    CellContext,
     CellReader,
+    MirrorOptions,
 )
 from scheduler_service.compute.follower.databases import (
     Cell,
@@ -51,29 +48,6 @@ _READERS = 8
 _CURRENT_S = 10.0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class MirrorOptions:
-    """Options of the mirror; times in seconds.
-
-    :ivar api_database: URL of the API database
-    :ivar cell_database: URL whose parts fill in the templates of cells' URLs
-    :ivar with_capacity: false: placement gives totals, use and ratios
-    """
-
-    api_database: str
-    cell_database: str | None = None
-    poll_interval: float = 1.0
-    full_interval: float = 300.0
-    service_down_time: float = 60.0
-    connect_timeout: float = 3.0
-    statement_timeout: float = 20.0
-    with_capacity: bool = True
-
-
-def _do_nothing() -> None:
-    """Stand for a callback that is not given."""
-
-
 class Mirror:
     """A thread that copies the compute service's databases into our store.
 
@@ -84,8 +58,7 @@ class Mirror:
     :param on_hosts: called with service hosts that were read again
     :param on_lead: called when this daemon becomes the leader
     :param on_pass: called after its first complete pass as the leader
-    :param complete_new: adds capacity from the placement service to reports
-        of new hosts
+    :ivar leading: whether this daemon is the leader
     :raises ConfigurationError: a URL cannot be used
     """
 
@@ -96,9 +69,8 @@ class Mirror:
         health: Health,
         holder: str,
         on_hosts: Callable[[Sequence[str]], None] | None = None,
-        on_lead: Callable[[], None] = _do_nothing,
-        on_pass: Callable[[], None] = _do_nothing,
-        complete_new: Complete = list,
+        on_lead: Callable[[], None] = lambda: None,
+        on_pass: Callable[[], None] = lambda: None,
     ) -> None:
         self._options = options
         # Options to use from the next turn on.
@@ -108,17 +80,16 @@ class Mirror:
         self._on_lead = on_lead
         self._on_pass = on_pass
         self._lease = Lease(store, _LEASE, holder)
-        self._applier = Applier(store, self._lease.keep, complete_new)
+        self._applier = Applier(store, self._lease.keep)
         self._api = self._database(options.api_database)
         self._cells: dict[Cell, CellReader] = {}
-        self._contexts: dict[int, CellContext] = {}
-        self._fingerprints: dict[str, Fingerprint] = {}
+        self._fingerprints: list[Fingerprint] = []
         self._has_cells = False
         # Whether the URL of a cell cannot be used.
         self._lacks_cell = False
         # Monotonic time before the last turn that read every database.
         self._current_at = -1e9
-        self._leading = False
+        self.leading = False
         self._passed = False
         self._stopping = False
         self._wakeup = threading.Event()
@@ -128,16 +99,11 @@ class Mirror:
         )
 
     @property
-    def leading(self) -> bool:
-        """Whether this daemon is the leader."""
-        return self._leading
-
-    @property
     def is_current(self) -> bool:
         """Whether this daemon leads, and has just read every database."""
         longest = max(_CURRENT_S, 3 * self._options.poll_interval)
         age = time.monotonic() - self._current_at
-        return self._leading and age < longest
+        return self.leading and age < longest
 
     def start(self) -> None:
         """Start the thread."""
@@ -171,7 +137,11 @@ class Mirror:
     def _run(self) -> None:
         while not self._stopping:
             try:
-                self._take_options()
+                options, self._next = self._next, None
+                if options not in (None, self._options):
+                    self._disconnect()
+                    self._options = options
+                    self._api = self._database(options.api_database)
                 self._turn()
             except LeaseLost:
                 self._lead(False)
@@ -185,18 +155,7 @@ class Mirror:
             self._wakeup.wait(self._options.poll_interval)
             self._wakeup.clear()
             time.sleep(_SETTLE_S)
-        self._close()
-
-    def _take_options(self) -> None:
-        """Take the options that were set since the last turn."""
-        options, self._next = self._next, None
-        if options not in (None, self._options):
-            self._disconnect()
-            self._options = options
-            self._api = self._database(options.api_database)
-
-    def _close(self) -> None:
-        if self._leading:
+        if self.leading:
             try:
                 self._lease.give_up()
             except errors.StoreUnavailable:
@@ -212,7 +171,7 @@ class Mirror:
 
     def _turn(self) -> None:
         leading = self._lease.take()
-        if leading != self._leading:
+        if leading != self.leading:
             self._lead(leading)
         if leading:
             start = time.perf_counter()
@@ -231,10 +190,10 @@ class Mirror:
         self._passed = False
         if leading:
             self._on_lead()
-        self._leading = leading
+        self.leading = leading
 
     def _read_all_again(self) -> None:
-        self._fingerprints = {}
+        self._fingerprints = []
         self._applier.forget()
         for reader in self._cells.values():
             reader.reset()
@@ -248,9 +207,8 @@ class Mirror:
         began = time.monotonic()
         api_answered = self._follow_api()
         reads = [
-            (cell, reader, self._readers.submit(reader.read, context))
+            (cell, reader, self._readers.submit(reader.read))
             for cell, reader in self._cells.items()
-            if (context := self._contexts.get(cell.id)) is not None
         ]
         answered = not self._has_cells
         is_whole = api_answered and not self._lacks_cell
@@ -264,21 +222,12 @@ class Mirror:
                 continue
             answered = True
             self._health.recover(cause)
-            if changes is not None:
-                self._apply(reader, changes)
+            touched = self._applier.apply(changes) if changes else ()
+            if self._on_hosts is not None and touched:
+                self._on_hosts(touched)
         if is_whole:
             self._current_at = began
         return api_answered and answered
-
-    def _apply(self, reader: CellReader, changes: CellChanges) -> None:
-        """Apply changes; where that fails, the cell is read as a whole."""
-        try:
-            touched = self._applier.apply(changes)
-        except Exception:
-            reader.reset()
-            raise
-        if self._on_hosts is not None and touched:
-            self._on_hosts(touched)
 
     def _leave_out(
         self, cell: Cell, reader: CellReader, cause: str, fault: Exception
@@ -323,11 +272,6 @@ class Mirror:
         if not changed and cells == [*self._cells]:
             return True
         self._use_cells(cells, mappings, flavors)
-        self._put_aggregates(rows)
-        self._fingerprints = fingerprints
-        return True
-
-    def _put_aggregates(self, rows: Any) -> None:
         aggregates, left_out = translation.aggregates(*rows)
         if left_out:
             self._health.degrade(
@@ -338,8 +282,10 @@ class Mirror:
         else:
             self._health.recover('aggregates')
         self._applier.put_aggregates(aggregates)
+        self._fingerprints = fingerprints
+        return True
 
-    def _changed_tables(self, fingerprints: Mapping[str, Fingerprint]) -> bool:
+    def _changed_tables(self, fingerprints: Sequence[Fingerprint]) -> bool:
         """Whether tables changed, or may have changed, since the last read.
 
         Times are in whole seconds: a second change within a second shows the
@@ -349,7 +295,7 @@ class Mirror:
         fresh = now - datetime.timedelta(seconds=OVERLAP_S)
         return self._fingerprints != fingerprints or any(
             fingerprint.newest is not None and fingerprint.newest >= fresh
-            for fingerprint in fingerprints.values()
+            for fingerprint in fingerprints
         )
 
     def _use_cells(
@@ -368,10 +314,9 @@ class Mirror:
             readers[cell] = reader
             mine = frozenset(h for h, number in mappings.items()
                              if number == cell.id)  # fmt: skip
-            context = self._contexts.get(cell.id)
-            if context is None or context.hosts != mine:
+            if reader.hosts != mine:
                 reader.reset()
-            self._contexts[cell.id] = CellContext(mine, flavors)
+            reader.hosts, reader.flavors = mine, flavors
         for cell, reader in self._cells.items():
             if readers.get(cell) is not reader:
                 reader.close()
@@ -391,13 +336,7 @@ class Mirror:
             )
             self._applier.mark_cell_down(cell.uuid)
             return None
-        return CellReader(
-            cell,
-            database,
-            options.service_down_time,
-            options.full_interval,
-            options.with_capacity,
-        )
+        return CellReader(cell, database, options)
 
     def _database(self, url: str) -> ReadOnlyDatabase:
         options = self._options

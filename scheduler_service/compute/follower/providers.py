@@ -20,10 +20,8 @@ import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.compute.placement.client import (
-    UNBOUNDED,
     PlacementClient,
     Provider,
-    Units,
 )
 from scheduler_service.compute.placement.sharing import SharedProviders
 from scheduler_service.compute.placement.undoing import LeftClaims
@@ -32,43 +30,25 @@ from scheduler_service.model import (
     STANDARD_FIELDS,
     HostReport,
     Resource,
-    UnitLimits,
 )
 from scheduler_service.store import clock, schema
 from scheduler_service.store.claims import placement_records
 from scheduler_service.store.connection import Store, in_chunks
-from scheduler_service.store.reading.loading import MAX_UNIT
 from scheduler_service.store.writing import hosts as host_rows
 
 _BAD = 400
 
 
-class AllProviders(NamedTuple):
-    """The result of a read of all providers.
-
-    :ivar since: time by the database's clock before the read: claims made
-        until then are in the providers' use
-    :ivar uuids: all root providers
-    :ivar providers: by uuid, those with a free processor, or with some free
-        capacity of a custom class that nodes without processors have
-    :ivar read_at: monotonic time before the read
-    """
-
-    since: float
-    uuids: set[str]
-    providers: dict[str, Provider]
-    read_at: float
-
-
-def read_all(
-    client: PlacementClient, since: float, custom: Iterable[str]
-) -> AllProviders:
+def _read_all(
+    client: PlacementClient, custom: Iterable[str]
+) -> tuple[set[str], dict[str, Provider]]:
     """Read all providers, with one call for processors and for each class.
 
     :param custom: resource classes of nodes that have no processors
+    :return: the uuids of all root providers, and by uuid those with a free
+        processor or with some free capacity of one of these classes
     :raises PlacementUnavailable: the service does not answer
     """
-    read_at = time.monotonic()
     uuids = client.provider_uuids()
     providers = client.providers('VCPU')
     for name in custom:
@@ -78,199 +58,35 @@ def read_all(
             # The service no longer has the class.
             if fault.facts.get('status') != _BAD:
                 raise
-    return AllProviders(since, uuids, providers, read_at)
+    return uuids, providers
 
 
-def provider_report(
-    node: Any,
-    provider: Provider,
-    units: Mapping[str, Units],
-    counted: list[str] | None = None,
-) -> HostReport:
+def _report(node: Any, provider: Provider, counted: list[str]) -> HostReport:
     """Return the host report of a provider.
 
     Capacity is (total - reserved) x allocation ratio; so the reported ratio
     is 1.
 
-    :param units: resource class -> bounds, of the host's own provider
     :param counted: instances whose claims the provider's use includes
     """
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = {
+        'resources': {
+            name: Resource(
+                total=max(total, 0), used=provider.used.get(name, 0)
+            )
+            for name, total in provider.capacity.items()
+            if name not in STANDARD_FIELDS
+        },
+        'traits': provider.traits,
+        'child_traits': [*provider.child_traits],
+    }
     for name, (total, used, ratio) in STANDARD_FIELDS.items():
         changes[total] = max(provider.capacity.get(name, 0), 0)
         changes[used] = provider.used.get(name, 0)
         changes[ratio] = 1.0
-    changes['resources'] = {
-        name: Resource(
-            total=max(capacity, 0),
-            used=provider.used.get(name, 0),
-            **_bounds(units.get(name)),
-        )
-        for name, capacity in provider.capacity.items()
-        if name not in STANDARD_FIELDS
-    }
-    changes['units'] = {
-        name: UnitLimits(**_bounds(bounds))
-        for name, bounds in units.items()
-        if name in STANDARD_FIELDS
-    }
-    changes['traits'] = provider.traits
-    changes['child_traits'] = [*provider.child_traits]
+    if provider.units is not None:
+        changes['units'] = provider.units
     return HostReport(node.host, node.node, changes, counted=counted)
-
-
-def _bounds(units: Units | None) -> dict[str, int]:
-    """Return the fields of a document that bound single allocations."""
-    least, most, step = units or UNBOUNDED
-    fields = {'min_unit': least, 'step_size': step}
-    return fields if most == UNBOUNDED.most else {**fields, 'max_unit': most}
-
-
-# Providers whose bounds are read in a turn, and the shortest time between
-# turns: a few percent of the calls that the service can answer.
-_AT_ONCE = 2
-_TURN_S = 1.0
-
-
-class ProviderUnits:
-    """The bounds of providers by uuid, as far as they were read."""
-
-    def __init__(self, store: Store, client: PlacementClient) -> None:
-        self._store = store
-        self._client = client
-        self._units: dict[str, Mapping[str, Units]] = {}
-        # Many providers are alike, and share one mapping.
-        self._distinct: dict[
-            tuple[tuple[str, Units], ...], Mapping[str, Units]
-        ] = {}
-        self._unread: list[str] = []
-        self._read_at = 0.0
-
-    def load(self) -> None:
-        """Load from the store the bounds that any daemon read before.
-
-        :raises StoreUnavailable: the database does not answer
-        """
-        table, hosts = schema.inventories.c, schema.hosts.c
-        query = (
-            sa.select(
-                hosts.uuid,
-                table.resource_class,
-                table.min_unit,
-                table.max_unit,
-                table.step_size,
-            )
-            .join_from(
-                schema.inventories, schema.hosts, table.host_id == hosts.id
-            )
-            .where(
-                (table.min_unit != 1)
-                | (table.max_unit != MAX_UNIT)
-                | (table.step_size != 1)
-            )
-            .order_by(table.host_id)
-        )
-        stored: dict[str, dict[str, Units]] = {}
-        with self._store.reading() as conn:
-            for uuid, name, least, most, step in conn.execute(query):
-                bound = UNBOUNDED.most if most == MAX_UNIT else most
-                stored.setdefault(uuid, {})[name] = Units(least, bound, step)
-        for uuid, units in stored.items():
-            self.put(uuid, units)
-
-    def put(self, uuid: str, units: Mapping[str, Units]) -> None:
-        """Keep the bounds of a provider."""
-        key = tuple(sorted(units.items()))
-        self._units[uuid] = self._distinct.setdefault(key, units)
-
-    def of(self, uuid: str) -> Mapping[str, Units]:
-        """Return a provider's bounds; empty if they were not read yet."""
-        return self._units.get(uuid, {})
-
-    def follow(self, uuids: Iterable[str]) -> None:
-        """Read the bounds of these providers soon, and forget all others."""
-        followed = dict.fromkeys(uuids)
-        self._units = {
-            uuid: units
-            for uuid, units in self._units.items()
-            if uuid in followed
-        }
-        self._unread = [uuid for uuid in followed if uuid not in self._units]
-
-    def read_some(self) -> None:
-        """Read the bounds of a few providers.
-
-        :raises PlacementUnavailable: the service does not answer
-        """
-        if time.monotonic() - self._read_at < _TURN_S:
-            return
-        self._read_at = time.monotonic()
-        for uuid in self._unread[: -_AT_ONCE - 1 : -1]:
-            if uuid not in self._units:
-                self.put(uuid, self._client.units(uuid))
-            # Removed only after the read: a provider that failed stays due.
-            self._unread.pop()
-
-
-# Providers that were read before the hosts are used for so long, in seconds.
-_VALID_S = 30.0
-# The longest wait of the first hosts for providers, in seconds: shorter than
-# a lease.
-_WAIT_S = 2.0
-
-
-class EarlyProviders:
-    """Keeps providers that were read before the first hosts were."""
-
-    def __init__(self) -> None:
-        self._result: AllProviders | None = None
-        self._there = threading.Event()
-        # Providers of hosts that were written with them, by uuid.
-        self._written: dict[str, Provider] = {}
-
-    def put(self, result: AllProviders) -> None:
-        """Keep all providers."""
-        self._result = result
-        self._there.set()
-
-    def take(self) -> AllProviders | None:
-        """Return the providers, unless they are too old, and drop them."""
-        result, self._result = self._result, None
-        # From here on no report waits.
-        self._there.set()
-        return result if _is_valid(result) else None
-
-    def complete(self, reports: Sequence[HostReport]) -> list[HostReport]:
-        """Return reports of hosts that are new, with their capacity."""
-        if not self._there.wait(_WAIT_S):
-            self._there.set()
-        result = self._result
-        providers = result.providers if result and _is_valid(result) else {}
-        return [self._completed(report, providers) for report in reports]
-
-    def _completed(
-        self, report: HostReport, providers: Mapping[str, Provider]
-    ) -> HostReport:
-        uuid = report.changes.get('uuid', '')
-        provider = providers.get(uuid)
-        if provider is None:
-            # An earlier write of the host with a provider may have failed.
-            self._written.pop(uuid, None)
-            return report
-        self._written[uuid] = provider
-        return provider_report(report, provider, {}).over(report)
-
-    def has_written(self, provider: Provider) -> bool:
-        """Whether a host was written with this provider; true only once."""
-        return self._written.pop(provider.uuid, None) is provider
-
-    def forget(self) -> None:
-        """Forget which hosts were written with a provider."""
-        self._written.clear()
-
-
-def _is_valid(result: AllProviders | None) -> bool:
-    return result is not None and time.monotonic() - result.read_at < _VALID_S
 
 
 LOG = logging.getLogger(__name__)
@@ -281,14 +97,15 @@ _HOSTS_AT_ONCE = 500
 _ONE_BY_ONE = 40
 # All are read again at the earliest after this time, in seconds.
 _PAUSE_S = 5.0
-# How often, at the start, the thread checks whether this daemon leads, in
-# seconds.
-_LOOK_S = 0.2
 # A host that changed is read once more after this time, in seconds: the
 # compute service saves its rows before it deletes allocations.
 _AGAIN_S = 5.0
 # The longest wait for hosts that are awaited, in seconds.
 _CATCH_UP_S = 10.0
+# Providers whose bounds are read in a turn, and the shortest time between
+# turns: a few percent of the calls that the service can answer.
+_AT_ONCE = 2
+_TURN_S = 1.0
 # Made allocations are recorded within this time, in seconds.
 _MARKING_S = 0.4
 
@@ -332,16 +149,15 @@ class ProviderFollower:
         self._awaited: list[tuple[Sequence[str], threading.Event]] = []
         # Called after the next read of all providers.
         self._then: Callable[[], None] | None = None
-        # Whether all hosts were in the store at a read since this daemon
-        # leads.
-        self._passed = False
-        self._early = EarlyProviders()
-        self.complete_new = self._early.complete
         self._stopping = False
         self._checked = False
         self._read_all_at = -1e9
         self._claims = LeftClaims(store, client, health)
-        self._units = ProviderUnits(store, client)
+        # Nodes whose bounds are to be read, and providers of which they were
+        # since this daemon leads.
+        self._unread: list[_Node] = []
+        self._bounded: set[str] = set()
+        self._units_at = 0.0
         # Provider -> hash of what was last written.
         self._written: dict[str, int] = {}
         self._thread = threading.Thread(
@@ -391,7 +207,6 @@ class ProviderFollower:
             self._changed.notify()
 
     def _run(self) -> None:
-        look_until = time.monotonic() + _IDLE_S
         while not self._stopping:
             done = has_more = False
             try:
@@ -411,14 +226,12 @@ class ProviderFollower:
                 asked_for = self._awaited or self._touched or self._then
                 due = has_more or (done and asked_for)
                 if not due and not self._stopping:
-                    started = self._leading() or time.monotonic() > look_until
-                    self._changed.wait(_IDLE_S if started else _LOOK_S)
+                    self._changed.wait(_IDLE_S)
             # Several hosts that change together are read together.
             time.sleep(0.05)
 
     def poll(self) -> bool:
         """Read the providers that are due, and undo allocations.
-
 
         :return: whether more is to be undone now
         :raises PlacementUnavailable: the service does not answer
@@ -432,7 +245,7 @@ class ProviderFollower:
         self._read_awaited()
         if not self._leading():
             self._read_all_at = -1e9
-            self._passed = False
+            self._bounded.clear()
             # The daemon that leads now waits for its own read of all.
             self._then = None
             self._read_touched()
@@ -444,21 +257,18 @@ class ProviderFollower:
         else:
             self._read_touched()
         has_more = self._claims.sweep()
-        self._units.read_some()
+        self._read_units()
         return has_more
 
     def _read_all_then(self) -> None:
         """Read all, then call the callback registered before the read."""
-        with self._changed:
-            then, self._then = self._then, None
-        try:
-            self._read_all(first=then is not None)
-            if then is not None:
-                then()
-        except Exception:
+        then = self._then
+        self._read_all(first=then is not None)
+        if then is not None:
+            then()
             with self._changed:
-                self._then = self._then or then
-            raise
+                if self._then is then:
+                    self._then = None
 
     def _read_awaited(self) -> None:
         """Have the store catch up on hosts that are waited for."""
@@ -518,19 +328,15 @@ class ProviderFollower:
             that they did not change
         """
         with self._taken(again=not first):
-            result = self._early.take() if first else None
-            if result is None:
-                result = read_all(
-                    self._client, self._now(), self._custom_classes()
-                )
-            since, uuids, providers, read_at = result
-            if not first and not self._passed:
-                self._early.put(result)
-            if not self._passed:
-                self._units.load()
-            self._passed |= first
+            read_at, since = time.monotonic(), self._now()
             nodes = self._nodes()
-            self._units.follow(node.uuid for node in nodes)
+            self._unread = [
+                node for node in nodes if node.uuid not in self._bounded
+            ]
+            if not nodes:
+                self._read_all_at = read_at
+                return
+            uuids, providers = _read_all(self._client, self._custom_classes())
             self._write(
                 {
                     node: providers.get(node.uuid)
@@ -540,8 +346,6 @@ class ProviderFollower:
                 },
                 since,
             )
-        if first:
-            self._early.forget()
         self._read_all_at = read_at
         # Providers without free capacity of any class are not in the answers.
         full = [
@@ -569,8 +373,33 @@ class ProviderFollower:
         for node in nodes:
             provider = self._client.provider(node.uuid)
             providers[node] = provider or Provider(node.uuid, {}, {}, [])
-            self._units.put(node.uuid, providers[node].units or {})
         self._write(providers, since)
+        self._bounded.update(node.uuid for node in nodes)
+
+    def _read_units(self) -> None:
+        """Read the bounds of a few providers, which a read of all lacks.
+
+        :raises PlacementUnavailable: the service does not answer
+        """
+        if time.monotonic() - self._units_at < _TURN_S:
+            return
+        self._units_at = time.monotonic()
+        due = self._unread[-_AT_ONCE:]
+        # A report of a host that was removed meanwhile would add it again.
+        present = self._nodes([node.host for node in due]) if due else []
+        reports = [
+            HostReport(
+                node.host,
+                node.node,
+                {'units': self._client.units(node.uuid)},
+            )
+            for node in due
+            if node in present and node.uuid not in self._bounded
+        ]
+        if reports:
+            self._write_reports(reports)
+        self._bounded.update(node.uuid for node in due)
+        del self._unread[-_AT_ONCE:]
 
     def _custom_classes(self) -> list[str]:
         """Return the resource classes of nodes that have no processors."""
@@ -628,16 +457,11 @@ class ProviderFollower:
                 provider = self._shared.add_to(alone)
                 instances = sorted(counted.get(node.id, ()))
                 # A host that was removed and came back has a new row.
-                units = self._units.of(node.uuid)
-                read = str((provider._replace(units=None), units))
+                read = str(provider._replace(units=None))
                 mark = hash((node.id, read, *instances))
-                written = self._early.has_written(alone)
-                if written and provider is alone and not units:
-                    self._written[node.uuid] = mark
-                if self._written.get(node.uuid) != mark or instances:
-                    reports.append(
-                        provider_report(node, provider, units, instances)
-                    )
+                is_written = self._written.get(node.uuid) == mark
+                if not is_written or instances or provider.units is not None:
+                    reports.append(_report(node, provider, instances))
                 self._written[node.uuid] = mark
             if reports:
                 self._write_reports(reports)

@@ -7,14 +7,14 @@ the caller leaves it out.
 
 from __future__ import annotations
 
-import datetime
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import msgspec
 
 from scheduler_service import errors
+from scheduler_service.compute.follower.databases import ServiceState
 from scheduler_service.model import (
     Aggregate,
     HostReport,
@@ -37,35 +37,8 @@ CAPACITY_FIELDS = (
 )
 _RATIOS = frozenset(name for name in CAPACITY_FIELDS if 'ratio' in name)
 _DATA = 'nova_object.data'
+T = TypeVar('T')
 _LARGEST = 2**53
-
-
-class ServiceState(NamedTuple):
-    """The state of the compute service on a host.
-
-    :ivar up: whether it reported in time and is not forced down
-    """
-
-    disabled: bool
-    reason: str | None
-    up: bool
-
-
-def service_state(
-    row: Any, now: datetime.datetime, down_time: float
-) -> ServiceState:
-    """Return the state of a service.
-
-    :param now: in UTC, without a time zone, as the rows have it
-    :param down_time: seconds
-    """
-    seen = row.last_seen_up or row.created_at
-    silent = abs((now - seen).total_seconds()) if seen else down_time + 1
-    return ServiceState(
-        bool(row.disabled),
-        row.disabled_reason if row.disabled else None,
-        not row.forced_down and silent <= down_time,
-    )
 
 
 def host_report(
@@ -79,7 +52,13 @@ def host_report(
     :param with_capacity: false: placement gives totals, use and ratios
     :raises InvalidRequest: a value is out of bounds
     """
-    stats = _dict(row.stats)
+    stats: dict[str, Any] = _decoded(row.stats, dict)
+    # Placement's capacity includes them; that of NUMA cells does not.
+    ratios = {
+        name: float(ratio)
+        for name in ('cpu_allocation_ratio', 'ram_allocation_ratio')
+        if (ratio := getattr(row, name))
+    }
     document = {
         'host': row.host,
         'hypervisor_hostname': row.hypervisor_hostname,
@@ -91,11 +70,11 @@ def host_report(
         'disk_available_least': (
             row.disk_available_least if with_capacity else None
         ),
-        'hypervisor_type': _short(row.hypervisor_type),
+        'hypervisor_type': (row.hypervisor_type or '')[:NAME_LENGTH] or None,
         'hypervisor_version': row.hypervisor_version,
         'host_ip': None if row.host_ip is None else str(row.host_ip),
-        'supported_instances': _list(row.supported_instances),
-        'cpu_info': _dict(row.cpu_info),
+        'supported_instances': _decoded(row.supported_instances, list),
+        'cpu_info': _decoded(row.cpu_info, dict),
         'stats': {
             key: value
             for key, value in stats.items()
@@ -106,8 +85,7 @@ def host_report(
         'failed_builds': _count(stats.get('failed_builds')),
         'pci_device_pools': _pci_pools(row.pci_stats),
         'numa_topology': _numa_topology(
-            row.numa_topology,
-            {} if with_capacity else _numa_ratios(row),
+            row.numa_topology, {} if with_capacity else ratios
         ),
         'cell_uuid': cell_uuid,
     }
@@ -178,27 +156,13 @@ def aggregates(
     return made, left_out
 
 
-def _decoded(text: Any) -> Any:
-    if not isinstance(text, str | bytes) or not text:
-        return None
+def _decoded(text: Any, kind: type[T]) -> T:
+    """Return a value in JSON; an empty one where it is of another type."""
     try:
-        return msgspec.json.decode(text)
+        value = msgspec.json.decode(text or '')
     except (msgspec.DecodeError, RecursionError):
-        return None
-
-
-def _dict(text: Any) -> dict[str, Any]:
-    value = _decoded(text)
-    return value if isinstance(value, dict) else {}
-
-
-def _list(text: Any) -> list[Any]:
-    value = _decoded(text)
-    return value if isinstance(value, list) else []
-
-
-def _short(text: str | None) -> str | None:
-    return text[:NAME_LENGTH] if text else None
+        return kind()
+    return value if isinstance(value, kind) else kind()
 
 
 def _count(value: Any) -> int:
@@ -218,7 +182,7 @@ def _metrics(text: Any) -> list[dict[str, Any]]:
             'source': metric.get('source'),
             'timestamp': metric.get('timestamp'),
         }
-        for metric in _list(text)
+        for metric in _decoded(text, list)
         if isinstance(metric, dict)
         and isinstance(metric.get('name'), str)
         and isinstance(metric.get('value'), int | float | None)
@@ -237,40 +201,22 @@ def _bare(value: Any) -> Any:
 
 
 def _pci_pools(text: Any) -> list[dict[str, Any]]:
-    pools = _bare(_decoded(text))
-    if isinstance(pools, dict):
-        pools = pools.get('objects')
-    if not isinstance(pools, list):
-        return []
+    pools = _bare(_decoded(text, dict)).get('objects')
+    pools = pools if isinstance(pools, list) else _bare(_decoded(text, list))
     return [pool for pool in pools if isinstance(pool, dict)]
-
-
-def _numa_ratios(row: Any) -> dict[str, float]:
-    """Return the allocation ratios for the NUMA cells of a host.
-
-    The placement service's capacity includes them; that of NUMA cells does
-    not.
-    """
-    stated = {
-        name: getattr(row, name)
-        for name in ('cpu_allocation_ratio', 'ram_allocation_ratio')
-    }
-    return {name: float(ratio) for name, ratio in stated.items() if ratio}
 
 
 def _numa_topology(
     text: Any, ratios: Mapping[str, float]
 ) -> dict[str, Any] | None:
     """Return a NUMA topology; None where the host reports no cells."""
-    topology = _bare(_decoded(text))
-    if not isinstance(topology, dict) or not isinstance(
-        topology.get('cells'), list
-    ):
+    cells = _bare(_decoded(text, dict)).get('cells')
+    if not isinstance(cells, list):
         return None
     return {
         'cells': [
             {key: value for key, value in cell.items() if value is not None}
-            for cell in topology['cells']
+            for cell in cells
             if isinstance(cell, dict)
         ],
         **ratios,

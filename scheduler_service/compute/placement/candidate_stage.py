@@ -18,6 +18,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from scheduler_service import errors, tracing
@@ -88,9 +89,8 @@ class CandidateStage:
         copy = self._copier.copy(table).table
 
         def find() -> None:
-            job.candidates = self._candidates(
-                job, request, copy, pipeline.for_another_thread()
-            )
+            mine = pipeline.for_another_thread()
+            job.candidates = self._candidates(job, request, copy, mine)
 
         self._take(job, find)
 
@@ -131,9 +131,8 @@ class CandidateStage:
         copy = self._copier.copy(table).table
 
         def check() -> None:
-            hosts = self._with_more_room(
-                job, copy, pipeline.for_another_thread()
-            )
+            mine = pipeline.for_another_thread()
+            hosts = self._with_more_room(job, copy, mine)
             if hosts:
                 self._catch_up(hosts)
                 job.checked_at = time.monotonic()
@@ -192,9 +191,8 @@ class CandidateStage:
 
         def fitting(row: int, trees: Sequence[Tree]) -> Sequence[Tree]:
             """Return the candidates of a host with the right PCI devices."""
-            if request.forced or not mask[row]:
-                return trees
-            if not any(device.groups for device in request.pci_requests):
+            placed = any(device.groups for device in request.pci_requests)
+            if request.forced or not mask[row] or not placed:
                 return trees
             with self._copier.lock:
                 return [
@@ -293,13 +291,11 @@ class CandidateStage:
         suffixes += [''] if request.own_resources else []
         missing = suffixes
         if len(suffixes) > 1:
+            query = partial(candidates.query_of, request, '', 1, scope)
             missing = [
                 suffix
                 for suffix in suffixes[:_GROUPS]
-                if self._query(
-                    job,
-                    candidates.query_of(request, '', 1, scope, suffix),
-                )[_REQUESTS]
+                if self._query(job, query(suffix))[_REQUESTS]
             ]
         reasons = [
             f'no candidate with {candidates.described(request, suffix)}'

@@ -146,18 +146,15 @@ class Candidates:
         """
         taken: Counter[tuple[str, str]] = Counter()
         for at, assignment in enumerate(assignments):
-            placement = assignment.placement
+            placement, full = assignment.placement, assignment.host_id
             tree = self._next(placement.selected, taken)
             if tree is None:
                 self.bounds = [
-                    bound
-                    if number < at
-                    else {
-                        host_id: added
-                        for host_id, added in bound.items()
-                        if host_id != assignment.host_id
-                    }
-                    for number, bound in enumerate(self.bounds)
+                    *self.bounds[:at],
+                    *(
+                        {i: v for i, v in bound.items() if i != full}
+                        for bound in self.bounds[at:]
+                    ),
                 ]
                 return False
             taken.update(_amounts_of(tree))

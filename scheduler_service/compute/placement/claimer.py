@@ -32,6 +32,7 @@ from scheduler_service.compute.placement.journal import PlacementJournal
 from scheduler_service.compute.placement.queue import (
     MOST_AT_ONCE,
     Call,
+    ClaimTask,
     PlacementQueue,
 )
 from scheduler_service.compute.placement.sharing import SharedProviders
@@ -39,41 +40,10 @@ from scheduler_service.compute.placement.undoing import PlacementUndoer
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob, State
 from scheduler_service.engine.ports import JobLender
-from scheduler_service.model import Placement, Request, Selection
+from scheduler_service.model import Request, Selection
 from scheduler_service.store.claims import placement_records
-from scheduler_service.store.connection import Store
+from scheduler_service.store.connection import Store, in_chunks
 from scheduler_service.store.rows import document
-
-
-class ClaimTask(msgspec.Struct, eq=False):
-    """The claims of a job.
-
-    :ivar allocations: in the order of the job's placements
-    :ivar hosts: uuid of a provider -> service host
-    :ivar may_be_made: whether an earlier delivery or a copy of the message may
-        have made the allocations
-    :ivar is_recorded: whether the claims' transaction recorded the allocations
-    :ivar since: monotonic time at which the task was queued
-    """
-
-    job: HostJob
-    allocations: list[AllocationRequest]
-    hosts: dict[str, str]
-    may_be_made: bool
-    is_recorded: bool
-    since: float = msgspec.field(default_factory=time.monotonic)
-
-    @property
-    def has_record(self) -> bool:
-        """Whether the record still says when the call may be under way."""
-        age = time.monotonic() - self.since
-        return self.is_recorded and age < placement_records.CALL_ENDS_S
-
-    @property
-    def fresh(self) -> bool:
-        """Whether the instances should have no allocations yet."""
-        return not (self.may_be_made or self.job.move)
-
 
 # Extra specs that the compute service turns into more than an amount of the
 # host's own provider.
@@ -94,20 +64,18 @@ def check_claimable(request: Request) -> None:
     if request.amounts is not None:
         return
     specs = request.flavor.extra_specs
-    for name in specs:
-        if _UNSUPPORTED.fullmatch(name):
-            raise _unsupported(name)
-    for name, value in (*specs.items(), *request.image_properties.items()):
-        if name in _PINNING and value in _PINNED:
-            raise _unsupported(f'{name}={value}')
-
-
-def _unsupported(what: str) -> errors.InvalidRequest:
-    return errors.InvalidRequest(
-        f'{what} is not supported with claims in the placement service: only '
-        "amounts of the host's own provider are",
-        at=what,
-    )
+    properties = *specs.items(), *request.image_properties.items()
+    unsupported = [name for name in specs if _UNSUPPORTED.fullmatch(name)] + [
+        f'{name}={value}'
+        for name, value in properties
+        if name in _PINNING and value in _PINNED
+    ]
+    for what in unsupported:
+        raise errors.InvalidRequest(
+            f'{what} is not supported with claims in the placement service: '
+            "only amounts of the host's own provider are",
+            at=what,
+        )
 
 
 LOG = logging.getLogger(__name__)
@@ -153,7 +121,7 @@ class PlacementClaimer:
         self._store = store
         self._health = health
         self._engine = queue
-        self._queue: PlacementQueue[ClaimTask] = PlacementQueue()
+        self._queue = PlacementQueue()
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(
@@ -174,10 +142,17 @@ class PlacementClaimer:
         instances, as a rule; all others are recorded by the threads, which
         wait until an earlier claim is undone.
         """
-        request = job.request
-        if not candidates.is_needed(request):
+        resources = job.request.own_resources
+
+        def shared(selected: Selection) -> Selection:
+            """Add allocations from sharing providers."""
+            tree = self._shared.tree(selected.uuid, resources)
+            return selected if tree is None else with_tree(selected, tree)
+
+        if not candidates.is_needed(job.request):
             for placement in job.placements:
-                self._add_shares(placement, request.own_resources)
+                placement.selected = shared(placement.selected)
+                placement.alternates = list(map(shared, placement.alternates))
         if not (job.move or job.held or job.contested or job.attempts):
             job.intents = {
                 allocation.consumer: document(allocation.record)
@@ -189,18 +164,6 @@ class PlacementClaimer:
         tasks = [_task(job) for job in jobs]
         self._engine.lend(jobs)
         self._queue.put(tasks)
-
-    def _add_shares(
-        self, placement: Placement, resources: Mapping[str, int]
-    ) -> None:
-        """Add allocations from sharing providers to a placement."""
-
-        def shared(selected: Selection) -> Selection:
-            tree = self._shared.tree(selected.uuid, resources)
-            return selected if tree is None else with_tree(selected, tree)
-
-        placement.selected = shared(placement.selected)
-        placement.alternates = list(map(shared, placement.alternates))
 
     def stop(self) -> None:
         """End each thread after the call that it is making."""
@@ -214,7 +177,7 @@ class PlacementClaimer:
     def _run(self) -> None:
         journal = PlacementJournal(self._store)
         while True:
-            call = self._queue.take(_RECORD_S if journal.has_pending else None)
+            call = self._queue.take(_RECORD_S if journal.ended else None)
             if call is None:
                 journal.flush()
                 continue
@@ -226,112 +189,63 @@ class PlacementClaimer:
                 self._queue.done(call)
         journal.close()
 
-    def _complete(
-        self, call: Call[ClaimTask], journal: PlacementJournal
-    ) -> None:
+    def _complete(self, call: Call, journal: PlacementJournal) -> None:
         """Record the intended allocations of a call's tasks; make them."""
-        recorded: list[ClaimTask] = []
-        joined = list(call.tasks)
-        while joined:
-            recorded += self._intend(self._in_time(joined, journal), journal)
-            joined = self._queue.begin(call)
-        if recorded:
-            self._make_recorded(
-                recorded, journal, lambda: self._queue.end(call)
-            )
-
-    def _in_time(
-        self, tasks: Sequence[ClaimTask], journal: PlacementJournal
-    ) -> list[ClaimTask]:
-        """Return the tasks whose caller still waits; fail the rest."""
-        kept = []
-        for task in tasks:
-            if task.job.is_late():
-                if task.is_recorded:
-                    journal.not_made(task.allocations)
-                self._fail(task, errors.TooLate())
-            else:
-                kept.append(task)
-        return kept
-
-    def _intend(
-        self, tasks: Sequence[ClaimTask], journal: PlacementJournal
-    ) -> list[ClaimTask]:
-        """Record intended allocations; return the tasks that have a record."""
-        recorded = []
-        for task in tasks:
+        recorded = [
+            task for task in call.tasks if self._is_intended(task, journal)
+        ]
+        if not recorded:
+            return
+        try:
+            results = self._make(recorded, journal)
+        except Exception as fault:
+            journal.unanswered(_allocations(recorded))
+            journal.flush()
+            for task in recorded:
+                self._fail(task, fault)
+            return
+        # The next call need not wait for the replies of this one.
+        self._queue.done(call)
+        # As they are now: others were made where the first had no room.
+        good, bad = _parted(_allocations(recorded), results)
+        journal.end(good, made=True)
+        journal.end(bad, made=False)
+        for task in recorded:
             try:
-                if not task.has_record:
-                    self._intend_alone(task, journal)
-                recorded.append(task)
+                self._finish_or_undo(task, results, journal)
             except Exception as fault:
                 self._fail(task, fault)
-        return recorded
 
-    def _intend_alone(
-        self, task: ClaimTask, journal: PlacementJournal
-    ) -> None:
+    def _is_intended(self, task: ClaimTask, journal: PlacementJournal) -> bool:
+        """Record the allocations that a task intends, unless that was done.
+
+        :return: false: the task failed, or nobody waits for it any more
+        """
+        try:
+            if task.job.is_late():
+                if task.is_recorded:
+                    journal.end(task.allocations, made=False)
+                raise errors.TooLate()
+            # Whether the record still says when the call may be under way.
+            age = time.monotonic() - task.since
+            if not task.is_recorded or age >= placement_records.CALL_ENDS_S:
+                self._intend(task, journal)
+        except Exception as fault:
+            self._fail(task, fault)
+            return False
+        return True
+
+    def _intend(self, task: ClaimTask, journal: PlacementJournal) -> None:
         """Record one task's allocations; wait while the database is away."""
         while True:
             try:
                 if task.may_be_made:
                     _use_recorded(task, journal)
-                journal.intend_patiently(task.allocations)
+                journal.intend(task.allocations)
                 return
             except errors.StoreUnavailable:
                 if task.job.is_late() or self._stopping.wait(_AWAY_S):
                     raise
-
-    def _make_recorded(
-        self,
-        tasks: Sequence[ClaimTask],
-        journal: PlacementJournal,
-        on_made: Callable[[], None],
-    ) -> None:
-        """Complete tasks whose intended allocations are recorded.
-
-        :param on_made: called once the placement service has answered, so
-            that the next call need not wait for the replies of this one
-        """
-        try:
-            results = self._make(tasks, journal)
-        except errors.PlacementUnavailable as fault:
-            journal.unanswered(_allocations(tasks))
-            journal.flush()
-            for task in tasks:
-                self._fail(task, fault)
-            return
-        except Exception as fault:
-            if len(tasks) == 1:
-                journal.unanswered(_allocations(tasks))
-                journal.flush()
-                self._fail(tasks[0], fault)
-            else:
-                for task in tasks:
-                    self._make_recorded([task], journal, _do_nothing)
-            return
-        on_made()
-        # As they are now: others were made where the first had no room.
-        allocations = _allocations(tasks)
-        journal.made(
-            [
-                allocation
-                for allocation in allocations
-                if results[allocation.consumer] in _GOOD
-            ]
-        )
-        journal.not_made(
-            [
-                allocation
-                for allocation in allocations
-                if results[allocation.consumer] not in _GOOD
-            ]
-        )
-        for task in tasks:
-            try:
-                self._finish_or_undo(task, results, journal)
-            except Exception as fault:
-                self._fail(task, fault)
 
     def _make(
         self, tasks: Sequence[ClaimTask], journal: PlacementJournal
@@ -341,13 +255,12 @@ class PlacementClaimer:
         fresh: list[AllocationRequest] = []
         for task in tasks:
             # A consumer that has allocations would fail the whole POST.
-            if not task.fresh:
+            if task.may_be_made or task.job.move:
                 for allocation in task.allocations:
                     results |= self._claim([allocation], journal)
             else:
                 fresh += task.allocations
-        for start in range(0, len(fresh), MOST_AT_ONCE):
-            part = fresh[start : start + MOST_AT_ONCE]
+        for part in in_chunks(fresh, MOST_AT_ONCE):
             self._health.size('placement', len(part))
             results |= self._claim(part, journal)
         for task in tasks:
@@ -366,9 +279,8 @@ class PlacementClaimer:
             task.allocations[number],
             task.job.placements[number],
         )
-        result = _NO_CAPACITY
+        result, found = _NO_CAPACITY, task.job.candidates
         for _ in range(_NEXT_CANDIDATES):
-            found = task.job.candidates
             if not isinstance(found, Candidates) or allocation.tree is None:
                 break
             tree = found.drop(allocation.provider, allocation.tree)
@@ -422,57 +334,45 @@ class PlacementClaimer:
         journal: PlacementJournal,
     ) -> None:
         """Finish the job if all allocations were made; else undo them."""
-        done = [
-            allocation
-            for allocation in task.allocations
-            if allocation.consumer in results
-        ]
-        bad = [
-            allocation
-            for allocation in done
-            if results[allocation.consumer] not in _GOOD
-        ]
+        good, bad = _parted(task.allocations, results)
         if not bad:
             self._health.count('placement_claims', by=len(task.allocations))
             task.job.state = State.COMPLETED
             self._engine.give_back(task.job)
             return
         self._health.count('placement_claims_lost', by=len(task.allocations))
-        good = [allocation for allocation in done if allocation not in bad]
         self._undo(task, good, journal)
-        worst = bad[0]
-        if results[worst.consumer] is AllocationResult.LEFT:
-            self._give_up(
-                task,
-                errors.PlacementUnavailable(
-                    f'Earlier allocations of instance {worst.consumer} could '
-                    'not be undone in the placement service yet',
-                    instance=worst.consumer,
-                ),
+        task.job.failure = self._why(task, bad, results)
+        self._engine.give_back(task.job)
+
+    def _why(
+        self,
+        task: ClaimTask,
+        bad: Sequence[AllocationRequest],
+        results: Mapping[str, AllocationResult],
+    ) -> errors.SchedulerError:
+        """Return the reason why a job is not completed."""
+        worst = bad[0].consumer
+        if results[worst] is AllocationResult.LEFT:
+            return errors.PlacementUnavailable(
+                f'Earlier allocations of instance {worst} could not be undone '
+                'in the placement service yet',
+                instance=worst,
             )
-            return
-        if results[worst.consumer] is AllocationResult.CONFLICT:
-            self._give_up(
-                task,
-                errors.Conflict(
-                    f'Instance {worst.consumer} has other allocations in the '
-                    'placement service',
-                    instance=worst.consumer,
-                ),
+        if results[worst] is AllocationResult.CONFLICT:
+            return errors.Conflict(
+                f'Instance {worst} has other allocations in the placement '
+                'service',
+                instance=worst,
             )
-            return
         hosts = sorted(task.hosts[allocation.provider] for allocation in bad)
         for allocation in bad:
             host = task.hosts[allocation.provider]
-            if results[allocation.consumer] is AllocationResult.NO_CAPACITY:
+            if results[allocation.consumer] is _NO_CAPACITY:
                 task.job.excluded_hosts.add(host)
             self._on_misfit(host)
-        self._give_up(
-            task,
-            errors.NoValidHost(
-                'The placement service has no free capacity on '
-                f'{", ".join(hosts)}'
-            ),
+        return errors.NoValidHost(
+            f'The placement service has no free capacity on {", ".join(hosts)}'
         )
 
     def _fail(self, task: ClaimTask, fault: Exception) -> None:
@@ -484,11 +384,7 @@ class PlacementClaimer:
         if not isinstance(fault, errors.SchedulerError):
             LOG.error('Claiming in placement failed', exc_info=fault)
         self._health.count('placement_failures')
-        self._give_up(task, errors.as_scheduler_error(fault))
-
-    def _give_up(self, task: ClaimTask, error: errors.SchedulerError) -> None:
-        """Give a job back with the reason why it is not completed."""
-        task.job.failure = error
+        task.job.failure = errors.as_scheduler_error(fault)
         self._engine.give_back(task.job)
 
     def _undo(
@@ -506,28 +402,24 @@ class PlacementClaimer:
         if task.may_be_made or task.job.contested:
             # Another answer may have given the allocations to the caller.
             return
-        for allocation in allocations:
-            record = journal.recorded(allocation)
-            try:
-                if record is not None:
-                    self._undoer.undo(record, held=True)
-            except errors.PlacementUnavailable as fault:
-                LOG.info('Not undone yet: %s: %s', allocation.consumer, fault)
+        records = map(journal.recorded, allocations)
+        try:
+            self._undoer.undo_all(list(filter(None, records)), held=True)
+        except errors.PlacementUnavailable as fault:
+            LOG.info('Not undone yet: %s: %s', task.hosts, fault)
 
 
 def _allocations(tasks: Sequence[ClaimTask]) -> list[AllocationRequest]:
     return [allocation for task in tasks for allocation in task.allocations]
 
 
-def _do_nothing() -> None:
-    """Do nothing: the call ends with its tasks."""
-
-
-def _tree_of(selected: Selection) -> Tree | None:
-    """Return the allocations of a selection; None: its own provider's."""
-    if selected.allocation is msgspec.UNSET:
-        return None
-    return Tree.of(selected.allocation)
+def _parted(
+    allocations: Sequence[AllocationRequest],
+    results: Mapping[str, AllocationResult],
+) -> tuple[list[AllocationRequest], list[AllocationRequest]]:
+    """Return the allocations that are made, and the others."""
+    good = [each for each in allocations if results[each.consumer] in _GOOD]
+    return good, [each for each in allocations if each not in good]
 
 
 def _task(job: HostJob) -> ClaimTask:
@@ -561,7 +453,9 @@ def _allocations_of(job: HostJob) -> list[AllocationRequest]:
             request.project_id,
             user,
             job.move,
-            _tree_of(placement.selected),
+            None
+            if placement.selected.allocation is msgspec.UNSET
+            else Tree.of(placement.selected.allocation),
         )
         for placement in job.placements
     ]

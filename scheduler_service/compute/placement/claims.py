@@ -13,12 +13,12 @@ import time
 from collections import Counter
 from collections.abc import Mapping, MutableSet, Sequence
 from concurrent import futures
+from functools import partial
 from typing import Any, NamedTuple
 
 from scheduler_service.compute.placement.candidates import Tree
 from scheduler_service.compute.placement.client import (
     PLAIN,
-    Answer,
     PlacementClient,
 )
 
@@ -113,21 +113,15 @@ def make(
         service may carry out the earlier calls later
     :raises PlacementUnavailable: some allocations may be made
     """
-    if len(allocations) == 1:
-        return {
-            allocations[0].consumer: _make_one(client, allocations[0], unsure)
-        }
-    answer = client.post_allocations(
-        {allocation.consumer: allocation.body for allocation in allocations}
-    )
-    if not answer.sure:
-        unsure |= {allocation.consumer for allocation in allocations}
-    if answer.done:
-        return dict.fromkeys(
-            (allocation.consumer for allocation in allocations),
-            AllocationResult.MADE,
-        )
-    if answer.concurrent:
+    bodies = {
+        allocation.consumer: allocation.body for allocation in allocations
+    }
+    answer = client.post_allocations(bodies) if len(bodies) > 1 else None
+    if answer is not None and not answer.sure:
+        unsure |= bodies.keys()
+    if answer is not None and answer.done:
+        return dict.fromkeys(bodies, AllocationResult.MADE)
+    if answer is None or answer.concurrent:
         return {
             allocation.consumer: _make_one(client, allocation, unsure)
             for allocation in allocations
@@ -153,9 +147,9 @@ def _make_one(
             if body['allocations'] and body['consumer_generation'] != 0:
                 return AllocationResult.MADE
             body = _with_own_consumer(body, allocation)
-        elif _is_consumer_conflict(answer):
+        elif answer.status == 409 and _GENERATION in answer.detail:
             current = client.allocations(allocation.consumer)
-            if is_there(current, allocation):
+            if _is_there(current, allocation):
                 return AllocationResult.ALREADY_MADE
             if not current['allocations']:
                 body = _body_without_existing(body, allocation)
@@ -194,11 +188,7 @@ def _body_without_existing(
     return {**allocation.body, 'consumer_generation': 0 if was_new else None}
 
 
-def _is_consumer_conflict(answer: Answer) -> bool:
-    return answer.status == 409 and _GENERATION in answer.detail
-
-
-def is_there(
+def _is_there(
     current: Mapping[str, Any], allocation: AllocationRequest
 ) -> bool:
     """Whether a consumer already has the allocations.
@@ -263,12 +253,6 @@ def _body_with_existing(
     }
 
 
-def _less(held: Mapping[str, int], taken: Mapping[str, int]) -> dict[str, int]:
-    """Return what is left of amounts."""
-    left = {name: n - taken.get(name, 0) for name, n in held.items()}
-    return {name: n for name, n in left.items() if n > 0}
-
-
 class Remnant(NamedTuple):
     """What a claim that is held no more may have left.
 
@@ -294,9 +278,7 @@ def undo_all(
     :raises PlacementUnavailable: all may still be there
     """
     with futures.ThreadPoolExecutor(_READERS) as pool:
-        answers = list(
-            pool.map(lambda remnant: _read(client, remnant), remnants)
-        )
+        answers = [*pool.map(partial(_read, client), remnants)]
     results: dict[str, Undone | Exception] = {}
     bodies: dict[str, Any] = {}
     for remnant, answer in zip(remnants, answers, strict=True):
@@ -337,14 +319,13 @@ def _without(
 
     Without any left, the service forgets the consumer.
     """
+    left = {}
+    for uuid, provider in held['allocations'].items():
+        amounts = Counter(provider['resources'])
+        if rest := amounts - Counter(allocations.get(uuid)):
+            left[uuid] = {'resources': dict(rest)}
     return {
-        'allocations': {
-            uuid: {'resources': left}
-            for uuid, provider in held['allocations'].items()
-            if (
-                left := _less(provider['resources'], allocations.get(uuid, {}))
-            )
-        },
+        'allocations': left,
         'project_id': held.get('project_id') or UNKNOWN,
         'user_id': held.get('user_id') or UNKNOWN,
         'consumer_generation': held.get('consumer_generation'),

@@ -15,6 +15,7 @@ import msgspec
 from keystoneauth1 import exceptions
 
 from scheduler_service import errors
+from scheduler_service.model import STANDARD_FIELDS, UnitLimits
 from scheduler_service.model.request import HOST_CLASSES
 
 T = TypeVar('T')
@@ -27,7 +28,9 @@ PLAIN = HOST_CLASSES
 # Only answers with this header are the placement service's own: a proxy or a
 # login page does not have it.
 _VERSION = 'OpenStack-API-Version'
-_DONE = {'GET': 200, 'PUT': 204, 'POST': 204, 'DELETE': 204}
+_DONE = {'GET': 200, 'PUT': 204, 'POST': 204}
+# The service's default for the greatest amount of an allocation.
+_UNBOUNDED = 2**31 - 1
 # The first pause before a writing call is repeated, in seconds, where no
 # option sets it; it doubles.
 _PAUSE_S = 0.5
@@ -59,31 +62,9 @@ class Answer(NamedTuple):
         return self.status in _DONE.values()
 
     @property
-    def gone(self) -> bool:
-        """Whether the resource does not exist."""
-        return self.status == _GONE
-
-    @property
     def concurrent(self) -> bool:
         """Whether another client changed the resource at the same time."""
         return self.status == _MISFIT and self.code == CONCURRENT_UPDATE
-
-
-class Units(NamedTuple):
-    """Bounds of a single allocation of a resource class.
-
-    :ivar least: the least amount
-    :ivar most: the greatest amount
-    :ivar step: the amount is a multiple of it
-    """
-
-    least: int
-    most: int
-    step: int
-
-
-# The service's defaults.
-UNBOUNDED = Units(1, 2**31 - 1, 1)
 
 
 class Provider(NamedTuple):
@@ -93,8 +74,8 @@ class Provider(NamedTuple):
 
     :ivar capacity: resource class -> (total - reserved) x ratio
     :ivar used: resource class -> amount
-    :ivar units: resource class -> bounds that differ from the defaults, of
-        classes that only the root has; None: not read
+    :ivar units: standard class -> bounds of single allocations that differ
+        from the defaults; None: not read
     :ivar child_traits: of the providers below
     """
 
@@ -102,7 +83,7 @@ class Provider(NamedTuple):
     capacity: dict[str, int]
     used: dict[str, int]
     traits: list[str]
-    units: dict[str, Units] | None = None
+    units: dict[str, UnitLimits] | None = None
     child_traits: tuple[str, ...] = ()
 
     def add(self, name: str, capacity: int, used: int) -> None:
@@ -110,8 +91,6 @@ class Provider(NamedTuple):
         if name not in PLAIN:
             self.capacity[name] = self.capacity.get(name, 0) + capacity
             self.used[name] = self.used.get(name, 0) + used
-            if self.units:
-                self.units.pop(name, None)
 
 
 class _Amounts(msgspec.Struct):
@@ -154,17 +133,14 @@ class PlacementClient:
 
         :raises PlacementUnavailable: it does not, or is not
         """
-        newest = self._newest()
+        root = self._call('GET', '/', microversion=None).json()
+        versions = root.get('versions') or [{}]
+        newest = str(versions[0].get('max_version') or '0.0')
         if _number(newest) < _number(MICROVERSION):
             raise errors.PlacementUnavailable(
                 'The placement service is too old: it has microversion '
                 f'{newest}, and {MICROVERSION} is needed'
             )
-
-    def _newest(self) -> str:
-        root = self._call('GET', '/', microversion=None).json()
-        versions = root.get('versions') or [{}]
-        return str(versions[0].get('max_version') or '0.0')
 
     def provider_uuids(self) -> set[str]:
         """Return the uuids of all root providers.
@@ -187,10 +163,16 @@ class PlacementClient:
         """
         path = f'/allocation_candidates?resources={name}:1'
         summaries = self.read(path, _Candidates).provider_summaries
-        # Providers with the same traits, dozens of them, share one list.
-        traits: dict[tuple[str, ...], list[str]] = {}
         made = {
-            uuid: _own(uuid, summary, traits)
+            uuid: Provider(
+                uuid,
+                {
+                    name: each.capacity
+                    for name, each in summary.resources.items()
+                },
+                {name: each.used for name, each in summary.resources.items()},
+                sorted(summary.traits),
+            )
             for uuid, summary in summaries.items()
             if summary.root_provider_uuid == uuid and summary.resources
         }
@@ -226,10 +208,9 @@ class PlacementClient:
         :raises PlacementUnavailable: the service does not answer
         """
         path = f'/resource_providers/{uuid}'
-        answer = self._call('GET', f'{path}/inventories', (_GONE,))
-        if answer.status_code == _GONE:
+        inventories = self._inventories(path)
+        if inventories is None:
             return None
-        inventories = answer.json()
         capacity, units = _capacity(inventories), _units(inventories)
         usages = self._call('GET', f'{path}/usages').json()['usages']
         traits = self._call('GET', f'{path}/traits').json()['traits']
@@ -242,27 +223,27 @@ class PlacementClient:
                 below.update(self._add_child(made, path))
         return made._replace(child_traits=tuple(sorted(below)))
 
-    def units(self, uuid: str) -> dict[str, Units]:
-        """Return the bounds of classes that only a host's own provider has.
+    def units(self, uuid: str) -> dict[str, UnitLimits]:
+        """Return the bounds of a provider, as in :class:`Provider`.
 
         :raises PlacementUnavailable: the service does not answer
         """
-        path = f'/resource_providers/{uuid}/inventories'
-        answer = self._call('GET', path, (_GONE,))
+        return _units(self._inventories(f'/resource_providers/{uuid}') or {})
+
+    def _inventories(self, path: str) -> dict[str, Any] | None:
+        """Return a provider's inventories; None: there is no provider."""
+        answer = self._call('GET', f'{path}/inventories', (_GONE,))
         if answer.status_code == _GONE:
-            return {}
-        units = _units(answer.json())
-        return {
-            name: bounds for name, bounds in units.items() if name in PLAIN
-        }
+            return None
+        return dict(answer.json()['inventories'])
 
     def _add_child(self, root: Provider, path: str) -> list[str]:
         """Add what a provider below a root gives; return its traits."""
-        answer = self._call('GET', f'{path}/inventories', (_GONE,))
-        if answer.status_code == _GONE:
+        inventories = self._inventories(path)
+        if inventories is None:
             return []
         used = self._call('GET', f'{path}/usages').json()['usages']
-        for name, capacity in _capacity(answer.json()).items():
+        for name, capacity in _capacity(inventories).items():
             root.add(name, capacity, used.get(name, 0))
         answer = self._call('GET', f'{path}/traits', (_GONE,))
         return list(answer.json().get('traits', ()))
@@ -288,8 +269,7 @@ class PlacementClient:
 
         :raises PlacementUnavailable: the service does not answer
         """
-        allocations = self._call('GET', f'/allocations/{consumer}').json()
-        return dict(allocations)
+        return dict(self._call('GET', f'/allocations/{consumer}').json())
 
     def put_allocations(
         self, consumer: str, body: Mapping[str, Any]
@@ -306,13 +286,6 @@ class PlacementClient:
         :raises PlacementUnavailable: they may be replaced or not
         """
         return self._write('POST', '/allocations', bodies)
-
-    def delete_allocations(self, consumer: str) -> Answer:
-        """Delete all allocations of a consumer.
-
-        :raises PlacementUnavailable: they may be deleted or not
-        """
-        return self._write('DELETE', f'/allocations/{consumer}', None)
 
     def _write(self, method: str, path: str, body: Any) -> Answer:
         """Make a writing call; repeat it where it gets no answer.
@@ -403,22 +376,6 @@ class PlacementClient:
         )
 
 
-def _own(
-    uuid: str, summary: _Summary, trait_lists: dict[tuple[str, ...], list[str]]
-) -> Provider:
-    """Return a root provider without the providers below it.
-
-    :param trait_lists: one list for each distinct set of traits
-    """
-    resources, traits = summary.resources.items(), sorted(summary.traits)
-    return Provider(
-        uuid,
-        {name: amounts.capacity for name, amounts in resources},
-        {name: amounts.used for name, amounts in resources},
-        trait_lists.setdefault(tuple(traits), traits),
-    )
-
-
 def _capacity(inventories: Mapping[str, Any]) -> dict[str, int]:
     """Return resource class -> capacity of inventories."""
     return {
@@ -426,23 +383,24 @@ def _capacity(inventories: Mapping[str, Any]) -> dict[str, int]:
             (inventory['total'] - inventory['reserved'])
             * inventory['allocation_ratio']
         )
-        for name, inventory in inventories['inventories'].items()
+        for name, inventory in inventories.items()
     }
 
 
-def _units(inventories: Mapping[str, Any]) -> dict[str, Units]:
-    """Return resource class -> bounds of inventories that have some."""
-    stated = {
-        name: Units(
-            inventory['min_unit'],
-            inventory['max_unit'],
-            inventory['step_size'],
+def _units(inventories: Mapping[str, Any]) -> dict[str, UnitLimits]:
+    """Return standard class -> bounds of inventories that have some."""
+    units = {}
+    for name in STANDARD_FIELDS.keys() & inventories.keys():
+        stated = inventories[name]
+        most = stated['max_unit']
+        bounds = UnitLimits(
+            min_unit=stated['min_unit'],
+            max_unit=None if most == _UNBOUNDED else most,
+            step_size=stated['step_size'],
         )
-        for name, inventory in inventories['inventories'].items()
-    }
-    return {
-        name: units for name, units in stated.items() if units != UNBOUNDED
-    }
+        if bounds != UnitLimits():
+            units[name] = bounds
+    return units
 
 
 def _number(version: str) -> tuple[int, ...]:

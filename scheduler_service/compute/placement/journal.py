@@ -19,6 +19,7 @@ from scheduler_service.compute.placement.claims import AllocationRequest
 from scheduler_service.store.claims import placement_records
 from scheduler_service.store.claims.placement_records import (
     BeingUndone,
+    Intent,
     Record,
 )
 from scheduler_service.store.connection import (
@@ -47,59 +48,41 @@ class _Ended(NamedTuple):
 
 
 class PlacementJournal:
-    """Writes records of allocations on a connection of its own."""
+    """Writes records of allocations on a connection of its own.
+
+    :ivar ended: calls of which the end is not recorded yet
+    :ivar unsure: consumers of calls without an answer, until their end is
+    """
 
     def __init__(self, store: Store) -> None:
         self._writer = PersistentWriter(store)
-        self._ended: list[_Ended] = []
-        # Consumers of calls without an answer, until their end is recorded.
+        self.ended: list[_Ended] = []
         self.unsure: set[str] = set()
-
-    @property
-    def has_pending(self) -> bool:
-        """Whether the end of a call is not recorded yet."""
-        return bool(self._ended)
 
     def intend(self, allocations: Sequence[AllocationRequest]) -> None:
         """Record that allocations are to be made, or may be there already.
 
-        :raises BeingUndone: an earlier claim is not undone yet
-        :raises StoreUnavailable: the database does not answer
-        """
-        claims = [
-            (allocation.consumer, allocation.provider, allocation.record)
-            for allocation in allocations
-        ]
-        ended = self._ended
-
-        def write(writer: Writer) -> None:
-            _mark(writer, ended)
-            placement_records.intend(writer.conn, claims)
-
-        for tries in range(1, _TRIES + 1):
-            try:
-                self._writer.write(write)
-            except db_exception.DBDuplicateEntry:
-                # Another daemon recorded the same at this moment.
-                if tries == _TRIES:
-                    raise
-            else:
-                self._ended = []
-                return
-
-    def intend_patiently(
-        self, allocations: Sequence[AllocationRequest]
-    ) -> None:
-        """Call :meth:`intend` again while an earlier claim is being undone.
+        Waits a while for an earlier claim that is being undone.
 
         :raises PlacementUnavailable: undoing takes too long
         :raises StoreUnavailable: the database does not answer
         """
-        until = time.monotonic() + _PATIENCE_S
+
+        def write(writer: Writer) -> None:
+            _mark(writer, self.ended)
+            placement_records.intend(writer.conn, _claims(allocations))
+
+        until, tries = time.monotonic() + _PATIENCE_S, 0
         while True:
             try:
-                self.intend(allocations)
+                self._writer.write(write)
+                self.ended = []
                 return
+            except db_exception.DBDuplicateEntry:
+                # Another daemon recorded the same at this moment.
+                tries += 1
+                if tries == _TRIES:
+                    raise
             except BeingUndone as fault:
                 if time.monotonic() > until:
                     raise errors.PlacementUnavailable(str(fault)) from fault
@@ -130,39 +113,26 @@ class PlacementJournal:
             )
         )
 
-    def made(self, allocations: Sequence[AllocationRequest]) -> None:
-        """Note that allocations were made; recorded soon."""
-        self._end(allocations, made=True)
-
-    def not_made(self, allocations: Sequence[AllocationRequest]) -> None:
-        """Note that calls ended without allocations; recorded soon."""
-        self._end(allocations, made=False)
-
     def unanswered(self, allocations: Sequence[AllocationRequest]) -> None:
         """Note that calls ended without an answer; recorded soon."""
         self.unsure |= {allocation.consumer for allocation in allocations}
-        self._end(allocations, made=False)
+        self.end(allocations, made=False)
 
-    def _end(
+    def end(
         self, allocations: Sequence[AllocationRequest], made: bool
     ) -> None:
-        now = time.monotonic()
-        late = [
-            allocation
-            for allocation in allocations
-            if allocation.consumer in self.unsure
-        ]
-        sure = [
-            allocation
-            for allocation in allocations
-            if allocation.consumer not in self.unsure
-        ]
-        self.unsure -= {allocation.consumer for allocation in late}
-        self._ended += [
-            _Ended(now, part, made, part is sure)
-            for part in (late, sure)
-            if part
-        ]
+        """Note that calls ended; recorded soon.
+
+        :param made: whether the allocations were made
+        """
+        now, unsure = time.monotonic(), self.unsure
+        late = [each for each in allocations if each.consumer in unsure]
+        sure = [each for each in allocations if each.consumer not in unsure]
+        self.unsure = unsure - {each.consumer for each in late}
+        if late:
+            self.ended.append(_Ended(now, late, made, sure=False))
+        if sure:
+            self.ended.append(_Ended(now, sure, made, sure=True))
 
     def flush(self) -> None:
         """Record which calls ended.
@@ -170,7 +140,7 @@ class PlacementJournal:
         Where the database does not answer, the ends are dropped: the
         follower of the providers looks the allocations up some minutes later.
         """
-        ended, self._ended = self._ended, []
+        ended, self.ended = self.ended, []
         try:
             self._writer.write(lambda writer: _mark(writer, ended))
         except errors.StoreUnavailable:
@@ -178,7 +148,7 @@ class PlacementJournal:
 
     def close(self) -> None:
         """Record which calls ended, and close the connection."""
-        if self._ended:
+        if self.ended:
             self.flush()
         self._writer.close()
 
@@ -187,9 +157,15 @@ def _mark(writer: Writer, ended: Sequence[_Ended]) -> None:
     for call in ended:
         placement_records.answered(
             writer.conn,
-            [(allocation.consumer, allocation.provider, allocation.record)
-             for allocation in call.allocations],
+            _claims(call.allocations),
             call.made,
             call.sure,
             time.monotonic() - call.at,
-        )  # fmt: skip
+        )
+
+
+def _claims(allocations: Sequence[AllocationRequest]) -> list[Intent]:
+    return [
+        (allocation.consumer, allocation.provider, allocation.record)
+        for allocation in allocations
+    ]

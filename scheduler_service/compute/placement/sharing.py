@@ -34,11 +34,6 @@ class Shared(NamedTuple):
     used: int
     hosts: frozenset[str]
 
-    @property
-    def room(self) -> int:
-        """Free capacity."""
-        return self.capacity - self.used
-
 
 class _Aggregates(msgspec.Struct):
     aggregates: list[str]
@@ -71,7 +66,9 @@ class SharedProviders:
         path = f'/resource_providers?required={_SHARES}'
         for provider in self._client.read(path, Roots).resource_providers:
             shared += self._read(provider.uuid)
-        self._shared = tuple(sorted(shared, key=lambda share: -share.room))
+        self._shared = tuple(
+            sorted(shared, key=lambda share: share.used - share.capacity)
+        )
         self._read_at = time.monotonic()
 
     def _read(self, uuid: str) -> Iterable[Shared]:
@@ -103,7 +100,7 @@ class SharedProviders:
         """Whether any host has one of these classes from another provider."""
         return not {share.name for share in self._shared}.isdisjoint(names)
 
-    def of(self, uuid: str) -> Mapping[str, Shared]:
+    def _of(self, uuid: str) -> Mapping[str, Shared]:
         """Return resource class -> share, for a host's provider."""
         shares: dict[str, Shared] = {}
         for share in self._shared:
@@ -113,23 +110,17 @@ class SharedProviders:
 
     def add_to(self, provider: Provider) -> Provider:
         """Return a host's provider with all shares added."""
-        shared = self.of(provider.uuid) if self._shared else {}
-        new = {
-            name: share
-            for name, share in shared.items()
+        new = [
+            share
+            for name, share in self._of(provider.uuid).items()
             if not provider.capacity.get(name)
-        }
+        ]
         if not new:
             return provider
         return provider._replace(
-            capacity={
-                **provider.capacity,
-                **{name: share.capacity for name, share in new.items()},
-            },
-            used={
-                **provider.used,
-                **{name: share.used for name, share in new.items()},
-            },
+            capacity=provider.capacity
+            | {share.name: share.capacity for share in new},
+            used=provider.used | {share.name: share.used for share in new},
         )
 
     def tree(self, uuid: str, resources: Mapping[str, int]) -> Tree | None:
@@ -137,7 +128,7 @@ class SharedProviders:
 
         :param resources: resource class -> amount
         """
-        shared = self.of(uuid) if self._shared else {}
+        shared = self._of(uuid)
         if shared.keys().isdisjoint(resources):
             return None
         allocations: dict[str, dict[str, int]] = {}

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from concurrent import futures
 
 import sqlalchemy as sa
 
@@ -28,10 +27,6 @@ from scheduler_service.store.connection import Store, Writer
 LOG = logging.getLogger(__name__)
 _SWEEP_S = 10.0
 _SWEPT_AT_ONCE = 50
-# How many records are undone at a time.
-_THREADS = 4
-# After so many unanswered calls in a row the service counts as away.
-_UNANSWERED = 3
 # A claim without a confirmation is checked after this time, in seconds.
 _UNCONFIRMED_S = 60.0
 # Likewise if its allocations may not be made: longer than any call takes.
@@ -40,7 +35,7 @@ _THERE = {Undone.DONE: True, Undone.ABSENT: False, Undone.GAVE_UP: None}
 
 
 class PlacementUndoer:
-    """Undoes allocations, one record at a time."""
+    """Undoes allocations by their records."""
 
     def __init__(
         self, store: Store, client: PlacementClient, health: Health
@@ -49,33 +44,12 @@ class PlacementUndoer:
         self._client = client
         self._health = health
 
-    def undo(self, record: Record, held: bool = False) -> Undone | None:
-        """Undo the allocations of a record, if they are there.
-
-        :param held: whether the claim may be held: the caller gives it up
-        :return: None: the claim is held, or another daemon undoes it now
-        :raises PlacementUnavailable: the allocations may still be there
-        :raises StoreUnavailable: our database does not answer
-        """
-        taken = self._store.write(
-            lambda writer: placement_records.take(writer.conn, record, held)
-        )
-        if taken is None:
-            return None
-        unsure: set[str] = set()
-        try:
-            undone = claims.undo(self._client, _remnant(record), unsure)
-        except Exception as fault:
-            self._give_back([taken], {record.instance_uuid: fault}, unsure)
-            raise
-        self._give_back([taken], {record.instance_uuid: undone}, unsure)
-        return undone
-
     def undo_all(
-        self, records: Sequence[Record]
+        self, records: Sequence[Record], held: bool = False
     ) -> dict[str, Undone | Exception]:
         """Undo the allocations of records of different instances.
 
+        :param held: whether the claims may be held: the caller gives them up
         :return: instance -> result or fault, without instances that another
             daemon claims for or undoes just now
         :raises PlacementUnavailable: all allocations may still be there
@@ -83,22 +57,22 @@ class PlacementUndoer:
         """
 
         def take(writer: Writer) -> list[Taken]:
-            each = (placement_records.take(writer.conn, r) for r in records)
-            return [taken for taken in each if taken is not None]
+            each = (
+                placement_records.take(writer.conn, record, held)
+                for record in records
+            )
+            return list(filter(None, each))
 
         taken = self._store.write(take)
+        if not taken:
+            return {}
         remnants = [_remnant(attempt.record) for attempt in taken]
         unsure: set[str] = set()
+        results: dict[str, Undone | Exception] = {}
         try:
             results = claims.undo_all(self._client, remnants, unsure)
-        except Exception as fault:
-            self._give_back(
-                taken,
-                {remnant.consumer: fault for remnant in remnants},
-                unsure,
-            )
-            raise
-        self._give_back(taken, results, unsure)
+        finally:
+            self._give_back(taken, results, unsure)
         return results
 
     def _give_back(
@@ -115,7 +89,7 @@ class PlacementUndoer:
         def give_back(writer: Writer) -> None:
             for each in taken:
                 instance = each.record.instance_uuid
-                result = results[instance]
+                result = results.get(instance)
                 there = _THERE[result] if isinstance(result, Undone) else None
                 placement_records.give_back(
                     writer.conn, each, there, instance not in unsure
@@ -136,7 +110,9 @@ class PlacementUndoer:
         with self._store.reading() as conn:
             records = placement_records.left(conn, instance)
         for record in records:
-            self.undo(record)
+            result = self.undo_all([record]).get(instance)
+            if isinstance(result, Exception):
+                raise result
         return bool(records)
 
 
@@ -176,17 +152,15 @@ class LeftClaims:
         # Of several records of an instance, one in each sweep.
         alone = {record.instance_uuid: record for record in records}
         results = self._undoer.undo_all(list(alone.values()))
-        faults = {
-            instance: result
+        faults = [
+            (instance, result)
             for instance, result in results.items()
             if isinstance(result, Exception)
-        }
-        for instance, fault in faults.items():
-            _log_later(instance, fault)
-        unanswered = [
-            fault for fault in faults.values() if _is_unanswered(fault)
         ]
-        if len(unanswered) >= _UNANSWERED:
+        for instance, fault in faults:
+            _log_later(instance, fault)
+        unanswered = [fault for _, fault in faults if _is_unanswered(fault)]
+        if unanswered and len(unanswered) == len(results):
             raise unanswered[0]
 
     def _each(
@@ -194,33 +168,18 @@ class LeftClaims:
     ) -> None:
         """Call *work* with each record; a failure does not stop others.
 
-        :raises PlacementUnavailable: several calls in a row got no answer
+        :raises PlacementUnavailable: the service does not answer at all
         """
-        unanswered = 0
-        with futures.ThreadPoolExecutor(_THREADS) as pool:
-            for fault in pool.map(
-                lambda record: self._try(work, record), records
-            ):
-                if fault is None:
-                    unanswered = 0
-                elif _is_unanswered(fault):
-                    unanswered += 1
-                    if unanswered >= _UNANSWERED:
-                        raise fault
-
-    def _try(
-        self, work: Callable[[Record], object], record: Record
-    ) -> Exception | None:
-        """Call *work* with a record; return the fault, if any."""
-        try:
-            work(record)
-        except errors.StoreUnavailable:
-            raise
-        except Exception as fault:
-            self._postpone(record)
-            _log_later(record.instance_uuid, fault)
-            return fault
-        return None
+        for record in records:
+            try:
+                work(record)
+            except errors.StoreUnavailable:
+                raise
+            except Exception as fault:
+                self._postpone(record)
+                _log_later(record.instance_uuid, fault)
+                if _is_unanswered(fault):
+                    raise
 
     def _postpone(self, record: Record) -> None:
         self._store.write(

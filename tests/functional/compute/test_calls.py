@@ -311,22 +311,24 @@ def test_a_move_that_came_to_nothing_is_given_up(compute):
     assert claims(compute.store)[instance] == ('compute-1', 'confirmed')
 
 
-def test_fanouts_are_stored_and_told_to_a_mirror(compute):
-    heard = []
-    compute.daemon.adapters[0].changes.subscribe(heard.append)
+def test_fanouts_are_counted_and_stored(compute):
     caller = compute.caller()
     for name in ('agg', 'info', 'sync', 'del', 'aggdel'):
         caller.fanout(name)
-    wait_until(lambda: len(heard) == 5)
-    assert [(one.method, one.host) for one in heard] == [
-        ('update_aggregates', None),
-        ('update_instance_info', 'compute-1'),
-        ('sync_instance_info', 'compute-1'),
-        ('delete_instance_info', 'compute-1'),
-        ('delete_aggregate', None),
-    ]
-    counted = compute.daemon.scheduler.health.counters()['compute_changes']
-    assert counted == dict.fromkeys((one.method for one in heard), 1)
+    methods = (
+        'update_aggregates',
+        'update_instance_info',
+        'sync_instance_info',
+        'delete_instance_info',
+        'delete_aggregate',
+    )
+    health = compute.daemon.scheduler.health
+    wait_until(
+        lambda: (
+            health.counters().get('compute_changes')
+            == dict.fromkeys(methods, 1)
+        )
+    )
     synced = nova_wire.sent('sync')['args']['instance_uuids']
     wait_until(lambda: list(claims(compute.store)) == synced)
 

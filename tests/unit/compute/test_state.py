@@ -4,8 +4,6 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.compute import state
-from scheduler_service.compute.state import ServiceChange, ServiceChanges
-from scheduler_service.engine.health import Health
 from tests.support import nova_wire
 from tests.support.nova_wire import thing
 
@@ -83,17 +81,3 @@ def test_too_many_are_refused():
     one = thing('Aggregate', '1.3', id=1)
     with pytest.raises(errors.PayloadTooLarge):
         state.aggregates([one] * 10_001)
-
-
-def test_subscribers_hear_of_changes_even_where_one_fails():
-    health, heard = Health(), []
-    changes = ServiceChanges(health)
-
-    def fail(change):
-        raise RuntimeError
-
-    changes.subscribe(fail)
-    changes.subscribe(heard.append)
-    changes.notify(ServiceChange('update_instance_info', 'a'))
-    assert heard == [ServiceChange('update_instance_info', 'a')]
-    assert health.counters()['compute_changes'] == {'update_instance_info': 1}

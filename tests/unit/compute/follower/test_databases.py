@@ -1,6 +1,7 @@
 """URLs of cells' databases, as cell mappings have them."""
 
 import contextlib
+import datetime
 
 import pytest
 import sqlalchemy as sa
@@ -9,6 +10,7 @@ from scheduler_service import errors
 from scheduler_service.compute.follower.databases import (
     ReadOnlyDatabase,
     filled_in,
+    unusual_services,
 )
 
 BASE = 'mysql+pymysql://u:p@10.0.0.1:3306/nova?charset=utf8'
@@ -58,3 +60,44 @@ def test_a_file_is_only_read(tmp_path):
         database.reading() as conn,
     ):
         conn.exec_driver_sql('CREATE TABLE a (b int)')
+
+
+NOW = datetime.datetime(2026, 1, 1, 12, 0, 0)
+LONG = datetime.timedelta(seconds=61)
+
+
+@pytest.mark.parametrize(
+    ('values', 'state'),
+    [
+        ({'last_seen_up': NOW}, None),
+        ({'last_seen_up': NOW - LONG}, (False, None, False)),
+        ({'last_seen_up': NOW + LONG}, (False, None, False)),
+        ({'created_at': NOW}, None),
+        ({}, (False, None, False)),
+        ({'last_seen_up': NOW, 'forced_down': True}, (False, None, False)),
+        ({'created_at': NOW, 'disabled': True}, (True, 'fan', True)),
+    ],
+)
+def test_services_that_are_disabled_or_down(values, state):
+    columns = (
+        sa.Column('host', sa.Text),
+        sa.Column('binary', sa.Text),
+        sa.Column('deleted', sa.Integer),
+        sa.Column('disabled', sa.Boolean),
+        sa.Column('disabled_reason', sa.Text),
+        sa.Column('forced_down', sa.Boolean),
+        sa.Column('last_seen_up', sa.DateTime),
+        sa.Column('created_at', sa.DateTime),
+    )
+    table = sa.Table('services', sa.MetaData(), *columns)
+    row = {
+        'host': 'h', 'binary': 'nova-compute', 'deleted': 0,
+        'disabled_reason': 'fan', **values,
+    }  # fmt: skip
+    engine = sa.create_engine('sqlite://')
+    with engine.begin() as conn:
+        table.create(conn)
+        conn.execute(sa.insert(table).values(row))
+        found = unusual_services(conn, NOW, 60.0)
+    engine.dispose()
+    assert found.get('h') == state

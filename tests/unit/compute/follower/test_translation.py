@@ -1,6 +1,5 @@
 """Rows of the compute service become our documents."""
 
-import datetime
 import json
 from types import SimpleNamespace
 from typing import Any
@@ -9,11 +8,10 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.compute.follower import translation
-from scheduler_service.compute.follower.translation import ServiceState
+from scheduler_service.compute.follower.databases import ServiceState
 from tests.support import nova_wire
 
-NOW = datetime.datetime(2026, 1, 1, 12, 0, 0)
-UP = ServiceState(False, None, True)
+UP = ServiceState()
 CELL = 'cccccccc-0000-4000-8000-000000000001'
 
 
@@ -144,30 +142,6 @@ def test_numa_cells_have_their_ratios_where_placement_has_the_capacity():
 def test_a_host_that_no_document_can_be_made_of_is_an_error():
     with pytest.raises(errors.InvalidRequest):
         changes(host='x' * 300)
-
-
-@pytest.mark.parametrize(
-    ('values', 'up'),
-    [
-        ({'last_seen_up': NOW}, True),
-        ({'last_seen_up': NOW - datetime.timedelta(seconds=61)}, False),
-        ({'last_seen_up': NOW + datetime.timedelta(seconds=61)}, False),
-        ({'last_seen_up': None, 'created_at': NOW}, True),
-        ({'last_seen_up': None, 'created_at': None}, False),
-        ({'last_seen_up': NOW, 'forced_down': True}, False),
-    ],
-)
-def test_a_service_is_up(values, up):
-    row = SimpleNamespace(
-        **{
-            'disabled': False,
-            'disabled_reason': None,
-            'forced_down': False,
-            'created_at': NOW,
-            **values,
-        }
-    )
-    assert translation.service_state(row, NOW, 60.0).up is up
 
 
 def test_a_disabled_service_says_why():

@@ -34,17 +34,7 @@ def queue():
 
 def begin(queue):
     """Begin the next call, which waits for no other; return it."""
-    call = queue.take(0.0)
-    assert queue.begin(call) == []
-    return call
-
-
-@pytest.fixture
-def waiting(queue):
-    """Begins a call in a thread; returns the future of what joins it."""
-    with ThreadPoolExecutor(1) as thread:
-        yield lambda call: thread.submit(queue.begin, call)
-        queue.stop()
+    return queue.take(0.0)
 
 
 def test_what_waits_goes_together(queue):
@@ -80,40 +70,15 @@ def test_no_two_calls_are_at_the_same_provider(queue):
     assert begin(queue).tasks == [same]
 
 
-def test_others_join_until_a_call_ends(queue, waiting):
+def test_others_join_until_a_call_ends(queue):
     queue.put([Task('a')])
     call = begin(queue)
     second, third = Task('b'), Task('c')
     queue.put([second])
-    following = queue.take(0.0)
-    assert following.tasks == [second]
-    joined = waiting(following)
-    assert not joined.done()
+    assert begin(queue) is None
     queue.put([third])
-    assert joined.result(30) == [third]
-    assert following.tasks == [second, third]
-    begun = waiting(following)
-    queue.end(call)
-    assert begun.result(30) == []
-
-
-def test_only_one_call_is_prepared(queue):
-    queue.put([Task('a')])
-    call = begin(queue)
-    queue.put([Task('b')])
-    assert queue.take(0.0) is not None
-    queue.put([Task('c')])
-    assert queue.take(0.0) is None
     queue.done(call)
-    assert queue.take(0.0) is None
-
-
-def test_a_call_that_fails_before_it_begins_holds_nothing_up(queue):
-    queue.put([Task('a')])
-    queue.done(queue.take(0.0))
-    same = Task('a')
-    queue.put([same])
-    assert begin(queue).tasks == [same]
+    assert begin(queue).tasks == [second, third]
 
 
 def test_the_next_call_does_not_wait_for_what_follows_an_answer(queue):
@@ -121,7 +86,7 @@ def test_the_next_call_does_not_wait_for_what_follows_an_answer(queue):
     call = begin(queue)
     same = Task('a')
     queue.put([same])
-    queue.end(call)
+    queue.done(call)
     following = begin(queue)
     assert following.tasks == [same]
     queue.done(call)
@@ -132,7 +97,7 @@ def test_the_next_call_does_not_wait_for_what_follows_an_answer(queue):
     assert begin(queue).tasks
 
 
-def test_few_calls_of_some_consumers_are_under_way_at_once(queue, waiting):
+def test_few_calls_of_some_consumers_are_under_way_at_once(queue):
     """Each keeps a worker of the service busy."""
     few = [Task(f'few{number}') for number in range(4)]
     some = [Task(f'some{number}') for number in range(5)]
@@ -140,20 +105,30 @@ def test_few_calls_of_some_consumers_are_under_way_at_once(queue, waiting):
     queue.put([Task('a')])
     call = begin(queue)
     queue.put(few)
-    following = queue.take(0.0)
-    joined = waiting(following)
-    queue.put([Task('b')])
-    assert [one.hosts for one in joined.result(30)] == [{'b': 'host-b'}]
-    assert queue.begin(following) == []
+    assert begin(queue) is None
+    fifth = Task('b')
+    queue.put([fifth])
+    assert begin(queue).tasks == [*few, fifth]
     queue.put(some)
     assert begin(queue).tasks == some
     # No more of them than three.
     queue.put(more)
-    fourth = queue.take(0.0)
-    begun = waiting(fourth)
-    assert not begun.done()
+    assert begin(queue) is None
     queue.done(call)
-    assert begun.result(30) == []
+    assert begin(queue).tasks == more
+
+
+def test_a_thread_that_waits_gets_what_is_put_or_set_free(queue):
+    with ThreadPoolExecutor(1) as thread:
+        first = thread.submit(queue.take, None)
+        queue.put([Task('a')])
+        call = first.result(30)
+        same = Task('a')
+        queue.put([same])
+        second = thread.submit(queue.take, None)
+        assert not second.done()
+        queue.done(call)
+        assert second.result(30).tasks == [same]
 
 
 def test_a_full_call_waits_for_no_other(queue):
@@ -172,41 +147,11 @@ def test_one_that_waited_long_waits_for_no_other(queue):
     assert begin(queue).tasks == [old]
 
 
-class Clock:
-    """A clock that is set by hand."""
-
-    now = 1000.0
-
-    def monotonic(self):
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """The clock of the queue."""
-    made = Clock()
-    monkeypatch.setattr(placement_queue, 'time', made)
-    return made
-
-
-def test_a_call_that_hung_is_not_usual(queue, clock):
-    queue.put([Task('a')])
-    call = begin(queue)
-    clock.now += 3600
-    queue.done(call)
-    queue.put([Task('a')])
-    begin(queue)
-    # Others do not wait for as long as it took.
-    queue.put([Task('b')])
-    clock.now += 3
-    assert begin(queue).tasks
-
-
 def test_threads_end(queue):
     ended = []
 
     def work():
-        ended.append(queue.take(None).tasks)
+        ended.append([*queue.take(None).tasks])
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:
@@ -223,8 +168,6 @@ def test_every_task_is_done_once_with_many_threads(queue):
 
     def work():
         while (call := queue.take(None)).tasks:
-            while queue.begin(call):
-                time.sleep(0)
             mine = {host for task in call.tasks for host in task.hosts}
             clash = not at_work.isdisjoint(mine)
             at_work.update(mine)
