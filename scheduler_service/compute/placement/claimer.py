@@ -70,7 +70,8 @@ def check_claimable(request: Request) -> None:
         for name, value in properties
         if name in _PINNING and value in _PINNED
     ]
-    for what in unsupported:
+    if unsupported:
+        what = unsupported[0]
         raise errors.InvalidRequest(
             f'{what} is not supported with claims in the placement service: '
             "only amounts of the host's own provider are",
@@ -194,11 +195,25 @@ class PlacementClaimer:
         recorded = [
             task for task in call.tasks if self._is_intended(task, journal)
         ]
-        if not recorded:
-            return
+        if recorded:
+            self._make_recorded(recorded, call, journal)
+
+    def _make_recorded(
+        self,
+        recorded: Sequence[ClaimTask],
+        call: Call,
+        journal: PlacementJournal,
+    ) -> None:
+        """Make allocations whose intent is recorded; finish their tasks."""
         try:
             results = self._make(recorded, journal)
         except Exception as fault:
+            known = isinstance(fault, errors.PlacementUnavailable)
+            if len(recorded) > 1 and not known:
+                # What is wrong with one fails no other.
+                for task in recorded:
+                    self._make_recorded([task], call, journal)
+                return
             journal.unanswered(_allocations(recorded))
             journal.flush()
             for task in recorded:
