@@ -35,7 +35,7 @@ from scheduler_service.engine.jobs import (
     job_of,
 )
 from scheduler_service.engine.loop import RETRY_S, EngineLoop
-from scheduler_service.engine.ports import Extenders, MakeCompleter
+from scheduler_service.engine.ports import Extenders, MakeCompleter, Parts
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.zones import ZoneStages
 from scheduler_service.introspection import Introspection
@@ -52,10 +52,7 @@ from scheduler_service.store.connection import Store
 from scheduler_service.store.ports.claimer import StoreClaimer
 from scheduler_service.store.ports.decision_recorder import DecisionRecorder
 from scheduler_service.store.ports.host_source import StoreHostSource
-from scheduler_service.store.ports.host_state_writer import (
-    HostStateWriter,
-    HostStateWriterOptions,
-)
+from scheduler_service.store.ports.host_state_writer import HostStateWriter
 from scheduler_service.store.ports.recall import Outcomes
 from scheduler_service.store.ports.redeliveries import Quarantine
 from scheduler_service.store.ports.store_monitor import StoreMonitor
@@ -94,10 +91,9 @@ class Scheduler:
         self.store_monitor = StoreMonitor(store, self.health, RETRY_S)
         self.host_state_writer = HostStateWriter(
             store,
-            HostStateWriterOptions(
-                options.service_down_time, options.claim_timeout
-            ),
             self.health,
+            options.service_down_time,
+            options.claim_timeout,
         )
         self.recorder = DecisionRecorder(
             store,
@@ -111,28 +107,21 @@ class Scheduler:
         self._source = StoreHostSource(
             store, options.snapshot_max_age, self._on_history_changed
         )
-        claimer = StoreClaimer(self._source, self.outcomes)
-        self._hosts = HostStages(
+        parts = Parts(
             self._source,
-            claimer,
-            hosts,
-            self.recorder,
-            rng,
-            _CLAIM_RETRIES,
+            StoreClaimer(self._source, self.outcomes),
+            self.recorder.record,
             self.health,
             self._queue,
+            rng,
         )
-        self._zones = ZoneStages(
-            self._source, claimer, pools, self.recorder, rng, self.health
-        )
+        self._hosts = HostStages(parts, hosts, _CLAIM_RETRIES)
+        self._zones = ZoneStages(parts, pools)
         self._loop = EngineLoop(
-            self._queue,
-            self._source,
-            claimer,
+            parts,
             self._hosts,
             self._zones,
             options.batch_size,
-            self.health,
             self.store_monitor,
         )
         self.introspection = Introspection(
@@ -180,9 +169,9 @@ class Scheduler:
         self.recorder.keep = options.decisions_kept
         self.recorder.max_age = options.decisions_max_age
         self.recorder.outcome_retention = options.outcome_retention
-        self.host_state_writer.options = HostStateWriterOptions(
-            options.service_down_time, options.claim_timeout
-        )
+        writer = self.host_state_writer
+        writer.service_down_time = options.service_down_time
+        writer.claim_timeout = options.claim_timeout
         if plan.timeouts != self._store.timeouts:
             self._store.timeouts = plan.timeouts
             self._source.drop()

@@ -38,15 +38,14 @@ class Explainer:
     def use(self, pipeline: HostPipeline) -> None:
         """Explain what comes from now on by another pipeline."""
         self._pipeline = pipeline.for_another_thread()
-        # The topology that was copied last, and the copies' own.
-        self._topologies: tuple[Topology, Topology] | None = None
 
     def explain(self, job: ExplainJob, table: HostTable) -> None:
         """Have a job explained.
 
         :param table: the newest; it is copied before this returns
         """
-        copied = table.copy(self._topology_for(table))
+        # What it memoizes belongs to the thread that explains.
+        copied = table.copy(Topology(table.topology.aggregates))
         self._queue.lend([job])
         self._thread.submit(self._explain, self._pipeline, job, copied)
 
@@ -54,21 +53,11 @@ class Explainer:
         """Explain nothing more."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _topology_for(self, table: HostTable) -> Topology:
-        """Return the topology of copies, which memoizes for this thread."""
-        pair = self._topologies
-        if pair is None or pair[0] is not table.topology:
-            copied = Topology(table.topology.aggregates)
-            pair = self._topologies = table.topology, copied
-        return pair[1]
-
     def _explain(
         self, pipeline: HostPipeline, job: ExplainJob, table: HostTable
     ) -> None:
         try:
             job.finish(self._explanation(pipeline, table, job))
-        except errors.SchedulerError as error:
-            job.fail(error)
         except Exception as fault:
             job.fail(errors.as_scheduler_error(fault))
         finally:

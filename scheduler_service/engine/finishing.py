@@ -9,15 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scheduler_service import errors
-from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob, State
-from scheduler_service.engine.ports import (
-    Claimer,
-    Completer,
-    DecisionLog,
-    Extenders,
-    HostSource,
-)
+from scheduler_service.engine.ports import Completer, Extenders, Parts
 from scheduler_service.model import HostsAnswer
 from scheduler_service.pipeline import explain
 from scheduler_service.pipeline.selection import explanation
@@ -35,21 +28,11 @@ class Finisher:
         all there is to it
     """
 
-    def __init__(
-        self,
-        source: HostSource,
-        claimer: Claimer,
-        decisions: DecisionLog,
-        health: Health,
-        retries: int,
-        max_binds: int,
-    ) -> None:
+    def __init__(self, parts: Parts, retries: int, max_binds: int) -> None:
         self.extenders: Extenders | None = None
         self.completer: Completer | None = None
-        self._source = source
-        self._claimer = claimer
-        self._decisions = decisions
-        self._health = health
+        self._source, self._claimer = parts.source, parts.claimer
+        self._record, self._health = parts.record, parts.health
         self.retries = retries
         self.max_binds = max_binds
 
@@ -74,28 +57,19 @@ class Finisher:
                 and job.state is not State.BOUND
                 and self.extenders.binds(job.request)
             ):
-                self._bind(job, self.extenders)
+                assert self._source.snapshot is not None
+                job.state = State.COMPLETED
+                self.extenders.bind(job, self._source.snapshot.hosts)
             else:
                 bound.append(job)
         if failed:
             self._give_up(failed)
-        if claimed:
-            self._complete(claimed)
+        if claimed and self.completer is not None:
+            for job in claimed:
+                job.is_repeated = job.selection is None or bool(job.held)
+            self.completer.complete(claimed)
         if bound:
             self._answer(bound)
-
-    def _complete(self, jobs: Sequence[HostJob]) -> None:
-        """Have claims completed, all of a batch together."""
-        assert self.completer is not None
-        for job in jobs:
-            job.is_repeated = job.selection is None or bool(job.held)
-        self.completer.complete(jobs)
-
-    def _bind(self, job: HostJob, extenders: Extenders) -> None:
-        """Have an extender bind a job."""
-        assert self._source.snapshot is not None
-        job.state = State.COMPLETED
-        extenders.bind(job, self._source.snapshot.hosts)
 
     def _answer(self, jobs: Sequence[HostJob]) -> None:
         """Give jobs their placements; record why, as the answers travel.
@@ -107,8 +81,10 @@ class Finisher:
         self._health.count('requests', 'chosen', by=len(jobs))
         for job in jobs:
             request, selection = job.request, job.selection
-            if request.instance_group:
-                self._count_unknown_group(request.instance_group)
+            snapshot, group = self._source.snapshot, request.instance_group
+            if group and snapshot and group not in snapshot.hosts.groups:
+                # It is without a policy that anybody could keep.
+                self._health.count('requests_with_unknown_group')
             answer = HostsAnswer(
                 request_id=str(request.request_id),
                 placements=list(job.placements),
@@ -127,13 +103,7 @@ class Finisher:
                     'placements': job.placements,
                     'explanation': job.selection.reasons,
                 }
-                self._decisions.record(job, KIND, 'chosen', why)
-
-    def _count_unknown_group(self, uuid: str) -> None:
-        """Count a group without a policy that anybody could keep."""
-        snapshot = self._source.snapshot
-        if snapshot is not None and uuid not in snapshot.hosts.groups:
-            self._health.count('requests_with_unknown_group')
+                self._record(job, KIND, 'chosen', why)
 
     def _waited(self, job: HostJob) -> bool:
         """Whether it took time to complete the claims of a job."""
@@ -150,8 +120,6 @@ class Finisher:
         An earlier delivery may have been answered: then its claims stay,
         unless there is no room for them. A copy of the message that answers
         with a claim made here records its answer, which the release looks for.
-
-        :raises StoreUnavailable: it is done later
         """
         released = [job for job in jobs if _is_released(job)]
         if released:
@@ -161,7 +129,6 @@ class Finisher:
             self._go_on_without(job)
 
     def _go_on_without(self, job: HostJob) -> None:
-        """Refuse a job that was given up, or have it scheduled again."""
         failure, state = job.failure, job.state
         assert failure is not None
         job.begin_anew()
@@ -192,9 +159,7 @@ class Finisher:
         decisive = explain.decisive_filter(error.facts)
         self._health.count('refusals', f'{decisive} {error.name}')
         if job.claim:
-            self._decisions.record(
-                job, KIND, error.name, {'error': error.to_dict()}
-            )
+            self._record(job, KIND, error.name, {'error': error.to_dict()})
 
     def count_lost_claim(self, job: HostJob) -> None:
         """Count a lost claim; refuse a job that lost too often."""
@@ -211,7 +176,6 @@ class Finisher:
 
 
 def _is_released(job: HostJob) -> bool:
-    """Whether the claims of a job that is given up are released."""
     if job.state is State.COMPLETED:
         return True
     lost = isinstance(job.failure, errors.NoValidHost)

@@ -132,17 +132,12 @@ def _largest_classes(
 
     If there are too many, those that few hosts have get the same label.
     """
-    if len(resources) <= MOST_CLASSES:
-        return {name: name for name in resources}
-    hosts = {
-        name: np.count_nonzero(columns.total >= 0)
-        for name, columns in resources.items()
-    }
-    largest = sorted(resources, key=lambda name: (-hosts[name], name))
-    return {
-        name: name if place < MOST_CLASSES else OTHERS
-        for place, name in enumerate(largest)
-    }
+
+    def order(name: str) -> tuple[int, str]:
+        return -int(np.count_nonzero(resources[name].total >= 0)), name
+
+    largest = sorted(resources, key=order)[:MOST_CLASSES]
+    return {name: name if name in largest else OTHERS for name in resources}
 
 
 def _sums(
@@ -241,7 +236,6 @@ def _room(
 def _places(
     table: HostTable, rows: Ints, default_zone: str, by_host: bool
 ) -> Iterator[tuple[str, Ints]]:
-    """Yield zones or hosts with the indexes of their rows."""
     if by_host:
         places = [table.host_at(row) for row in rows]
     else:
@@ -269,7 +263,12 @@ def drain(
     """
     rng = random.Random(0)  # noqa: S311 - hosts of equal weight, not secrets
     overlay = Overlay(table)
-    for request in sorted(requests, key=_size, reverse=True):
+
+    def size(request: Request) -> list[int]:
+        classes = 'MEMORY_MB', 'VCPU', 'DISK_GB'
+        return [request.resources.get(name, 0) for name in classes]
+
+    for request in sorted(requests, key=size, reverse=True):
         try:
             result = pipeline.select(overlay, request, rng, 1)
         except errors.NoValidHost as refused:
@@ -283,10 +282,3 @@ def drain(
             table.zone_at(row, default_zone),
             '',
         )
-
-
-def _size(request: Request) -> tuple[int, ...]:
-    taken = request.resources
-    return tuple(
-        taken.get(name, 0) for name in ('MEMORY_MB', 'VCPU', 'DISK_GB')
-    )

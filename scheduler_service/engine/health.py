@@ -9,7 +9,6 @@ so that each change is logged once, whoever noticed it.
 from __future__ import annotations
 
 import bisect
-import dataclasses
 import itertools
 import logging
 import math
@@ -18,6 +17,8 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from scheduler_service import errors
 
@@ -46,7 +47,7 @@ BUCKETS = (
 SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1000.0)
 
 
-class Distribution:
+class Distribution(msgspec.Struct):
     """How often values fell into each bucket.
 
     :ivar bounds: upper ends of the buckets, ascending
@@ -54,16 +55,12 @@ class Distribution:
     :ivar total: sum of all values
     """
 
-    __slots__ = ('bounds', 'counts', 'total')
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
+    bounds: tuple[float, ...]
+    counts: list[int]
+    total: float = 0.0
 
 
-@dataclasses.dataclass(slots=True)
-class _Degradation:
+class _Degradation(msgspec.Struct):
     """Something that does not work as it should.
 
     :ivar text: what is wrong, as it is logged
@@ -161,7 +158,7 @@ class Health:
     ) -> None:
         distribution = self._distributions.get((kind, label))
         if distribution is None:
-            distribution = Distribution(bounds)
+            distribution = Distribution(bounds, [0] * (len(bounds) + 1))
             self._distributions[kind, label] = distribution
         distribution.counts[bisect.bisect_left(bounds, value)] += 1
         distribution.total += value
@@ -258,7 +255,6 @@ class Health:
         self._checks.append(check)
 
     def _sample(self) -> None:
-        """Keep the present numbers, if those before are old enough."""
         now, samples = self._clock(), self._samples
         if samples and now < samples[-1][0] + _SAMPLE_S:
             return
@@ -316,17 +312,15 @@ class Health:
             self._ended.clear()
             for cause in sorted(self._causes):
                 current = self._causes[cause]
+                lasted = now - current.since
                 if current.logged_at is None:
-                    line = f'Degraded: {current.text}'
+                    line = 'Degraded'
                 elif now - current.logged_at >= _REPEAT_S:
-                    lasted = now - current.since
-                    line = (
-                        f'Still degraded after {lasted:.0f} s: {current.text}'
-                    )
+                    line = f'Still degraded after {lasted:.0f} s'
                 else:
                     continue
                 current.logged_at = now
-                lines.append((current.level, line))
+                lines.append((current.level, f'{line}: {current.text}'))
         for level, line in lines:
             _log_alone(level, line)
 
@@ -374,9 +368,8 @@ class Health:
     def database_blocked(self, sessions: Sequence[str]) -> None:
         """Record, and log at once, which sessions block the daemon's."""
         if sessions:
-            self._degrade_locks(
-                f'locks in the database are held by {", ".join(sessions)}'
-            )
+            held = f'locks in the database are held by {", ".join(sessions)}'
+            self._degrade_locks(held)
 
     def _degrade_locks(self, text: str) -> None:
         self.degrade(_LOCKS, text, 'Locks in the database are free again')

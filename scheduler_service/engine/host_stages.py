@@ -9,7 +9,6 @@ thread.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
@@ -17,18 +16,14 @@ from scheduler_service import errors, time_slice, tracing
 from scheduler_service.columns import Overlay
 from scheduler_service.engine.explanations import Explainer
 from scheduler_service.engine.finishing import Finisher
-from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import ExplainJob, HostJob, State
 from scheduler_service.engine.ports import (
-    Claimer,
     ClaimLost,
     Completer,
-    DecisionLog,
     Extenders,
-    HostSource,
+    Parts,
     PendingClaims,
 )
-from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.selecting import Selector
 from scheduler_service.model import STANDARD_CLASSES
 from scheduler_service.pipeline import HostPipeline
@@ -47,34 +42,17 @@ class HostStages:
     """Schedules batches of host jobs.
 
     :param retries: how often a job that lost its claim is scheduled again
-    :param queue: gets jobs back from the stages that wait
     """
 
     def __init__(
-        self,
-        source: HostSource,
-        claimer: Claimer,
-        pipeline: HostPipeline,
-        decisions: DecisionLog,
-        rng: random.Random,
-        retries: int,
-        health: Health,
-        queue: RequestQueue,
+        self, parts: Parts, pipeline: HostPipeline, retries: int
     ) -> None:
+        self._parts = parts
         self._finisher = Finisher(
-            source,
-            claimer,
-            decisions,
-            health,
-            retries,
-            pipeline.settings.max_attempts,
+            parts, retries, pipeline.settings.max_attempts
         )
-        self._source = source
-        self._claimer = claimer
-        self._health = health
-        self._queue = queue
-        self._explainer = Explainer(pipeline, rng, queue)
-        self._selector = Selector(claimer, pipeline, rng, queue)
+        self._explainer = Explainer(pipeline, parts.rng, parts.queue)
+        self._selector = Selector(parts, pipeline)
         self._use(pipeline)
         # Extenders of configurations before, until their last job is back.
         self._retired: list[Extenders] = []
@@ -103,7 +81,7 @@ class HostStages:
 
     def _use(self, pipeline: HostPipeline) -> None:
         self.pipeline = self._selector.pipeline = pipeline
-        self._claimer.use(
+        self._parts.claimer.use(
             {
                 name: pipeline.settings.default_ratio(name)
                 for name in STANDARD_CLASSES
@@ -162,19 +140,13 @@ class HostStages:
         unfinished: list[HostJob] = []
         while waiting:
             batch = SchedulingBatch(
-                self._source,
-                self._selector,
-                self._claimer,
-                self._finisher,
-                self._health,
-                self._queue,
-                next_jobs,
+                self._parts, self._selector, self._finisher, next_jobs
             )
             waiting = batch.run(waiting)
             unfinished += batch.unfinished
             next_jobs = tuple
             if batch.outdated:
-                self._source.refresh()
+                self._parts.source.refresh()
         return unfinished
 
     def explain(self, job: ExplainJob) -> None:
@@ -183,7 +155,8 @@ class HostStages:
         :raises StoreUnavailable: the job has no result yet
         """
         if not job.done():
-            self._explainer.explain(job, self._source.current().hosts)
+            table = self._parts.source.current().hosts
+            self._explainer.explain(job, table)
 
 
 class SchedulingBatch:
@@ -192,7 +165,6 @@ class SchedulingBatch:
     Of two jobs that name the same instance the queue hands out the second
     one once the first has its result, and the snapshot its claim.
 
-    :param queue: says whether others than the first caller wait
     :param next_jobs: gives batchable jobs that arrived meanwhile, if any
     :ivar outdated: whether the hosts have to be read again: a claim was lost,
         or an instance moves
@@ -201,24 +173,18 @@ class SchedulingBatch:
 
     def __init__(
         self,
-        source: HostSource,
+        parts: Parts,
         selector: Selector,
-        claimer: Claimer,
         finisher: Finisher,
-        health: Health,
-        queue: RequestQueue,
         next_jobs: NextJobs,
     ) -> None:
-        self._source = source
-        self._selector = selector
-        self._claimer = claimer
-        self._finisher = finisher
-        self._health = health
-        self._queue = queue
+        self._source, self._claimer = parts.source, parts.claimer
+        self._health, self._queue = parts.health, parts.queue
+        self._selector, self._finisher = selector, finisher
         self._next_jobs = next_jobs
-        self._overlay = Overlay(source.current().hosts)
+        self._overlay = Overlay(self._source.current().hosts)
         # When what the first jobs are judged by was known to be current.
-        self._current_at = source.current_at
+        self._current_at = self._source.current_at
         self._claimed = False
         self._again: list[HostJob] = []
         self.unfinished: list[HostJob] = []
@@ -296,8 +262,6 @@ class SchedulingBatch:
         """Select for jobs in turn; return those with something selected.
 
         Others are refused, or go on later.
-
-        :raises StoreUnavailable: some jobs have no result yet
         """
         start = time.perf_counter()
         selected: list[HostJob] = []
@@ -324,7 +288,6 @@ class SchedulingBatch:
         return selected
 
     def _ask_again(self, job: HostJob, error: errors.NoValidHost) -> None:
-        """Ask others again about a job without a host, or refuse it later."""
         if self._selector.forget_candidates(job):
             self.unfinished.append(job)
         elif not self._selector.ask_extenders_again(job, self._overlay.table):
@@ -354,10 +317,7 @@ class SchedulingBatch:
     def _is_made(
         self, jobs: Sequence[HostJob], pending: PendingClaims
     ) -> bool:
-        """Wait for the claims of jobs; return whether they were made.
-
-        :raises StoreUnavailable: it is not known
-        """
+        """Wait for the claims of jobs; return whether they were made."""
         try:
             pending.wait()
         except ClaimLost:

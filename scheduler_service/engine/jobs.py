@@ -39,17 +39,10 @@ from scheduler_service.pipeline import (
 
 # The lane of all explanations, whoever asks.
 EXPLANATIONS = 'explanations'
-
-
 # A job that waited for longer than this many seconds, since it came or was
 # last looked up, may have been processed by another daemon meanwhile, or its
 # instances may have been released.
 LONG_WAIT_S = 5.0
-
-
-def never() -> bool:
-    """Return False: nothing tells that a message is lost."""
-    return False
 
 
 class DeliveredMessage(msgspec.Struct, frozen=True):
@@ -71,7 +64,7 @@ class DeliveredMessage(msgspec.Struct, frozen=True):
     redelivered: bool = False
     sent_at: float | None = None
     lane: Hashable = ''
-    is_lost: Callable[[], bool] = never
+    is_lost: Callable[[], bool] = lambda: False
     context: Mapping[str, Any] = {}
     trace: tracing.Trace | None = None
 
@@ -90,8 +83,8 @@ class DeliveredMessage(msgspec.Struct, frozen=True):
     def origin(self, request_id: str | None) -> tuple[str | None, str | None]:
         """Return the caller's ids that are kept beside an id of a request."""
         sent = self.sent_id()
-        own = sent if sent != request_id else None
-        return own, self.sent_id('global_request_id')
+        global_id = self.sent_id('global_request_id')
+        return sent if sent != request_id else None, global_id
 
     def caller(self, request_id: Any = None) -> str:
         """Return who sent it, for the log.
@@ -99,14 +92,15 @@ class DeliveredMessage(msgspec.Struct, frozen=True):
         :param request_id: in the request; None: it has none
         """
         sent = self.context
-        parts = (
-            ('request', request_id or sent.get('request_id')),
-            ('user', sent.get('user_id')),
-            ('project', sent.get('project_id')),
+        request, user, project = (
+            str(of or '-')[:255]
+            for of in (
+                request_id or sent.get('request_id'),
+                sent.get('user_id'),
+                sent.get('project_id'),
+            )
         )
-        return ', '.join(
-            f'{name} {str(of or "-")[:255]}' for name, of in parts
-        )
+        return f'request {request}, user {user}, project {project}'
 
     def key(self, entry: int = 0) -> str | None:
         """Return the idempotency key of an entry; None: there is none."""
@@ -245,6 +239,8 @@ OwnerCheck = Callable[[Mapping[str, str | None]], None]
 class Caller(Protocol):
     """Who makes a request, and what the policy allows them.
 
+    :class:`~scheduler_service.request_context.RequestContext` is it.
+
     :ivar credentials: user_id, project_id, roles and so on
     :ivar project_id: the caller's project
     """
@@ -252,37 +248,17 @@ class Caller(Protocol):
     credentials: dict[str, Any]
     project_id: str | None
 
-    def authorize(self, rule: str, target: Mapping[str, Any]) -> None:
-        """Check a policy rule.
-
-        :raises Forbidden: the rule does not allow it
-        """
-        ...
-
+    def authorize(self, rule: str, target: Mapping[str, Any]) -> None: ...
     def authorize_project(
         self, rule: str, project_id: str | None, what: str
-    ) -> None:
-        """Check a policy rule for something that belongs to a project.
-
-        :raises Forbidden: the rule does not allow it
-        """
-        ...
-
+    ) -> None: ...
     def check_select(
         self,
         request: Request,
         present: Mapping[str, PlacedInstance],
         table: HostTable,
-    ) -> None:
-        """Check a request that names instances or a group that exist already.
-
-        :raises Forbidden: one belongs to another project
-        """
-        ...
-
-    def owner_check(self, rule: str) -> OwnerCheck | None:
-        """Return what checks the owners of instances; None: any may be."""
-        ...
+    ) -> None: ...
+    def owner_check(self, rule: str) -> OwnerCheck | None: ...
 
 
 class State(enum.Enum):
@@ -405,12 +381,11 @@ class Job(msgspec.Struct, eq=False):
         """Set an error, unless the job has a result."""
         if isinstance(error, errors.SchedulerError):
             errors.without_traceback(error)
-        if self.done():
-            return
-        self.state = State.DONE
-        if not isinstance(error, _NOT_RECORDED):
-            self._mark_unrecorded()
-        self.future.set_exception(error)
+        if not self.done():
+            self.state = State.DONE
+            if not isinstance(error, _NOT_RECORDED):
+                self._mark_unrecorded()
+            self.future.set_exception(error)
 
     def finish_unrecorded(self, result: Any) -> None:
         """Set a result that no transaction recorded."""
@@ -439,7 +414,6 @@ class Candidates(Protocol):
 
         If not, fewer hosts are among the bounds.
         """
-        ...
 
 
 class HostJob(Job, eq=False, kw_only=True):
@@ -539,22 +513,18 @@ class HostJob(Job, eq=False, kw_only=True):
 
     @property
     def has_effect(self) -> bool:
-        """Whether it claims."""
         return self.claim
 
     @property
     def size(self) -> int:
-        """How many instances it is for, at least 1."""
         return self.request.num_instances or 1
 
     @property
     def cost(self) -> int:
-        """How many instances are left to place, at least 1."""
         return self.request.num_instances - len(self.placed) or 1
 
     @property
     def names(self) -> Sequence[str]:
-        """The instances."""
         return self.request.instance_uuids
 
     @property
@@ -577,7 +547,7 @@ class ExplainJob(Job, eq=False, kw_only=True):
 
     @property
     def names(self) -> Sequence[str]:
-        """The same of all, so that they are worked on one by one."""
+        # The same of all, so that they are worked on one by one.
         return (EXPLANATIONS,)
 
 
@@ -596,12 +566,10 @@ class ZoneJob(Job, eq=False, kw_only=True):
 
     @property
     def has_effect(self) -> bool:
-        """Whether it stores the zone."""
         return self.keep
 
     @property
     def names(self) -> Sequence[str]:
-        """The zone."""
         return (str(self.zone.id),)
 
 
@@ -639,19 +607,14 @@ class ClaimsJob(Job, eq=False, kw_only=True):
     claimed_by: str | None = None
     group: ServerGroup | None = None
 
+    has_effect = True
+
     @property
     def size(self) -> int:
-        """How many instances it is for, at least 1."""
         return len(self.instances) or 1
 
     @property
-    def has_effect(self) -> bool:
-        """Whether it changes anything: it always may."""
-        return True
-
-    @property
     def names(self) -> Sequence[str]:
-        """The instances."""
         return self.instances
 
 
@@ -667,18 +630,12 @@ def job_of(
     :param number: the index of the entry
     """
     key = message.key(number)
+    of: dict[str, Any] = {
+        'future': future,
+        'caller': caller,
+        'message': message,
+        'entry': number,
+    }
     if isinstance(entry, SelectEntry):
-        return HostJob(
-            future=future,
-            request=entry.request.with_ids(key),
-            caller=caller,
-            message=message,
-            entry=number,
-        )
-    return ZoneJob(
-        future=future,
-        zone=entry.zone.with_ids(key),
-        caller=caller,
-        message=message,
-        entry=number,
-    )
+        return HostJob(request=entry.request.with_ids(key), **of)
+    return ZoneJob(zone=entry.zone.with_ids(key), **of)

@@ -14,7 +14,6 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from scheduler_service import errors
-from scheduler_service.engine.health import Health
 from scheduler_service.engine.host_stages import HostStages
 from scheduler_service.engine.jobs import (
     ClaimsJob,
@@ -24,10 +23,8 @@ from scheduler_service.engine.jobs import (
     RequestReturned,
     State,
     ZoneJob,
-    is_late,
 )
-from scheduler_service.engine.ports import Claimer, HostSource, StoreMonitor
-from scheduler_service.engine.queue import RequestQueue
+from scheduler_service.engine.ports import Parts, StoreMonitor
 from scheduler_service.engine.zones import ZoneStages
 
 LOG = logging.getLogger(__name__)
@@ -56,23 +53,17 @@ class EngineLoop:
 
     def __init__(
         self,
-        queue: RequestQueue,
-        source: HostSource,
-        claimer: Claimer,
+        parts: Parts,
         hosts: HostStages,
         zones: ZoneStages,
         batch_size: int,
-        health: Health,
         monitor: StoreMonitor,
     ) -> None:
+        self._source, self._claimer = parts.source, parts.claimer
+        self._health, self._queue = parts.health, parts.queue
+        self._hosts, self._zones = hosts, zones
         self._monitor = monitor
-        self._queue = queue
-        self._source = source
-        self._claimer = claimer
-        self._hosts = hosts
-        self._zones = zones
         self.batch_size = batch_size
-        self._health = health
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name='engine', daemon=True
@@ -95,7 +86,6 @@ class EngineLoop:
         return done
 
     def _change(self) -> None:
-        """Do what waits for the moment between two batches."""
         while self._changes:
             work, done = self._changes.popleft()
             try:
@@ -125,8 +115,7 @@ class EngineLoop:
             self.turns += 1
             self.turned_at = time.monotonic()
             jobs = self._queue.take(self.batch_size, _IDLE_S)
-            if self._changes:
-                self._change()
+            self._change()
             if not jobs and self._queue.closed and not len(self._queue):
                 if self._queue.is_drained():
                     return
@@ -154,9 +143,6 @@ class EngineLoop:
         The order does not matter: the queue gives out one at a time of those
         that name the same instance. So releases travel while hosts are
         selected and claimed.
-
-        :param batch: gets the jobs that arrived meanwhile and joined it
-        :raises StoreUnavailable: some jobs have no result yet
         """
         jobs = self._in_time(batch)
         if not jobs:
@@ -214,7 +200,7 @@ class EngineLoop:
         """Return the jobs whose deadline has not passed; fail the others."""
         kept = []
         for job in jobs:
-            if job.state is State.QUEUED and is_late(job.deadline):
+            if job.state is State.QUEUED and job.is_late():
                 self._health.count('requests_expired')
                 job.fail(errors.TooLate())
             else:
@@ -236,12 +222,11 @@ class EngineLoop:
         """Keep jobs without a result until their deadline."""
         undecided = _undecided(jobs)
         for job in undecided:
-            if is_late(job.deadline):
+            if job.is_late():
                 job.fail(errors.StoreUnavailable())
         self._queue.requeue([job for job in undecided if not job.done()])
 
     def _isolate(self, jobs: list[Job], fault: Exception) -> None:
-        """Decide the jobs of a batch that failed one by one."""
         LOG.error('A batch of %d requests failed', len(jobs), exc_info=fault)
         # A claim may be under way for them: read everything again.
         self._source.drop()

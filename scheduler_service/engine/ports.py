@@ -11,6 +11,7 @@ brought it to, or with the reason why they could not.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -25,6 +26,7 @@ from scheduler_service.engine.jobs import (
     State,
     ZoneJob,
 )
+from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.model import Placement, PoolAnswer, Request
 from scheduler_service.pipeline import HostPipeline
 
@@ -36,57 +38,25 @@ class ClaimLost(Exception):
 class HostSource(Protocol):
     """The hosts and pools, as the store has them.
 
+    :class:`~scheduler_service.store.ports.host_source.StoreHostSource` is it.
     The engine's thread alone calls it, and writes what it assumes into the
     table of the snapshot. Any call may raise StoreUnavailable.
     """
 
     snapshot: Snapshot | None
-    """The newest; None before the first load."""
     refreshed_at: float
-    """Monotonic time at which it was known to be current."""
     loading: bool
-    """Whether hosts are being read, which may take long."""
 
     @property
-    def current_at(self) -> float:
-        """Likewise; 0: never as it is now, but for changes of ours."""
-        ...
-
-    def load(self) -> Snapshot:
-        """Load everything anew."""
-        ...
-
-    def current(self) -> Snapshot:
-        """Return the snapshot, brought up to date if it is too old."""
-        ...
-
-    def refresh(self) -> Snapshot:
-        """Bring it up to date now; nothing may be assumed in its table."""
-        ...
-
-    def changed_by_others(self) -> bool:
-        """Bring it up to date; return whether that changed it."""
-        ...
-
-    def advance(self, pending: PendingClaims) -> None:
-        """Note that the snapshot has what claims of ours took."""
-        ...
-
-    def is_waiting(self) -> bool:
-        """Whether an answer of the database is waited for; for any thread."""
-        ...
-
-    def forget(self, max_age: float) -> None:
-        """Forget what was worked out from the options before.
-
-        :param max_age: seconds after which the snapshot is brought up to date
-            before it is used
-        """
-        ...
-
-    def drop(self) -> None:
-        """Drop the connections, and read what is not certain again."""
-        ...
+    def current_at(self) -> float: ...
+    def load(self) -> Snapshot: ...
+    def current(self) -> Snapshot: ...
+    def refresh(self) -> Snapshot: ...
+    def changed_by_others(self) -> bool: ...
+    def advance(self, pending: PendingClaims) -> None: ...
+    def is_waiting(self) -> bool: ...
+    def forget(self, max_age: float) -> None: ...
+    def drop(self) -> None: ...
 
 
 class PendingClaims(Protocol):
@@ -107,7 +77,6 @@ class PendingClaims(Protocol):
         :raises ClaimLost: none is
         :raises StoreUnavailable: it is not known whether they are
         """
-        ...
 
 
 class Recalled(NamedTuple):
@@ -147,139 +116,55 @@ class Recalled(NamedTuple):
 class Claimer(Protocol):
     """Takes and gives back what the store has, for the engine's thread.
 
-    Any call may raise StoreUnavailable: then it is not known whether it had
-    an effect, and what it had is found when it is made again.
+    :class:`~scheduler_service.store.ports.claimer.StoreClaimer` is it. Any
+    call may raise StoreUnavailable: then it is not known whether it had an
+    effect, and what it had is found when it is made again.
     """
 
     def use(
         self, ratios: Mapping[str, float], policies: Collection[str]
-    ) -> None:
-        """Claim by another configuration from now on.
-
-        :param ratios: resource class -> allocation ratio of hosts without one
-        :param policies: server group policies that a claim must not break
-        """
-        ...
-
-    def prepare(self, jobs: Sequence[HostJob]) -> PendingClaims | None:
-        """Return the claims of jobs; None: no job needs a claim.
-
-        The database is not asked, so that another claim may be under way.
-        """
-        ...
-
-    def send(self, *pending: Any) -> None:
-        """Send claims.
-
-        Those of one call of :meth:`prepare` are made as a whole or not at all.
-        """
-        ...
-
-    def give_up(self, jobs: Sequence[HostJob]) -> None:
-        """Release claims of jobs that come to nothing.
-
-        Those that another copy of a message was answered with stay.
-        """
-        ...
-
+    ) -> None: ...
+    def prepare(self, jobs: Sequence[HostJob]) -> PendingClaims | None: ...
+    def send(self, *pending: Any) -> None: ...
+    def give_up(self, jobs: Sequence[HostJob]) -> None: ...
     def find(
         self, instances: Sequence[str], moves: bool
-    ) -> dict[str, Placement]:
-        """Return the placements that instances hold claims of.
-
-        :param moves: where they move to, in place of where they are
-        """
-        ...
-
-    def run_somewhere(self, instances: Sequence[str]) -> bool:
-        """Whether a host has one of these instances, as hosts reported."""
-        ...
-
-    def recall(self, job: HostJob | ZoneJob) -> Recalled | None:
-        """Return the outcome that a job's message has already.
-
-        It is looked up where there may be one: the message was delivered
-        again, or others may have it.
-
-        :return: None: it has none yet
-        :raises RequestCancelled: it has none, and one of its instances was
-            released since the request was sent
-        """
-        ...
-
-    def send_changes(self, jobs: Sequence[ClaimsJob]) -> None:
-        """Send changes that travel by themselves; the others go on meanwhile.
-
-        :meth:`make_changes` has to follow.
-        """
-        ...
-
-    def make_changes(self, jobs: Sequence[ClaimsJob]) -> None:
-        """Make changes of which no two name an instance, and answer them."""
-        ...
-
+    ) -> dict[str, Placement]: ...
+    def run_somewhere(self, instances: Sequence[str]) -> bool: ...
+    def recall(self, job: HostJob | ZoneJob) -> Recalled | None: ...
+    def send_changes(self, jobs: Sequence[ClaimsJob]) -> None: ...
+    def make_changes(self, jobs: Sequence[ClaimsJob]) -> None: ...
     def pools_of(
         self, zone_ids: Sequence[str]
-    ) -> Mapping[str, tuple[str, str | None]]:
-        """Return (pool id, project id) of each zone that is stored."""
-        ...
-
+    ) -> Mapping[str, tuple[str, str | None]]: ...
     def store_zones(
         self, chosen: Sequence[tuple[ZoneJob, Any, PoolAnswer]]
-    ) -> bool:
-        """Store zones with their pools, all or none.
-
-        :param chosen: jobs, with their answers
-        :return: false where others stored one of them, or have its message
-        """
-        ...
+    ) -> bool: ...
 
 
-class DecisionLog(Protocol):
-    """Keeps decisions with their reasons; any thread may call it."""
+# Has a decision stored: the job, the verb, ``chosen`` or the name of the
+# error, and the reasons, which JSON can represent.
+RecordDecision = Callable[
+    [HostJob | ZoneJob, str, str, Mapping[str, Any]], None
+]
 
-    def record(
-        self,
-        job: HostJob | ZoneJob,
-        kind: str,
-        outcome: str,
-        reasons: Mapping[str, Any],
-    ) -> None:
-        """Have a decision kept.
 
-        :param kind: the verb
-        :param outcome: ``chosen``, or the name of the error
-        :param reasons: what JSON can represent
-        """
-        ...
+class Parts(NamedTuple):
+    """What the stages of the engine share."""
+
+    source: HostSource
+    claimer: Claimer
+    record: RecordDecision
+    health: Health
+    queue: RequestQueue
+    rng: random.Random
 
 
 class StoreMonitor(Protocol):
     """Has the daemon stop work while the store is away."""
 
-    def lost(self, error: errors.StoreUnavailable) -> None:
-        """Note that the store does not answer."""
-        ...
-
-    def answered(self, waiting: int) -> None:
-        """Note that the store answers.
-
-        :param waiting: how many requests waited for it
-        :raises StoreUnavailable: it was lost, and cannot be written to yet
-        """
-        ...
-
-
-class JobLender(Protocol):
-    """What a stage that waits takes jobs from, and gives them back to."""
-
-    def lend(self, jobs: Sequence[Job]) -> None:
-        """Note, on the engine's thread, that a stage takes jobs away."""
-        ...
-
-    def give_back(self, job: Job) -> None:
-        """Have the engine go on with a job; any thread may call it."""
-        ...
+    def lost(self, error: errors.StoreUnavailable) -> None: ...
+    def answered(self, waiting: int) -> None: ...
 
 
 class Completer(Protocol):
@@ -295,18 +180,15 @@ class Completer(Protocol):
 
         The store records them with the claim.
         """
-        ...
 
     def check(self, request: Request) -> None:
         """Check that claims for a request can be completed.
 
         :raises InvalidRequest: they cannot; it says what is not supported
         """
-        ...
 
     def needs_candidates(self, request: Request) -> bool:
         """Whether hosts are selected among candidates for allocations."""
-        ...
 
     def find_candidates(
         self,
@@ -321,7 +203,6 @@ class Completer(Protocol):
         :param table: the newest; it is copied before this returns
         :param pipeline: by which hosts are selected
         """
-        ...
 
     def check_refusal(
         self,
@@ -339,70 +220,48 @@ class Completer(Protocol):
         :param table: the newest; it is copied before this returns
         :param pipeline: by which no host was selected
         """
-        ...
 
     def complete(self, jobs: Sequence[HostJob]) -> None:
         """Take away jobs whose claims were made together."""
-        ...
 
-    def stop(self) -> None:
-        """Complete nothing more."""
-        ...
+    def stop(self) -> None: ...
 
 
 # Makes a completer, of what it takes jobs from and gives them back to.
-MakeCompleter = Callable[[JobLender], Completer]
+MakeCompleter = Callable[[RequestQueue], Completer]
 
 
 class Extenders(Protocol):
-    """Other services that have a say in requests."""
+    """Other services that have a say in requests.
+
+    Of both methods that take jobs away the table is the newest; it is copied
+    before they return.
+    """
 
     max_requeries: int
     """How often a request whose hosts are taken is sent to them again."""
 
     @property
-    def pending(self) -> int:
-        """How many jobs are out that will come back."""
-        ...
-
+    def pending(self) -> int: ...
     @property
-    def urls(self) -> list[str]:
-        """Their URLs, without credentials."""
-        ...
-
-    def applies_to(self, request: Request) -> bool:
-        """Whether any of them has a say in a request."""
-        ...
-
-    def binds(self, request: Request) -> bool:
-        """Whether one of them binds what is claimed for a request."""
-        ...
-
+    def urls(self) -> list[str]: ...
+    def applies_to(self, request: Request) -> bool: ...
+    def binds(self, request: Request) -> bool: ...
     def ask(self, job: HostJob, table: HostTable) -> None:
-        """Take a job away; it comes back QUEUED with ``extender_scores``.
-
-        :param table: the newest; it is copied before this returns
-        """
-        ...
+        """Take a job away; it comes back QUEUED with ``extender_scores``."""
 
     def bind(self, job: HostJob, table: HostTable) -> None:
         """Take a job away to bind what it claimed: COMPLETED -> BOUND.
 
         Where that fails, the host is among its ``excluded_hosts``.
-
-        :param table: the newest; it is copied before this returns
         """
-        ...
 
     def retire(self) -> None:
         """Take no more jobs, and stop when the last one is back."""
-        ...
 
-    def stop(self) -> None:
-        """End the threads and close the connections."""
-        ...
+    def stop(self) -> None: ...
 
 
 # Makes what asks extenders: of the pipeline of hosts, the health, and what it
 # takes jobs from and gives them back to.
-MakeExtenders = Callable[[HostPipeline, Health, JobLender], Extenders]
+MakeExtenders = Callable[[HostPipeline, Health, RequestQueue], Extenders]

@@ -62,6 +62,7 @@ class RequestQueue:
     :ivar size: how many may wait. One more is refused, unless its caller
         has fewer than its share of them.
     :ivar away: how many are with stages that will give them back
+    :ivar closed: whether no more jobs are accepted
     """
 
     def __init__(self, size: int) -> None:
@@ -81,7 +82,7 @@ class RequestQueue:
         self._taken: list[Job] = []
         self._pending: list[Job] = []
         self._kept_pending = 0
-        self._closed = self._interrupted = False
+        self.closed = self._interrupted = False
         # Jobs that a stage which waits gave back.
         self._returned: list[Job] = []
         self.away = 0
@@ -94,11 +95,6 @@ class RequestQueue:
         """Whether no job is inside, nor with a stage that gives it back."""
         with self._changed:
             return not (len(self) or self.away)
-
-    @property
-    def closed(self) -> bool:
-        """Whether no more jobs are accepted."""
-        return self._closed
 
     def others_wait(self, lane: Hashable) -> bool:
         """Whether a job of another lane could be taken now.
@@ -116,11 +112,8 @@ class RequestQueue:
 
     def lanes(self) -> list[tuple[Hashable, int]]:
         """Return lanes with how many jobs wait in each, most first."""
-        waiting = [
-            (key, len(lane.jobs))
-            for key, lane in list(self._lanes.items())
-            if lane.jobs
-        ]
+        lanes = list(self._lanes.items())
+        waiting = [(key, len(lane.jobs)) for key, lane in lanes if lane.jobs]
         return sorted(waiting, key=lambda entry: -entry[1])
 
     def taken(self) -> list[Job]:
@@ -175,7 +168,7 @@ class RequestQueue:
 
     def _room(self, job: Job) -> int:
         """Return how many jobs of a caller are accepted now."""
-        if self._closed:
+        if self.closed:
             return 0
         lane = self._lanes.get(job.message.lane)
         own = len(lane.jobs) if lane is not None else 0
@@ -186,7 +179,7 @@ class RequestQueue:
         return room
 
     def _busy(self) -> errors.ServiceBusy:
-        if self._closed:
+        if self.closed:
             return errors.ServiceBusy('The service is stopping')
         return errors.ServiceBusy(
             f'{self._waiting} requests are queued already',
@@ -207,7 +200,6 @@ class RequestQueue:
         return lane
 
     def _push(self, lane: Lane) -> None:
-        """Have a lane served in its turn."""
         lane.entry = next(self._numbers)
         heapq.heappush(self._ready, (lane.served, lane.entry, lane))
 
@@ -292,14 +284,12 @@ class RequestQueue:
             left = _INSTANCES_PER_JOB * most
             while len(taken) < most:
                 job = self._next()
-                if (
-                    not (isinstance(job, HostJob) and job.batchable)
-                    or job.size > left
-                ):
+                if not isinstance(job, HostJob) or not job.batchable:
                     break
-                self._pop()
+                if job.size > left:
+                    break
                 taken.append(job)
-                left -= job.size
+                left -= self._pop().size
             return taken
 
     def take_all(self) -> list[Job]:
@@ -330,7 +320,7 @@ class RequestQueue:
         if self._returned or self._next() is not None:
             return True
         deadline = time.monotonic() + timeout
-        while not self._closed or self._waiting:
+        while not self.closed or self._waiting:
             left = deadline - time.monotonic()
             if left <= 0 or self._interrupted:
                 self._interrupted = False
@@ -369,7 +359,6 @@ class RequestQueue:
                 self._blocked.append(lane)
 
     def _pop(self) -> Job:
-        """Take the job that :meth:`_next` returned."""
         served, _, lane = self._ready[0]
         job = lane.jobs.popleft()
         job.away = False
@@ -418,7 +407,7 @@ class RequestQueue:
     def close(self) -> None:
         """Accept no more jobs; those inside are still handed out."""
         with self._changed:
-            self._closed = True
+            self.closed = True
             self._changed.notify_all()
 
 

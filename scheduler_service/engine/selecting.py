@@ -5,7 +5,6 @@ It belongs to the engine's thread.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Mapping
 
@@ -15,12 +14,7 @@ from scheduler_service import errors, time_slice
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.engine.jobs import HostJob, State
-from scheduler_service.engine.ports import (
-    Claimer,
-    Completer,
-    Extenders,
-)
-from scheduler_service.engine.queue import RequestQueue
+from scheduler_service.engine.ports import Completer, Extenders, Parts
 from scheduler_service.model import Placement, Request, Selection
 from scheduler_service.pipeline import HostPipeline, ScheduleResult
 
@@ -40,20 +34,13 @@ class Selector:
     :ivar selections: how often :meth:`select` was called
     """
 
-    def __init__(
-        self,
-        claimer: Claimer,
-        pipeline: HostPipeline,
-        rng: random.Random,
-        queue: RequestQueue,
-    ) -> None:
+    def __init__(self, parts: Parts, pipeline: HostPipeline) -> None:
         self.extenders: Extenders | None = None
         self.completer: Completer | None = None
         self.selections = 0
-        self._claimer = claimer
+        self._claimer, self._queue = parts.claimer, parts.queue
+        self._rng = parts.rng
         self.pipeline = pipeline
-        self._rng = rng
-        self._queue = queue
 
     def select(self, overlay: Overlay, job: HostJob) -> None:
         """Select for a job; what is selected for a claim stays assumed.
@@ -112,10 +99,7 @@ class Selector:
         job: HostJob,
         held: Mapping[str, Placement],
     ) -> None:
-        """Select hosts, with a candidate for each where any are needed.
-
-        :param request: for the instances that hold no claim
-        """
+        """Select hosts, with a candidate for each where any are needed."""
         selection = self._select_hosts(overlay, request, job)
         while job.candidates is not None and not job.candidates.assign(
             selection.assignments
@@ -171,10 +155,6 @@ class Selector:
                 )
 
     def _check_claimable(self, request: Request) -> None:
-        """Check that claims for a request can be completed.
-
-        :raises InvalidRequest: they cannot
-        """
         if self.completer is not None:
             self.completer.check(request)
             return
@@ -194,8 +174,6 @@ class Selector:
         """Check that the caller may name instances or a group that exist.
 
         Where the caller did not say whether instances move, the store does.
-
-        :raises Forbidden: an instance or the group is another project's
         """
         if job.caller:
             job.caller.check_select(job.request, present, table)
@@ -205,10 +183,7 @@ class Selector:
     def _claimed_before(
         self, present: Mapping[str, PlacedInstance], job: HostJob
     ) -> dict[str, Placement]:
-        """Return the placements of instances that hold a claim already.
-
-        :param present: the job's instances that the snapshot has
-        """
+        """Return the placements of instances that hold a claim already."""
         held = [
             uuid
             for uuid, placed in present.items()
@@ -271,10 +246,12 @@ class Selector:
         :return: whether they are to be
         """
         candidates = job.candidates
-        if candidates is None or job.candidate_rounds >= _ROUNDS:
-            return False
-        if candidates.is_whole and not job.attempts:
+        if (
+            candidates is None
+            or job.candidate_rounds >= _ROUNDS
             # Nothing was lost since they were found.
+            or (candidates.is_whole and not job.attempts)
+        ):
             return False
         job.candidates = None
         return True
@@ -282,9 +259,11 @@ class Selector:
     def _ask_extenders(self, job: HostJob, table: HostTable) -> bool:
         """Have the extenders asked, if they have to be; return whether."""
         extenders = self.extenders
-        if extenders is None or job.extender_scores is not None:
-            return False
-        if not extenders.applies_to(job.request):
+        if (
+            extenders is None
+            or job.extender_scores is not None
+            or not extenders.applies_to(job.request)
+        ):
             return False
         job.extender_rounds += 1
         extenders.ask(job, table)
@@ -296,19 +275,19 @@ class Selector:
         :return: whether they are asked
         """
         extenders, scores = self.extenders, job.extender_scores
-        if extenders is None or not scores or not all(scores):
-            return False
-        if job.extender_rounds > extenders.max_requeries:
+        if (
+            extenders is None
+            or not scores
+            or not all(scores)
+            or job.extender_rounds > extenders.max_requeries
+        ):
             return False
         job.extender_scores = None
         return self._ask_extenders(job, table)
 
 
 def _state_amounts(placement: Placement, amounts: Mapping[str, int]) -> None:
-    """Have selections say what is claimed, where the first request does not.
-
-    :param amounts: resource class -> amount, of the host's own provider
-    """
+    """Have selections say what is claimed, where the request does not."""
 
     def stated(selected: Selection) -> Selection:
         if selected.allocation is not msgspec.UNSET:

@@ -7,7 +7,6 @@ the others reply with its pool. The engine's thread alone calls
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,13 +14,8 @@ import msgspec
 
 from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
-from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import State, ZoneJob
-from scheduler_service.engine.ports import (
-    Claimer,
-    DecisionLog,
-    HostSource,
-)
+from scheduler_service.engine.ports import Parts
 from scheduler_service.filters.pools import pool_id_attribute_filter
 from scheduler_service.model import Pool, PoolAnswer, ZoneRequest
 from scheduler_service.pipeline import PoolChoice, PoolPipeline
@@ -35,21 +29,11 @@ class ZoneStages:
     :ivar pipeline: what pools are chosen by
     """
 
-    def __init__(
-        self,
-        source: HostSource,
-        claimer: Claimer,
-        pipeline: PoolPipeline,
-        decisions: DecisionLog,
-        rng: random.Random,
-        health: Health,
-    ) -> None:
-        self._source = source
-        self._claimer = claimer
+    def __init__(self, parts: Parts, pipeline: PoolPipeline) -> None:
+        self._source, self._claimer = parts.source, parts.claimer
+        self._keep_decision, self._health = parts.record, parts.health
+        self._rng = parts.rng
         self.pipeline = pipeline
-        self._decisions = decisions
-        self._rng = rng
-        self._health = health
 
     def decide(self, jobs: Sequence[ZoneJob]) -> None:
         """Reply to every job; an error of one concerns no other.
@@ -62,7 +46,6 @@ class ZoneStages:
             again = self._decide_once(again, is_again=True)
 
     def _recalled(self, job: ZoneJob) -> bool:
-        """Finish a job if its message has an outcome already."""
         recalled = self._claimer.recall(job)
         if recalled is None:
             return False
@@ -239,7 +222,7 @@ class ZoneStages:
         """Record a decision, but for those that only try out stored pools."""
         zone = job.zone
         if job.keep or job.pools is not None:
-            self._decisions.record(
+            self._keep_decision(
                 job,
                 KIND,
                 outcome,
@@ -250,10 +233,7 @@ class ZoneStages:
 def _check_candidate(
     candidates: Mapping[str, Pool], choice: PoolChoice
 ) -> None:
-    """Check that a pool is one of those that the caller sent.
-
-    :raises NoValidPoolFound: a filter put another one in their place
-    """
+    """Check that a pool is one of those that the caller sent."""
     if choice.pool.id not in candidates:
         raise errors.NoValidPoolFound(
             f'The filter {choice.explanation["funnel"][-1]["filter"]} chose '

@@ -36,7 +36,7 @@ from scheduler_service.columns.table_copies import (
 )
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob, State
-from scheduler_service.engine.ports import JobLender
+from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.extenders import objects, policy_file
 from scheduler_service.extenders.chain import (
     Chain,
@@ -85,7 +85,7 @@ class ExtenderDispatcher:
         options: ExtenderOptions,
         pipeline: HostPipeline,
         health: Health,
-        queue: JobLender,
+        queue: RequestQueue,
     ) -> None:
         self.options = options
         self.max_requeries = options.max_requeries

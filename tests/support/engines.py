@@ -14,7 +14,7 @@ import msgspec
 
 from scheduler_service import errors
 from scheduler_service.bus.wire import Consumer, Publication, Request
-from scheduler_service.engine.jobs import DeliveredMessage, never
+from scheduler_service.engine.jobs import DeliveredMessage
 from scheduler_service.factory import build
 from scheduler_service.model import SelectEntry, ZoneEntry, documents
 from scheduler_service.request_context import RequestContext
@@ -113,7 +113,7 @@ class Message:
         self.sent_at = self.sent_at or time.time()
 
     def deliver(
-        self, engine: Scheduler, lost: Callable[[], bool] = never
+        self, engine: Scheduler, lost: Callable[[], bool] = bool
     ) -> Any:
         """Deliver it; return the future of the answer.
 

@@ -30,7 +30,7 @@ from scheduler_service.compute.placement.candidates import Candidates, Tree
 from scheduler_service.compute.placement.client import PlacementClient
 from scheduler_service.compute.placement.sharing import SharedProviders
 from scheduler_service.engine.jobs import HostJob
-from scheduler_service.engine.ports import JobLender
+from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.model import Request
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.pipeline.mandatory_filters import rows_with
@@ -63,7 +63,7 @@ class CandidateStage:
         self,
         client: PlacementClient,
         shared: SharedProviders,
-        queue: JobLender,
+        queue: RequestQueue,
         catch_up: Callable[[Sequence[str]], None],
     ) -> None:
         self._client = client

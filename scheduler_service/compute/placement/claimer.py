@@ -39,7 +39,7 @@ from scheduler_service.compute.placement.sharing import SharedProviders
 from scheduler_service.compute.placement.undoing import PlacementUndoer
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob, State
-from scheduler_service.engine.ports import JobLender
+from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.model import Request, Selection
 from scheduler_service.store.claims import placement_records
 from scheduler_service.store.connection import Store, in_chunks
@@ -107,7 +107,7 @@ class PlacementClaimer:
         client: PlacementClient,
         store: Store,
         health: Health,
-        queue: JobLender,
+        queue: RequestQueue,
         on_misfit: Callable[[str], None],
         catch_up: Callable[[Sequence[str]], None],
         shared: SharedProviders,

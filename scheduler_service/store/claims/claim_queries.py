@@ -77,12 +77,13 @@ def listing(
     ).subquery()
     now = clock.read(conn)
     query = sa.select(claims)
-    if host is not None:
-        query = query.where(claims.c.host == host)
-    if state is not None:
-        query = query.where(claims.c.state == state)
-    if project is not None:
-        query = query.where(claims.c.project_id == project)
+    for column, wanted in (
+        (claims.c.host, host),
+        (claims.c.state, state),
+        (claims.c.project_id, project),
+    ):
+        if wanted is not None:
+            query = query.where(column == wanted)
     if older_than is not None:
         query = query.where(
             claims.c.created_at < moments.stamp(older_than, now)

@@ -24,26 +24,15 @@ ASK = {
     'ratio': 'float',
     'fallback': 'float',
 }
-ALLOCATION = {
-    'consumer_uuid': 'text',
-    'host_id': 'int',
-    'resource_class': 'text',
-    'amount': 'int',
-}
 # The key of an allocation.
 HELD = {'consumer_uuid': 'text', 'host_id': 'int', 'resource_class': 'text'}
+ALLOCATION = {**HELD, 'amount': 'int'}
 # Beside these columns an instance has the time of its claim.
-INSTANCE = {
-    'uuid': 'text',
-    'host': 'text',
-    'node': 'text',
-    'state': 'text',
-    'project_id': 'text',
-    'request_id': 'text',
-    'document': 'text',
-    'placement': 'text',
-    'idempotency_key': 'text',
-}
+INSTANCE = dict.fromkeys(
+    ('uuid', 'host', 'node', 'state', 'project_id', 'request_id', 'document',
+     'placement', 'idempotency_key'),
+    'text',
+)  # fmt: skip
 TAKE = (
     'used = i.used + a.amount, available_least = i.available_least - a.amount'
 )
@@ -130,13 +119,9 @@ def ask_rows(
     sums: dict[tuple[int, str], list[Any]] = {}
     for claim in claims:
         for name, amount in claim.amounts.items():
+            limit = claim.ratios.get(name), fallback.get(name, 0.0)
             key = claim.host_id, name
-            row = sums.get(key)
-            if row is None:
-                ratio = claim.ratios.get(name)
-                sums[key] = [*key, amount, ratio, fallback.get(name, 0.0)]
-            else:
-                row[2] += amount
+            sums.setdefault(key, [*key, 0, *limit])[2] += amount
     return sorted(sums.values())
 
 
@@ -209,9 +194,9 @@ def change_use(dialect: str, where_it_fits: bool) -> Any:
 
     :param where_it_fits: change only the rows with so much capacity left
     """
-    source, fits = rows.source(dialect, ASK), ''
-    if where_it_fits:
-        fits = f'AND {FITS}'
+    source, fits = rows.source(dialect, ASK), f'AND {FITS}'
+    if not where_it_fits:
+        fits = ''
     if dialect == 'mysql':
         # The amounts lead the join, so locks are taken in their order.
         return sa.text(

@@ -17,10 +17,14 @@ statements of one transaction may see different claims. Therefore
   locked. :func:`release` finds its allocations, locks the row then, has its
   owner checked, and goes on; everything else leaves such an instance alone,
   as if it had run before the claim was made.
+
+Where a *check* raises Forbidden, the transaction has to be rolled back.
 """
 
 from __future__ import annotations
 
+import operator
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -34,6 +38,7 @@ from scheduler_service.store.connection import Writer, in_chunks
 
 _INSTANCES, _MOVES = schema.instances, schema.moves
 _ALLOCATIONS = schema.allocations
+_key_of = operator.attrgetter(*claim_sql.HELD)
 # Statements that every release or confirmation executes, made once; ``keys``
 # are uuids of instances, or names of service hosts.
 _LOCK = (
@@ -85,7 +90,6 @@ def cancel(
     if they are of the releasing project, or the release is for all projects.
 
     :param requests: by consumer
-    :raises Forbidden: *check* does; the transaction has to be rolled back
     """
     outcomes.record_releases(writer, requests, outcomes.ALL)
     return release(writer, list(requests), check)
@@ -101,7 +105,6 @@ def release(
 
     :param final: false: the request that claimed is not finished yet, and
         may claim again
-    :raises Forbidden: *check* does; the transaction has to be rolled back
     """
     released: set[str] = set()
     for part in in_chunks(consumers):
@@ -141,10 +144,7 @@ def _release(
 def _remove_moves(
     writer: Writer, moves: Mapping[str, Any], final: bool
 ) -> None:
-    """Delete moves of locked instances; their allocations are gone.
-
-    :param moves: rows of ``moves`` by instance
-    """
+    """Delete moves of locked instances; their allocations are gone."""
     if not moves:
         return
     moving = sorted(moves)
@@ -177,7 +177,6 @@ def confirm(
     :param reported: instance -> service host that has it; None: the host that
         it is expected on, the new host of an instance that moves
     :return: the instances whose claim this confirmed
-    :raises Forbidden: *check* does; the transaction has to be rolled back
     """
     conn = writer.conn
     locked = lock(conn, reported)
@@ -212,7 +211,6 @@ def cancel_moves(
     as for :func:`cancel`.
 
     :param requests: by instance
-    :raises Forbidden: *check* does; the transaction has to be rolled back
     """
     outcomes.record_releases(writer, requests, outcomes.MOVE)
     return drop_moves(writer, list(requests), check)
@@ -228,7 +226,6 @@ def drop_moves(
 
     :param final: as for :func:`release`
     :return: the instances that had such a claim
-    :raises Forbidden: *check* does; the transaction has to be rolled back
     """
     locked = lock(writer.conn, instances)
     _check_owners(locked, check)
@@ -302,10 +299,9 @@ def release_allocations(
     if held:
         dialect = conn.dialect.name
         # In the order in which every transaction takes inventory rows.
-        amounts: dict[tuple[int, str], int] = {}
+        amounts = Counter[tuple[int, str]]()
         for row in held:
-            key = row.host_id, row.resource_class
-            amounts[key] = amounts.get(key, 0) - row.amount
+            amounts[row.host_id, row.resource_class] -= row.amount
         changes = [
             (*key, amount, None, None)
             for key, amount in sorted(amounts.items())
@@ -314,13 +310,9 @@ def release_allocations(
             claim_sql.change_use(dialect, where_it_fits=False),
             claim_sql.parameters(dialect, changes),
         )
-        keys = [
-            (row.consumer_uuid, row.host_id, row.resource_class)
-            for row in held
-        ]
         conn.execute(
             claim_sql.delete_allocations(dialect),
-            rows.pack(dialect, claim_sql.HELD, keys),
+            rows.pack(dialect, claim_sql.HELD, list(map(_key_of, held))),
         )
         writer.touched.load += sorted({row.host_id for row in held})
     return {row.consumer_uuid for row in held}
@@ -336,29 +328,21 @@ def lock(conn: Connection, uuids: Iterable[str]) -> dict[str, Any]:
 
 
 def _check_owners(locked: Mapping[str, Any], check: OwnerCheck | None) -> None:
-    """Check the owners of instances.
-
-    :param locked: instance -> its row; None: no row, so no project
-    """
+    # Without a row an instance has no project.
     if check is not None:
         check({uuid: row and row.project_id for uuid, row in locked.items()})
 
 
 def _complete_move(writer: Writer, row: Any, move: Any) -> None:
-    """Give an instance its new place; release its allocations elsewhere.
-
-    :param row: of ``instances``
-    :param move: of ``moves``
-    """
+    """Give an instance its new place; release its allocations elsewhere."""
     conn = writer.conn
-    table = schema.instances
     release_allocations(
         writer, [row.uuid], _ALLOCATIONS.c.host_id != move.host_id
     )
     outcomes.keep_placements(writer, [row.uuid], moving=False)
     conn.execute(
-        sa.update(table)
-        .where(table.c.uuid == row.uuid)
+        sa.update(_INSTANCES)
+        .where(_INSTANCES.c.uuid == row.uuid)
         .values(
             host=move.host,
             node=move.node,
@@ -369,15 +353,13 @@ def _complete_move(writer: Writer, row: Any, move: Any) -> None:
             idempotency_key=move.idempotency_key,
         )
     )
-    moves = schema.moves
-    conn.execute(sa.delete(moves).where(moves.c.instance_uuid == row.uuid))
+    conn.execute(_DELETE_MOVES, {'keys': [row.uuid]})
     writer.touched.instances.append(row.uuid)
     writer.touched.load.append(move.host_id)
     touch_hosts(writer, [row.host])
 
 
 def _remove_instances(writer: Writer, uuids: Sequence[str]) -> None:
-    """Delete instances and their memberships in server groups."""
     if not uuids:
         return
     groups = writer.conn.execute(_GROUPS_OF, {'keys': uuids}).scalars()

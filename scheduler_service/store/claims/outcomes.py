@@ -51,14 +51,14 @@ _OUTCOME = {
 }
 _RELEASE = {'instance_uuid': 'text', 'kind': 'text'}
 _SENT_RELEASE = {**_RELEASE, 'project_id': 'text', 'sent_at': 'float'}
-_UPSERT = {
-    'postgresql': 'ON CONFLICT (instance_uuid, kind) DO UPDATE SET '
-    'released_at = excluded.released_at, sent_at = excluded.sent_at',
-    'mysql': 'ON DUPLICATE KEY UPDATE released_at = VALUES(released_at), '
-    'sent_at = VALUES(sent_at)',
-    'sqlite': 'ON CONFLICT (instance_uuid, kind) DO UPDATE SET '
-    'released_at = excluded.released_at, sent_at = excluded.sent_at',
-}
+_UPSERT = (
+    'ON CONFLICT (instance_uuid, kind) DO UPDATE SET '
+    'released_at = excluded.released_at, sent_at = excluded.sent_at'
+)
+_UPSERT_MYSQL = (
+    'ON DUPLICATE KEY UPDATE released_at = VALUES(released_at), '
+    'sent_at = VALUES(sent_at)'
+)
 
 
 class RecordedOutcome(NamedTuple):
@@ -108,21 +108,10 @@ def add(conn: Connection, outcomes: Sequence[RecordedOutcome]) -> None:
 
     :raises DBDuplicateEntry: a request has an outcome already
     """
-    if not outcomes:
-        return
-    dialect = conn.dialect.name
-    packed = rows.pack(dialect, _OUTCOME, sorted(outcomes))
-    conn.execute(_adding(dialect), packed)
-
-
-@functools.cache
-def _adding(dialect: str) -> Any:
-    names = ', '.join(_OUTCOME)
-    return sa.text(
-        f'INSERT INTO outcomes ({names}, created_at) '  # noqa: S608
-        f'SELECT {names}, {clock.sql(dialect)} '
-        f'FROM {rows.source(dialect, _OUTCOME)}'
-    )
+    if outcomes:
+        rows.insert_packed(
+            conn, 'outcomes', _OUTCOME, sorted(outcomes), 'created_at'
+        )
 
 
 def find(conn: Connection, key: str) -> list[RecordedOutcome]:
@@ -145,14 +134,6 @@ def any_of(conn: Connection, keys: Collection[str | None]) -> bool:
     table = schema.outcomes
     query = sa.select(table.c.kind).where(table.c.idempotency_key.in_(keys))
     return conn.execute(query.limit(1)).first() is not None
-
-
-def is_answered(conn: Connection, key: str) -> bool:
-    """Whether a request has its whole result."""
-    return any(
-        outcome.kind == RESULT and not outcome.instance
-        for outcome in find(conn, key)
-    )
 
 
 def placements(
@@ -194,23 +175,16 @@ def _keeping(moving: bool) -> Any:
     kept = schema.outcomes
     query = sa.select(
         table.c.idempotency_key,
-        uuid,
         sa.literal(PLACEMENT),
         table.c.placement,
+        uuid,
         clock.NOW,
     ).where(
         rows.among(uuid),
         table.c.idempotency_key.is_not(None),
         table.c.placement.is_not(None),
     )
-    names = [
-        kept.c.idempotency_key,
-        kept.c.instance_uuid,
-        kept.c.kind,
-        kept.c.document,
-        kept.c.created_at,
-    ]
-    return sa.insert(kept).from_select(names, query)
+    return sa.insert(kept).from_select([*_OUTCOME, 'created_at'], query)
 
 
 def record_releases(
@@ -266,7 +240,7 @@ def releasing(dialect: str) -> sa.TextClause:
         'SELECT a.instance_uuid, a.kind, a.project_id, '
         f'{clock.sql(dialect)}, a.sent_at '
         f'FROM {rows.source(dialect, _SENT_RELEASE)} WHERE 1 = 1 '
-        f'{_UPSERT[dialect]}'
+        f'{_UPSERT_MYSQL if dialect == "mysql" else _UPSERT}'
     )
 
 

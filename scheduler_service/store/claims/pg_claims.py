@@ -59,18 +59,7 @@ _NOTHING_DONE = ('22012', '23505')
 # As a query of its own it is evaluated once, not for each row.
 _NOW = f'(SELECT {clock.sql("postgresql")})'
 # The place of one instance. What it takes there is in the rows of its kind.
-_PLACE = {
-    'uuid': 'text',
-    'host_id': 'int',
-    'kind': 'int',
-    'host': 'text',
-    'node': 'text',
-    'project_id': 'text',
-    'request_id': 'text',
-    'document': 'text',
-    'placement': 'text',
-    'idempotency_key': 'text',
-}
+_PLACE = {**claim_sql.INSTANCE, 'host_id': 'int', 'kind': 'int'}
 _GROUPED_PLACE = {**_PLACE, 'group_uuid': 'text'}
 # What each instance of a kind takes of one resource class.
 _KIND = {
@@ -200,52 +189,47 @@ def statements(
         load=sorted({claim.host_id for claim in claims}),
         instances=[claim.consumer for claim in claims],
     )
+    groups = sorted({claim.group for claim in claims if claim.group})
+    keys = sorted({claim.key for claim in claims if claim.key})
     values: dict[str, Any] = {
         'touched': touched.to_json(),
         'lineage': lineage,
+        'keys': postgresql.TextColumn(keys),
     }
-    made = _intend(claims)
-    groups = sorted({claim.group for claim in claims if claim.group})
+    claiming = _claim(grouped=bool(groups))
     if groups:
-        values.update(_values_of_many(claims, fallback, _GROUPED_PLACE))
-        values['groups'] = postgresql.TextColumn(groups)
+        values.update(_places(claims, fallback, _GROUPED_PLACE))
         owners = claim_sql.group_owners(claims)
         values['owners'] = postgresql.TextColumn(map(owners.get, groups))
+        values['groups'] = postgresql.TextColumn(groups)
         values['policies'] = postgresql.TextColumn(policies)
-        made.append(BoundStatement.of(_LOCK_GROUPS, values))
-        made.append(BoundStatement.of(_claim_many(grouped=True), values))
-    elif len(claims) == 1 and claims[0].amounts:
+    elif len(claims) == 1:
+        claiming = _claim_single()
         amounts = claim_sql.ask_rows(claims, fallback)
         instance = claim_sql.instance_row(claims[0])
         values.update(zip(claim_sql.INSTANCE, instance, strict=True))
+        values.update(rows.pack('postgresql', claim_sql.ASK, amounts, 'asked'))
         values['expected'] = len(amounts)
-        for at, row in enumerate(amounts):
-            values.update(zip(_names_in_row(at), row, strict=True))
-        made.append(BoundStatement.of(_claim_single(len(amounts)), values))
     else:
-        values.update(_values_of_many(claims, fallback, _PLACE))
-        made.append(BoundStatement.of(_claim_many(grouped=False), values))
-    keys = sorted({claim.key for claim in claims if claim.key})
-    if keys:
-        column = postgresql.TextColumn(keys)
-        made.append(BoundStatement.of(_CHECK, {'keys': column}))
-    return made
-
-
-def _intend(claims: Sequence[Claim]) -> list[BoundStatement]:
-    """Return the statement that records intended allocations, if any.
-
-    Where an earlier claim of an instance is being undone it divides by zero.
-    """
+        values.update(_places(claims, fallback, _PLACE))
     intents = [
         (claim.consumer, claim.host_id, claim.intent)
         for claim in claims
         if claim.intent is not None
     ]
-    if not intents:
-        return []
-    values = rows.pack('postgresql', placement_records.INTENT, intents)
-    return [BoundStatement.of(_INTEND, {**values, 'intended': len(intents)})]
+    texts = []
+    if intents:
+        texts.append(_INTEND)
+        values['intended'] = len(intents)
+        values.update(
+            rows.pack('postgresql', placement_records.INTENT, intents)
+        )
+    if groups:
+        texts.append(_LOCK_GROUPS)
+    texts.append(claiming)
+    if keys:
+        texts.append(_CHECK)
+    return [BoundStatement.of(text, values) for text in texts]
 
 
 def send(
@@ -258,19 +242,19 @@ def send(
         try:
             return int(wait())
         except StatementError as fault:
-            if fault.sqlstate in _NOTHING_DONE:
-                raise ClaimLost from None
-            raise
+            if fault.sqlstate not in _NOTHING_DONE:
+                raise
+            raise ClaimLost from None
 
     return receive
 
 
-def _values_of_many(
+def _places(
     claims: Sequence[Claim],
     fallback: Mapping[str, float],
     columns: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Return the parameters of :func:`_claim_many`.
+    """Return the parameters of :func:`_claim`.
 
     Instances that take the same amounts are of one kind: most of a batch
     have one of a few flavors.
@@ -282,21 +266,8 @@ def _values_of_many(
     for claim in claims:
         what = (*claim.amounts.items(),), (*claim.ratios.items(),)
         kind = kinds.setdefault(what, len(kinds))
-        places.append(
-            (
-                claim.consumer,
-                claim.host_id,
-                kind,
-                claim.host,
-                claim.node,
-                claim.project_id,
-                claim.request_id,
-                claim.document,
-                claim.placement,
-                claim.key,
-                claim.group,
-            )[: len(columns)]
-        )
+        row = *claim_sql.instance_row(claim), claim.host_id, kind, claim.group
+        places.append(row[: len(columns)])
     kind_rows = [
         (kind, name, amount, dict(ratios).get(name), fallback.get(name, 0.0))
         for (amounts, ratios), kind in kinds.items()
@@ -310,82 +281,65 @@ def _values_of_many(
 
 
 @functools.cache
-def _claim_single(classes: int) -> str:
-    """Return the statement for one instance, with scalar parameters.
-
-    :param classes: how many resource classes it takes
-    """
-    instance = ', '.join(claim_sql.INSTANCE)
-    allocation = ', '.join(claim_sql.ALLOCATION)
-    return _claim(
-        demand=_values(classes, claim_sql.ASK, _name_in_row),
-        instances=f'SELECT {instance}, {_NOW} FROM '  # noqa: S608
-        + _values(1, claim_sql.INSTANCE, lambda name, _: name),
-        allocations=f'SELECT {allocation} FROM '  # noqa: S608
-        + _values(classes, claim_sql.ALLOCATION, _allocation_name),
+def _claim_single() -> str:
+    """Return the statement for one instance, which takes less time."""
+    asked = rows.source('postgresql', claim_sql.ASK, 'asked')
+    texts = ', '.join(f'CAST(:{name} AS text)' for name in claim_sql.INSTANCE)
+    return _claim_of(
+        demand=asked,
         count=':expected',
+        instances=f'SELECT {texts}, {_NOW}',
+        allocations=f"""
+            SELECT CAST(:uuid AS text), host_id, resource_class, amount
+            FROM {asked}
+        """,  # noqa: S608
     )
 
 
 @functools.cache
-def _claim_many(grouped: bool) -> str:
-    """Return the statement for many instances, with array parameters.
+def _claim(grouped: bool) -> str:
+    """Return the statement for many instances.
 
-    :param grouped: whether some are of server groups
+    ``demand`` adds up what they take of each host, in the order in which
+    every transaction takes inventory rows.
     """
-    parts = {'unpacked': _unpacked(_PLACE)}
+    columns, seats, more = _PLACE, '', {}
     if grouped:
-        parts = {
-            'unpacked': _unpacked(_GROUPED_PLACE) + _SEATS,
-            'allowed': _MAY_JOIN,
-            'joined': _JOINED,
-            'touched': _TOUCHED,
-        }
-    return _claim(
+        columns, seats = _GROUPED_PLACE, _SEATS
+        more = {'allowed': _MAY_JOIN, 'joined': _JOINED, 'touched': _TOUCHED}
+    return _claim_of(
+        unpacked=f"""
+            places AS MATERIALIZED (
+                SELECT * FROM {rows.source('postgresql', columns, 'places')}
+            ), kinds AS MATERIALIZED (
+                SELECT * FROM {rows.source('postgresql', _KIND, 'kinds')}
+            ), demand AS MATERIALIZED (
+                SELECT host_id, resource_class,
+                    CAST(sum(amount) AS bigint) AS amount,
+                    min(ratio) AS ratio, min(fallback) AS fallback
+                FROM places JOIN kinds USING (kind)
+                GROUP BY host_id, resource_class
+                ORDER BY host_id, resource_class COLLATE "C"
+            ), {seats}
+        """,  # noqa: S608
         demand='demand',
+        count='(SELECT count(*) FROM demand)',
         instances=f"""
-            SELECT uuid, host, node, 'claimed', project_id, request_id,
-                document, placement, idempotency_key, {_NOW}
-            FROM places
+            SELECT {', '.join(claim_sql.INSTANCE)}, {_NOW} FROM places
         """,  # noqa: S608
         allocations="""
             SELECT uuid, host_id, resource_class, amount
             FROM places JOIN kinds USING (kind)
         """,
-        count='(SELECT count(*) FROM demand)',
-        **parts,
+        **more,
     )
 
 
-def _unpacked(columns: Mapping[str, str]) -> str:
-    """Return common table expressions for array parameters.
-
-    ``demand`` adds up what the instances take of each host, in the order in
-    which every transaction takes inventory rows.
-
-    :param columns: of ``places``
-    """
-    return f"""
-        places AS MATERIALIZED (
-            SELECT * FROM {rows.source('postgresql', columns, 'places')}
-        ), kinds AS MATERIALIZED (
-            SELECT * FROM {rows.source('postgresql', _KIND, 'kinds')}
-        ), demand AS MATERIALIZED (
-            SELECT host_id, resource_class,
-                CAST(sum(amount) AS bigint) AS amount,
-                min(ratio) AS ratio, min(fallback) AS fallback
-            FROM places JOIN kinds USING (kind)
-            GROUP BY host_id, resource_class
-            ORDER BY host_id, resource_class COLLATE "C"
-        ),
-    """  # noqa: S608
-
-
-def _claim(
+def _claim_of(
     demand: str,
+    count: str,
     instances: str,
     allocations: str,
-    count: str,
     unpacked: str = '',
     allowed: str = 'true',
     joined: str = '',
@@ -396,15 +350,6 @@ def _claim(
     The counter comes after the inventories, as in every transaction. Where
     not every row could be taken the division by zero fails, and with it the
     whole statement.
-
-    :param demand: SQL for rows of ``claim_sql.ASK``
-    :param instances: a query for rows of ``claim_sql.INSTANCE`` and the time
-    :param allocations: a query for rows of ``claim_sql.ALLOCATION``
-    :param count: SQL for the number of rows of the demand
-    :param unpacked: common table expressions for the other parts
-    :param allowed: a condition on which all claims depend
-    :param joined: a common table expression that joins server groups
-    :param touched: SQL for the change record
     """
     return f"""
         WITH {unpacked} took AS (
@@ -431,43 +376,6 @@ def _claim(
         SELECT value, {touched}, :lineage, {_NOW} FROM counted
         RETURNING revision
     """  # noqa: S608
-
-
-@functools.cache
-def _names_in_row(at: int) -> list[str]:
-    """Return the parameters of one row of ``claim_sql.ASK``."""
-    return [_name_in_row(name, at) for name in claim_sql.ASK]
-
-
-def _name_in_row(name: str, at: int) -> str:
-    return f'{name}_{at}'
-
-
-def _allocation_name(name: str, at: int) -> str:
-    """Return the parameter of one column of an allocation."""
-    return 'uuid' if name == 'consumer_uuid' else _name_in_row(name, at)
-
-
-def _values(
-    count: int,
-    columns: Mapping[str, str],
-    parameter: Callable[[str, int], str],
-) -> str:
-    """Return SQL for a table ``a`` of scalar parameters.
-
-    :param count: how many rows
-    :param parameter: returns the parameter of a column in a row
-    """
-    tuples = ', '.join(
-        '('
-        + ', '.join(
-            f'CAST(:{parameter(name, at)} AS {rows.POSTGRESQL[kind]})'
-            for name, kind in columns.items()
-        )
-        + ')'
-        for at in range(count)
-    )
-    return f'(VALUES {tuples}) AS a({", ".join(columns)})'
 
 
 _SETTING = 'scheduler_service.locked'
@@ -627,10 +535,24 @@ class PendingRelease:
         self.instances = list(requests)
         self.lineage = new_lineage()
         self.sent_at = time.monotonic()
+        values: dict[str, Any] = {
+            'uuids': postgresql.TextColumn(sorted(requests)),
+            'touched': ChangeRecord(released=sorted(requests)).to_json(),
+            'lineage': self.lineage,
+            **rows.pack(
+                'postgresql', _EXPECTED, sorted(expected.items()), 'expected'
+            ),
+            **rows.pack('postgresql', _ITEM, items, 'items'),
+            **outcomes.release_values('postgresql', requests, outcomes.ALL),
+        }
+        record = outcomes.releasing('postgresql').text + ' RETURNING 1'
         self._receive = pg_statements.send(
             store,
             conn,
-            _release_statements(requests, expected, items, self.lineage),
+            [
+                BoundStatement.of(text, values)
+                for text in (record, _LOCK_INSTANCES, _RELEASE)
+            ],
         )
         self._fault: Exception | None = None
         self._released: Released | None = None
@@ -659,29 +581,3 @@ class PendingRelease:
         if self._fault is not None:
             raise self._fault
         return self._released
-
-
-def _release_statements(
-    requests: Mapping[str, outcomes.ReleaseRequest],
-    expected: Mapping[str, str | None],
-    items: Sequence[tuple[str, str]],
-    lineage: str,
-) -> list[BoundStatement]:
-    """Return the statements that release claims, or fail and do nothing."""
-    uuids = postgresql.TextColumn(sorted(requests))
-    touched = ChangeRecord(released=sorted(requests))
-    values: dict[str, Any] = {
-        'uuids': uuids,
-        'touched': touched.to_json(),
-        'lineage': lineage,
-        **rows.pack(
-            'postgresql', _EXPECTED, sorted(expected.items()), 'expected'
-        ),
-        **rows.pack('postgresql', _ITEM, items, 'items'),
-        **outcomes.release_values('postgresql', requests, outcomes.ALL),
-    }
-    record = outcomes.releasing('postgresql').text + ' RETURNING 1'
-    return [
-        BoundStatement.of(text, values)
-        for text in (record, _LOCK_INSTANCES, _RELEASE)
-    ]

@@ -219,13 +219,11 @@ class PendingStatements:
             raise psycopg.OperationalError('the transaction did not end')
 
     def _flush(self) -> None:
-        """Write to the socket until nothing is left to send."""
         while self._pg.flush():
             if self._poll(select.POLLOUT | select.POLLIN) & select.POLLIN:
                 self._pg.consume_input()
 
     def _last_result(self) -> pq.abc.PGresult:
-        """Wait for the last result of one statement."""
         last: pq.abc.PGresult | None = None
         while (result := self._next_result()) is not None:
             last = result
@@ -285,7 +283,6 @@ def _state(result: pq.abc.PGresult) -> str | None:
 
 
 def _error(result: pq.abc.PGresult) -> Exception:
-    """Return the exception for a result that is an error."""
     state = _state(result)
     message = result.error_message.decode(errors='replace').strip()[:300]
     if state in driver_errors.PG_TIMEOUTS:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -35,10 +35,41 @@ CALL_ENDS_S = 300.0
 _LONGEST_PAUSE_S = 60.0
 INTENT = {'instance_uuid': 'text', 'host_id': 'int', 'resources': 'text'}
 _TABLE, _HOSTS = schema.placement_claims, schema.hosts
+# The columns of a :class:`Record`.
+_RECORDS = sa.select(
+    _TABLE.c.instance_uuid,
+    _TABLE.c.host_id,
+    _HOSTS.c.uuid,
+    _TABLE.c.resources,
+    _TABLE.c.looks,
+).join(_HOSTS, _HOSTS.c.id == _TABLE.c.host_id)
+_IS_DUE = sa.func.coalesce(_TABLE.c.look_at, 0.0) <= clock.NOW
+# No call can make allocations of a record any more.
+_ENDED = sa.and_(
+    sa.func.coalesce(_TABLE.c.asked_at, 0.0) < clock.NOW - 2 * CALL_ENDS_S,
+    sa.func.coalesce(_TABLE.c.call_until, 0.0) < clock.NOW,
+)
+
+
+def _is_held(of: Any) -> sa.ColumnElement[bool]:
+    """Whether the store has the claim of a record, or of the table's row."""
+    held = schema.allocations.c
+    return sa.exists().where(
+        held.consumer_uuid == of.instance_uuid, held.host_id == of.host_id
+    )
+
+
+_IS_HELD = _is_held(_TABLE.c)
 
 
 class BeingUndone(Exception):
     """Allocations of an earlier claim of an instance are not undone yet."""
+
+    def __init__(self, instance: str) -> None:
+        super().__init__(
+            'What an earlier claim left in the placement service is not '
+            f'undone yet: instance {instance}'
+        )
 
 
 class Record(NamedTuple):
@@ -112,7 +143,6 @@ def intending(dialect: str) -> str:
 
 
 def _lock(conn: Connection, instances: Iterable[str]) -> list[Any]:
-    """Lock the records of instances; return them."""
     query = sa.select(
         _TABLE.c.instance_uuid,
         _TABLE.c.host_id,
@@ -122,17 +152,11 @@ def _lock(conn: Connection, instances: Iterable[str]) -> list[Any]:
     return list(conn.execute(query.with_for_update()))
 
 
-def _check_undone(locked: Iterable[Any]) -> None:
-    for row in locked:
-        if row.undone:
-            _refuse(row.instance_uuid)
-
-
-def _refuse(instance: str) -> NoReturn:
-    raise BeingUndone(
-        'What an earlier claim left in the placement service is not undone '
-        f'yet: instance {instance}'
+def _host_ids(conn: Connection, claims: Iterable[Intent]) -> dict[str, int]:
+    query = sa.select(_HOSTS.c.uuid, _HOSTS.c.id).where(
+        _HOSTS.c.uuid.in_({host for _, host, _ in claims})
     )
+    return dict(tuple(row) for row in conn.execute(query))
 
 
 def intend(conn: Connection, claims: Iterable[Intent]) -> None:
@@ -143,27 +167,21 @@ def intend(conn: Connection, claims: Iterable[Intent]) -> None:
         has other allocations on its host and was not undone yet
     """
     for part in in_chunks(claims):
-        ids = sa.select(_HOSTS.c.uuid, _HOSTS.c.id).where(
-            _HOSTS.c.uuid.in_({host for _, host, _ in part})
-        )
-        of_host = dict(tuple(row) for row in conn.execute(ids))
-        locked = _lock(conn, [uuid for uuid, _, _ in part])
-        _check_undone(locked)
-        there = {(row.instance_uuid, row.host_id): row for row in locked}
+        of_host = _host_ids(conn, part)
+        there = {}
+        for row in _lock(conn, [uuid for uuid, _, _ in part]):
+            if row.undone:
+                raise BeingUndone(row.instance_uuid)
+            there[row.instance_uuid, row.host_id] = row
         new = []
         for uuid, host, amounts in part:
             document = rows.document(amounts)
             row = there.get((uuid, of_host.get(host)))
             if row is None and host in of_host:
-                new.append(
-                    {
-                        'instance_uuid': uuid,
-                        'host_id': of_host[host],
-                        'resources': document,
-                    }
-                )
+                values = uuid, of_host[host], document
+                new.append(dict(zip(INTENT, values, strict=True)))
             elif row is not None and row.resources != document:
-                _refuse(uuid)
+                raise BeingUndone(uuid)
             elif row is not None:
                 _ask_again(conn, row)
         if new:
@@ -202,14 +220,6 @@ def _is(record: Any) -> sa.ColumnElement[bool]:
     )
 
 
-def _ended() -> sa.ColumnElement[bool]:
-    """Whether no call can make allocations of a record any more."""
-    return sa.and_(
-        sa.func.coalesce(_TABLE.c.asked_at, 0.0) < clock.NOW - 2 * CALL_ENDS_S,
-        sa.func.coalesce(_TABLE.c.call_until, 0.0) < clock.NOW,
-    )
-
-
 def answered(
     conn: Connection,
     claims: Iterable[Intent],
@@ -228,10 +238,7 @@ def answered(
     :param age: how long ago that was, in seconds
     """
     for part in in_chunks(claims):
-        ids = sa.select(_HOSTS.c.id, _HOSTS.c.uuid).where(
-            _HOSTS.c.uuid.in_({host for _, host, _ in part})
-        )
-        of_host = {uuid: number for number, uuid in conn.execute(ids)}
+        of_host = _host_ids(conn, part)
         keys = {
             (uuid, of_host[host]): amounts
             for uuid, host, amounts in part
@@ -294,16 +301,11 @@ def _record_again(
         for query in (present, arrived)
         for row in conn.execute(query)
     }
+    until = values.get('call_until')
     for key in keys.keys() - there:
-        conn.execute(
-            _TABLE.insert().values(
-                instance_uuid=key[0],
-                host_id=key[1],
-                resources=rows.document(keys[key]),
-                made_at=clock.NOW,
-                call_until=values.get('call_until'),
-            )
-        )
+        row = dict(zip(INTENT, (*key, rows.document(keys[key])), strict=True))
+        insert = _TABLE.insert().values(made_at=clock.NOW, call_until=until)
+        conn.execute(insert.values(row))
 
 
 def replace(
@@ -329,7 +331,7 @@ def recorded(conn: Connection, instance: str, host: str) -> Record | None:
     :param host: uuid of the host
     """
     row = conn.execute(
-        _records().where(
+        _RECORDS.where(
             _TABLE.c.instance_uuid == instance, _HOSTS.c.uuid == host
         )
     ).first()
@@ -344,10 +346,8 @@ def forget(
     :param ended: only those of which no call can make allocations any more
     """
     for part in in_chunks(instances):
-        mine = _TABLE.c.instance_uuid.in_(part)
-        conn.execute(
-            sa.delete(_TABLE).where(sa.and_(mine, _ended()) if ended else mine)
-        )
+        delete = sa.delete(_TABLE).where(_TABLE.c.instance_uuid.in_(part))
+        conn.execute(delete.where(_ENDED) if ended else delete)
 
 
 def orphans(conn: Connection, limit: int) -> list[Record]:
@@ -356,10 +356,9 @@ def orphans(conn: Connection, limit: int) -> list[Record]:
     Unchecked records come first, then those due the longest.
     """
     query = (
-        _records()
-        .where(
-            ~sa.exists().where(*_held(_TABLE.c)),
-            sa.func.coalesce(_TABLE.c.look_at, 0.0) <= clock.NOW,
+        _RECORDS.where(
+            ~_IS_HELD,
+            _IS_DUE,
         )
         .order_by(sa.func.coalesce(_TABLE.c.look_at, 0.0))
         .limit(limit)
@@ -369,19 +368,11 @@ def orphans(conn: Connection, limit: int) -> list[Record]:
 
 def left(conn: Connection, instance: str) -> list[Record]:
     """Return the records of an instance's released claims."""
-    query = _records().where(
+    query = _RECORDS.where(
         _TABLE.c.instance_uuid == instance,
-        ~sa.exists().where(*_held(_TABLE.c)),
+        ~_IS_HELD,
     )
     return [Record(*row) for row in conn.execute(query)]
-
-
-def _held(of: Any) -> tuple[sa.ColumnElement[bool], ...]:
-    held = schema.allocations.c
-    return (
-        held.consumer_uuid == of.instance_uuid,
-        held.host_id == of.host_id,
-    )
 
 
 def take(conn: Connection, record: Record, held: bool = False) -> Taken | None:
@@ -405,8 +396,7 @@ def take(conn: Connection, record: Record, held: bool = False) -> Taken | None:
     ).first()
     if row is None or row.is_taken:
         return None
-    claimed = sa.select(schema.allocations.c.host_id).where(*_held(record))
-    if not held and conn.execute(claimed.limit(1)).first() is not None:
+    if not held and conn.execute(sa.select(_is_held(record))).scalar():
         return None
     taken = Taken(
         record,
@@ -440,11 +430,11 @@ def give_back(
     if there is not None and sure:
         conn.execute(
             sa.delete(_TABLE).where(
-                mine, _ended(), sa.true() if there else table.absent > 0
+                mine, _ENDED, sa.true() if there else table.absent > 0
             )
         )
     pause = min(2.0**taken.record.looks, _LONGEST_PAUSE_S)
-    absent = sa.case((_ended(), table.absent + 1), else_=0)
+    absent = sa.case((_ENDED, table.absent + 1), else_=0)
     conn.execute(
         sa.update(_TABLE)
         .where(mine)
@@ -472,20 +462,17 @@ def unconfirmed(
     :param host_ids: on these hosts; None: on any
     """
     before = clock.read(conn) - older_than
-    on_hosts = (
-        sa.true() if host_ids is None else _TABLE.c.host_id.in_(host_ids)
-    )
     query = (
-        _records()
-        .where(
-            on_hosts,
+        _RECORDS.where(
             _TABLE.c.made_at < before,
-            sa.exists().where(*_held(_TABLE.c)),
-            sa.func.coalesce(_TABLE.c.look_at, 0.0) <= clock.NOW,
+            _IS_HELD,
+            _IS_DUE,
         )
         .order_by(_TABLE.c.made_at)
         .limit(limit)
     )
+    if host_ids is not None:
+        query = query.where(_TABLE.c.host_id.in_(host_ids))
     return [Record(*row) for row in conn.execute(query)]
 
 
@@ -501,8 +488,7 @@ def unmarked(conn: Connection, older_than: float, limit: int) -> list[Record]:
     before = clock.read(conn) - older_than
     claimed_at = sa.func.coalesce(moving.c.created_at, placed.c.created_at)
     query = (
-        _records()
-        .outerjoin(placed, placed.c.uuid == _TABLE.c.instance_uuid)
+        _RECORDS.outerjoin(placed, placed.c.uuid == _TABLE.c.instance_uuid)
         .outerjoin(
             moving,
             (moving.c.instance_uuid == _TABLE.c.instance_uuid)
@@ -511,8 +497,8 @@ def unmarked(conn: Connection, older_than: float, limit: int) -> list[Record]:
         .where(
             _TABLE.c.made_at.is_(None),
             claimed_at < before,
-            sa.exists().where(*_held(_TABLE.c)),
-            sa.func.coalesce(_TABLE.c.look_at, 0.0) <= clock.NOW,
+            _IS_HELD,
+            _IS_DUE,
         )
         .limit(limit)
     )
@@ -538,16 +524,6 @@ def has_unmarked(conn: Connection) -> bool:
         _TABLE.c.made_at.is_(None), under_way
     )
     return conn.execute(query.limit(1)).first() is not None
-
-
-def _records() -> sa.Select[Any]:
-    return sa.select(
-        _TABLE.c.instance_uuid,
-        _TABLE.c.host_id,
-        _HOSTS.c.uuid,
-        _TABLE.c.resources,
-        _TABLE.c.looks,
-    ).join(_HOSTS, _HOSTS.c.id == _TABLE.c.host_id)
 
 
 def counted(

@@ -7,7 +7,8 @@ the thread that owns the writing transaction, or has a connection of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -41,21 +42,47 @@ def supersede(
         claims stay
     :return: the instances that held such a claim
     """
+    claims, moves = _release(
+        writer,
+        instances,
+        lambda _, row: key is None or row.idempotency_key != key,
+        final=False,
+    )
+    return sorted({*claims, *moves})
+
+
+def _release(
+    writer: Writer,
+    instances: Sequence[str],
+    is_mine: Callable[[str, Any], bool],
+    final: bool = True,
+    moves: bool = True,
+) -> tuple[list[str], list[str]]:
+    """Release those claims and moves of instances that are not confirmed.
+
+    The locked rows show what was confirmed, or claimed anew, since they were
+    read.
+
+    :param is_mine: whether to release a claim, by its instance and its row
+    :param final: as for :func:`lifecycle.release`, of claims
+    :param moves: false: no moves
+    """
     locked = lifecycle.lock(writer.conn, instances)
-    moves = lifecycle.moves_of(writer.conn, locked)
-    earlier = [
+    moving = lifecycle.moves_of(writer.conn, locked) if moves else {}
+    claimed = [
         uuid
         for uuid, row in locked.items()
-        if row.state == 'claimed'
-        and (key is None or row.idempotency_key != key)
+        if row.state == 'claimed' and is_mine(uuid, row)
     ]
-    moving = {
+    late = {
         uuid: move
-        for uuid, move in moves.items()
-        if uuid not in earlier and (key is None or move.idempotency_key != key)
+        for uuid, move in moving.items()
+        if uuid not in claimed and is_mine(uuid, move)
     }
-    released = lifecycle.release(writer, earlier, final=False)
-    return sorted({*released, *lifecycle.release_moves(writer, moving)})
+    return (
+        lifecycle.release(writer, claimed, final=final),
+        lifecycle.release_moves(writer, late),
+    )
 
 
 def give_up(
@@ -77,7 +104,10 @@ def give_up(
     :return: the instances that had such a claim
     """
     locked = lifecycle.lock(writer.conn, places)
-    if key is not None and outcomes.is_answered(writer.conn, key):
+    if key is not None and any(
+        outcome.kind == outcomes.RESULT and not outcome.instance
+        for outcome in outcomes.find(writer.conn, key)
+    ):
         return []
     placed = lifecycle.moves_of(writer.conn, locked) if moves else locked
     mine = {
@@ -99,25 +129,16 @@ def undo(writer: Writer, instances: Sequence[str], key: str) -> list[str]:
     :param key: idempotency key of the request
     :return: the instances that held such a claim
     """
-    conn = writer.conn
-    locked = lifecycle.lock(conn, instances)
-    moves = lifecycle.moves_of(conn, locked)
-    unknown = [
-        uuid
-        for uuid, row in locked.items()
-        if row.state == 'claimed'
-        and row.idempotency_key == key
-        and not _was_returned(conn, uuid, row.created_at, key)
-    ]
-    moving = {
-        uuid: move
-        for uuid, move in moves.items()
-        if uuid not in unknown
-        and move.idempotency_key == key
-        and not _was_returned(conn, uuid, move.created_at, key)
-    }
-    released = lifecycle.release(writer, unknown, final=False)
-    return sorted({*released, *lifecycle.release_moves(writer, moving)})
+    claims, moves = _release(
+        writer,
+        instances,
+        lambda uuid, row: (
+            row.idempotency_key == key
+            and not _was_returned(writer.conn, uuid, row.created_at, key)
+        ),
+        final=False,
+    )
+    return sorted({*claims, *moves})
 
 
 def _was_returned(
@@ -142,24 +163,21 @@ def any_to_expire(
 ) -> bool:
     """Whether :func:`expire` would find something."""
     before = clock.read(conn) - timeout
-    return bool(_late_claims(conn, before, 1)) or (
-        moves and bool(_late_moves(conn, before))
+    return bool(_late(conn, before, moves, 1))
+
+
+def _late(
+    conn: Connection, before: float, moves: bool, most: int
+) -> list[str]:
+    claims, moving = schema.instances.c, schema.moves.c
+    query = sa.select(claims.uuid).where(
+        claims.state == 'claimed', claims.created_at < before
     )
-
-
-def _late_claims(conn: Connection, before: float, limit: int) -> list[str]:
-    table = schema.instances
-    query = sa.select(table.c.uuid).where(
-        table.c.state == 'claimed', table.c.created_at < before
-    )
-    return list(conn.execute(query.limit(limit)).scalars())
-
-
-def _late_moves(conn: Connection, before: float) -> list[str]:
-    table = schema.moves
-    query = sa.select(table.c.instance_uuid)
-    late = conn.execute(query.where(table.c.created_at < before))
-    return list(late.scalars())
+    late = list(conn.execute(query.limit(most)).scalars())
+    if moves:
+        query = sa.select(moving.instance_uuid)
+        late += conn.execute(query.where(moving.created_at < before)).scalars()
+    return late
 
 
 def expire(
@@ -171,25 +189,11 @@ def expire(
     :param moves: false: moves never expire: another service ends them
     :return: how many ``claims`` and ``moves`` were released
     """
-    conn = writer.conn
-    before = clock.read(conn) - timeout
-    late = _late_claims(conn, before, _MOST)
-    if moves:
-        late += _late_moves(conn, before)
-    locked = lifecycle.lock(conn, late)
-    # The locked rows show what was confirmed, or claimed anew, since they
-    # were read.
-    claimed = [
-        uuid
-        for uuid, row in locked.items()
-        if row.state == 'claimed' and row.created_at < before
-    ]
-    late_moves = {
-        uuid: move
-        for uuid, move in lifecycle.moves_of(conn, locked).items()
-        if moves and move.created_at < before and uuid not in claimed
-    }
-    return {
-        'claims': len(lifecycle.release(writer, claimed)),
-        'moves': len(lifecycle.release_moves(writer, late_moves)),
-    }
+    before = clock.read(writer.conn) - timeout
+    expired = _release(
+        writer,
+        _late(writer.conn, before, moves, _MOST),
+        lambda _, row: row.created_at < before,
+        moves=moves,
+    )
+    return dict(zip(('claims', 'moves'), map(len, expired), strict=True))

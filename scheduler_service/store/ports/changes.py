@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -98,7 +99,6 @@ class ClaimChanger:
         Jobs get none where their releases take several round trips.
 
         :raises StoreTimeout: a release waits for a lock
-        :raises StoreUnavailable: the releases may have been made or not
         """
         if self._sent is None:
             return
@@ -107,8 +107,7 @@ class ClaimChanger:
         released = pending.wait()
         if released is None:
             return
-        changed = _results(jobs, released.consumers)
-        for job, result in zip(jobs, changed, strict=True):
+        for job, result in _results(jobs, released.consumers).items():
             if not job.done():
                 job.future.set_result(result)
 
@@ -146,14 +145,9 @@ class ClaimChanger:
             outcome.settle(job)
 
     def _change(self, jobs: Sequence[ClaimsJob]) -> list[Recalled]:
-        store = self._source.store
+        make = partial(self._outcomes.make_changes, jobs=jobs, change=_change)
         with self._source.writer() as conn:
-            return store.write(
-                lambda writer: self._outcomes.make_changes(
-                    writer, jobs, _change
-                ),
-                conn,
-            )
+            return self._source.store.write(make, conn)
 
 
 def _change(writer: Writer, jobs: Sequence[ClaimsJob]) -> dict[ClaimsJob, Any]:
@@ -168,7 +162,7 @@ def _change(writer: Writer, jobs: Sequence[ClaimsJob]) -> dict[ClaimsJob, Any]:
     for change, equal in by_change.items():
         if change in _TOGETHER:
             changed = _TOGETHER[change](writer, equal)
-            results.update(zip(equal, _results(equal, changed), strict=True))
+            results |= _results(equal, changed)
         else:
             for job in equal:
                 results[job] = _ALONE[change](writer, job)
@@ -209,7 +203,6 @@ def _sendable(
 
 
 def _requests(jobs: Sequence[ClaimsJob]) -> dict[str, ReleaseRequest]:
-    """Return the release request of each instance: its sender and time."""
     return {
         uuid: ReleaseRequest(job.message.sent_at, job.project_id)
         for job in jobs
@@ -237,14 +230,9 @@ def _check_of(jobs: Sequence[ClaimsJob]) -> OwnerCheck | None:
 
 def _results(
     jobs: Sequence[ClaimsJob], changed: Sequence[str]
-) -> list[list[str]]:
-    """Return the changed instances of each job."""
+) -> dict[ClaimsJob, list[str]]:
     of_all = frozenset(changed)
-    return [sorted(of_all.intersection(job.instances)) for job in jobs]
-
-
-def _release(writer: Writer, jobs: Sequence[ClaimsJob]) -> Sequence[str]:
-    return lifecycle.cancel(writer, _requests(jobs), _check_of(jobs))
+    return {job: sorted(of_all.intersection(job.instances)) for job in jobs}
 
 
 def _confirm(writer: Writer, jobs: Sequence[ClaimsJob]) -> Sequence[str]:
@@ -252,20 +240,17 @@ def _confirm(writer: Writer, jobs: Sequence[ClaimsJob]) -> Sequence[str]:
     return lifecycle.confirm(writer, instances, _check_of(jobs))
 
 
-def _drop_moves(writer: Writer, jobs: Sequence[ClaimsJob]) -> Sequence[str]:
-    return lifecycle.cancel_moves(writer, _requests(jobs), _check_of(jobs))
-
-
-def _store_group(writer: Writer, job: ClaimsJob) -> bool:
-    assert job.group is not None
-    return server_groups.put(writer, job.group)
-
-
 # Changes that run together, with as many statements as a single job.
-_TOGETHER = {
-    Change.RELEASE: _release,
+_TOGETHER: Mapping[
+    Change, Callable[[Writer, Sequence[ClaimsJob]], Sequence[str]]
+] = {
+    Change.RELEASE: lambda writer, jobs: lifecycle.cancel(
+        writer, _requests(jobs), _check_of(jobs)
+    ),
     Change.CONFIRM: _confirm,
-    Change.DROP_MOVES: _drop_moves,
+    Change.DROP_MOVES: lambda writer, jobs: lifecycle.cancel_moves(
+        writer, _requests(jobs), _check_of(jobs)
+    ),
 }
 _ALONE: Mapping[Change, Callable[[Writer, ClaimsJob], Any]] = {
     Change.SUPERSEDE: lambda writer, job: released_claims.supersede(
@@ -274,5 +259,7 @@ _ALONE: Mapping[Change, Callable[[Writer, ClaimsJob], Any]] = {
     Change.UNDO: lambda writer, job: released_claims.undo(
         writer, job.instances, str(job.claimed_by)
     ),
-    Change.STORE_GROUP: _store_group,
+    Change.STORE_GROUP: lambda writer, job: (
+        job.group and server_groups.put(writer, job.group)
+    ),
 }

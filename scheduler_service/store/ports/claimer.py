@@ -20,7 +20,11 @@ from scheduler_service.store.claims import outcomes, released_claims
 from scheduler_service.store.connection import Writer
 from scheduler_service.store.ports.changes import ClaimChanger
 from scheduler_service.store.ports.host_source import StoreHostSource
-from scheduler_service.store.ports.recall import Outcomes, outcome_of
+from scheduler_service.store.ports.recall import (
+    Outcomes,
+    outcome_of,
+    places_of,
+)
 from scheduler_service.store.writing import zones
 
 _encode = msgspec.json.Encoder().encode
@@ -79,9 +83,8 @@ class StoreClaimer:
 
         def release(writer: Writer) -> None:
             for job in jobs:
-                released_claims.give_up(
-                    writer, _places(job), job.move, job.key
-                )
+                places = places_of(job.placements)
+                released_claims.give_up(writer, places, job.move, job.key)
 
         with self._source.writer() as conn:
             self._source.store.write(release, conn)
@@ -123,20 +126,21 @@ class StoreClaimer:
         self, chosen: Sequence[tuple[ZoneJob, Any, PoolAnswer]]
     ) -> bool:
         """Store zones with their pools, and the outcomes of their jobs."""
-        added, recorded = [], []
-        for job, _, answer in chosen:
-            zone, key = job.zone, job.key
-            added.append(
-                zones.ZoneRow(
-                    id=str(zone.id),
-                    name=str(zone.name),
-                    pool_id=answer.pool_id,
-                    project_id=zone.project_id,
-                    request_id=zone.request_id,
-                )
+        added = [
+            zones.ZoneRow(
+                id=str(job.zone.id),
+                name=str(job.zone.name),
+                pool_id=answer.pool_id,
+                project_id=job.zone.project_id,
+                request_id=job.zone.request_id,
             )
-            if key is not None:
-                recorded.append(outcome_of(key, answer, None))
+            for job, _, answer in chosen
+        ]
+        recorded = [
+            outcome_of(job.key, answer, None)
+            for job, _, answer in chosen
+            if job.key is not None
+        ]
 
         def work(writer: Writer) -> None:
             outcomes.add(writer.conn, recorded)
@@ -155,11 +159,11 @@ def _add_claims(
     job: HostJob,
     assignments: Sequence[Assignment],
 ) -> None:
-    """Add the claims for what was selected for a job."""
     request, key, contested = job.request, job.key, job.contested
     document, owner = _document(request), None
-    if request.instance_group:
-        owner = _group_owner(job, request.instance_group)
+    if request.instance_group and job.table is not None:
+        group = job.table.groups.get(request.instance_group)
+        owner = None if group is None else group.project_id or ''
     for made in assignments:
         selected = made.placement.selected
         is_present = made.uuid in job.present
@@ -194,12 +198,6 @@ def _add_claims(
         )
 
 
-def _group_owner(job: HostJob, uuid: str) -> str | None:
-    """Return the project of a job's group; None: there is no such group."""
-    group = None if job.table is None else job.table.groups.get(uuid)
-    return None if group is None else group.project_id or ''
-
-
 def _document(request: Request) -> str:
     """Return what is stored of an instance beside its place, as JSON."""
     document: dict[str, Any] = {
@@ -211,14 +209,3 @@ def _document(request: Request) -> str:
         meta = {'properties': image.properties} if image.properties else None
         document.update(image_id=image.id, image_meta=meta)
     return rows.document(document)
-
-
-def _places(job: HostJob) -> dict[str, tuple[str, str]]:
-    """Return where the instances of a job have their claims."""
-    return {
-        placement.instance_uuid: (
-            placement.selected.host,
-            placement.selected.node,
-        )
-        for placement in job.placements
-    }

@@ -108,11 +108,10 @@ class DecisionRecorder:
         self.max_age = max_age
         self.logs = logs
         self._stored_since_pruning = 0
-        self._waiting: collections.deque[Decision] = collections.deque(
+        self._waiting = collections.deque[Decision](maxlen=_MAX_WAITING)
+        self._lines = collections.deque[tuple[_LogLine, Future[Any], float]](
             maxlen=_MAX_WAITING
         )
-        self._lines: collections.deque[tuple[_LogLine, Future[Any], float]]
-        self._lines = collections.deque(maxlen=_MAX_WAITING)
         self._storing = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(
@@ -143,15 +142,8 @@ class DecisionRecorder:
         why: dict[str, Any] = {'project_id': request.project_id, **reasons}
         if isinstance(job, HostJob) and 'placements' not in why:
             why['instance_uuids'] = job.request.instance_uuids
-        self._waiting.append(
-            Decision.of(
-                request_id,
-                kind,
-                outcome,
-                why,
-                *job.message.origin(request_id),
-            )
-        )
+        ids = job.message.origin(request_id)
+        self.put(Decision.of(request_id, kind, outcome, why, *ids))
 
     def reject(
         self,
@@ -192,15 +184,8 @@ class DecisionRecorder:
         else:
             return
         assert isinstance(job.future, Future)
-        if self.logs and LOG.isEnabledFor(logging.INFO):
-            self._follow(
-                job.future,
-                kind,
-                request.request_id,
-                request.project_id,
-                job.message,
-                is_trial,
-            )
+        ids = request.request_id, request.project_id
+        self._follow(job.future, kind, *ids, job.message, is_trial)
 
     def follow_many(
         self,
@@ -212,14 +197,13 @@ class DecisionRecorder:
 
         :param project_id: of the caller
         """
-        if self.logs and LOG.isEnabledFor(logging.INFO):
-            self._follow(
-                future, 'schedule_many', message.sent_id(), project_id, message
-            )
+        ids = message.sent_id(), project_id
+        self._follow(future, 'schedule_many', *ids, message)
 
     def _follow(self, future: Future[Any], *line: Any) -> None:
-        # The callback does not know the job: a reference cycle.
-        future.add_done_callback(partial(self._decided, _LogLine(*line)))
+        if self.logs and LOG.isEnabledFor(logging.INFO):
+            # The callback does not know the job: a reference cycle.
+            future.add_done_callback(partial(self._decided, _LogLine(*line)))
 
     def _decided(self, line: _LogLine, future: Future[Any]) -> None:
         self._lines.append((line, future, time.monotonic()))
@@ -255,16 +239,9 @@ class DecisionRecorder:
             except errors.StoreUnavailable:
                 self._waiting.extendleft(reversed(batch))
                 raise
-            self._prune_decisions()
-
-    def _prune_decisions(self) -> None:
-        """Delete what is beyond the number and the age that are kept.
-
-        In small steps, each a transaction: claims wait for none of them.
-        """
-        if self._stored_since_pruning > min(_PRUNE_AFTER, self.keep // 10):
-            self._stored_since_pruning = 0
-            self._repeat(partial(decisions.prune, keep=self.keep))
+            if self._stored_since_pruning > min(_PRUNE_AFTER, self.keep // 10):
+                self._stored_since_pruning = 0
+                self._repeat(partial(decisions.prune, keep=self.keep))
 
     def _prune_by_age(self) -> None:
         if self.max_age:
@@ -273,7 +250,7 @@ class DecisionRecorder:
             self._repeat(partial(decisions.purge, before=before))
 
     def _repeat(self, delete: Callable[..., int]) -> None:
-        """Call *delete* in transactions until it finds nothing to delete."""
+        # Small steps, each a transaction: claims wait for none of them.
         while not self._stopping.is_set():
             if not self._store.write(partial(delete, most=_PRUNE_STEP)):
                 return
@@ -351,7 +328,6 @@ def _write(line: _LogLine, future: Future[Any], decided_at: float) -> None:
 
 
 def _outcome(fault: BaseException | None, result: Any) -> str:
-    """Return the outcome in a few words, with the hosts or the pool."""
     if fault is not None:
         return errors.as_scheduler_error(fault).name
     if isinstance(result, HostsAnswer):
@@ -364,12 +340,8 @@ def _outcome(fault: BaseException | None, result: Any) -> str:
         'chosen' if fault is None else errors.as_scheduler_error(fault).name
         for fault in faults
     )
-    outcomes_text = ', '.join(
-        f'{n} {word}' for word, n in counts.most_common()
-    )
-    return f'{len(result)} requests' + (
-        f', {outcomes_text}' if outcomes_text else ''
-    )
+    words = [f'{n} {word}' for word, n in counts.most_common()]
+    return ', '.join([f'{len(result)} requests', *words])
 
 
 def _named(hosts: Iterable[str]) -> str:
@@ -386,7 +358,6 @@ def _named(hosts: Iterable[str]) -> str:
 
 
 def _context(line: _LogLine) -> context.RequestContext:
-    """Return the caller's context, for what formats the line."""
     sent = line.message.context
     values = {name: _printable(sent.get(name)) for name in _CONTEXT}
     values['project_id'] = values['project_id'] or _printable(line.project_id)

@@ -52,13 +52,10 @@ class RecentReleases:
         for uuid in instances:
             self._added_at.pop(uuid, None)
             self._added_at[uuid] = now
-        old = []
-        for uuid, added_at in self._added_at.items():
-            if now - added_at < _RELEASES_KEPT_S:
-                break
-            old.append(uuid)
-        for uuid in old:
-            del self._added_at[uuid]
+        while (
+            now - next(iter(self._added_at.values()), now) > _RELEASES_KEPT_S
+        ):
+            del self._added_at[next(iter(self._added_at))]
 
     def any_of(self, instances: Iterable[str]) -> bool:
         """Whether one of some instances was released."""
@@ -68,6 +65,8 @@ class RecentReleases:
 
 class StoreHostSource:
     """The engine's view of the store, and its connections.
+
+    Whatever asks the database may raise StoreUnavailable.
 
     :ivar max_age: seconds after which the snapshot is brought up to date
         before it is used
@@ -111,12 +110,9 @@ class StoreHostSource:
         self._writer: Connection | None = None
 
     def load(self) -> Snapshot:
-        """Load everything from the database.
-
-        :raises StoreUnavailable: the database does not answer
-        """
+        """Load everything from the database."""
         start = time.monotonic()
-        with self._loads(), self._transaction() as conn:
+        with self._loads(), self.autocommit_connection() as conn:
             self.snapshot = load_snapshot(conn)
         return self._mark_refreshed(self.snapshot, start)
 
@@ -141,14 +137,12 @@ class StoreHostSource:
         """Bring the snapshot up to date now.
 
         Nothing may be assumed in its table that is not claimed.
-
-        :raises StoreUnavailable: the database does not answer
         """
         if self.snapshot is None:
             return self.load()
         self.finish_release()
         # Where too much changed, everything is loaded again.
-        with self._loads(), self._transaction() as conn:
+        with self._loads(), self.autocommit_connection() as conn:
             start = time.monotonic()
             try:
                 self.snapshot = change_feed.refresh(
@@ -203,10 +197,8 @@ class StoreHostSource:
     def finish_release(self) -> None:
         """Let the snapshot have what releases under way gave back, if any."""
         pending, self.pending_release = self.pending_release, None
-        if pending is None:
-            return
-        released = pending.finish()
-        if released is not None:
+        released = pending and pending.finish()
+        if pending and released:
             self._remove_released(released, pending)
 
     def _remove_released(
@@ -235,9 +227,7 @@ class StoreHostSource:
         for group_uuid, uuid in released.members:
             group = table.groups.get(group_uuid)
             if group is not None:
-                members = [
-                    member for member in group.members if member != uuid
-                ]
+                members = [other for other in group.members if other != uuid]
                 table.groups[group_uuid] = msgspec.structs.replace(
                     group, members=members
                 )
@@ -248,10 +238,7 @@ class StoreHostSource:
 
     @contextlib.contextmanager
     def writer(self) -> Iterator[Connection]:
-        """Give the kept connection for writing.
-
-        :raises StoreUnavailable: the database does not answer
-        """
+        """Give the kept connection for writing."""
         self.finish_release()
         if self._writer is None:
             self._writer = self.store.hold()
@@ -260,15 +247,6 @@ class StoreHostSource:
         except errors.StoreUnavailable:
             self.drop()
             raise
-
-    @contextlib.contextmanager
-    def autocommit_connection(self) -> Iterator[Connection]:
-        """Give the kept connection that commits each statement by itself.
-
-        :raises StoreUnavailable: the database does not answer
-        """
-        with self._transaction() as conn:
-            yield conn
 
     @contextlib.contextmanager
     def _loads(self) -> Iterator[None]:
@@ -315,10 +293,7 @@ class StoreHostSource:
 
     @contextlib.contextmanager
     def raw_connection(self) -> Iterator[Connection]:
-        """Give the kept connection for use below SQLAlchemy.
-
-        :raises StoreUnavailable: the database does not answer
-        """
+        """Give the kept connection for use below SQLAlchemy."""
         if self._reader is None:
             self._reader = self.store.hold().execution_options(
                 isolation_level='AUTOCOMMIT'
@@ -334,7 +309,8 @@ class StoreHostSource:
             raise
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[Connection]:
+    def autocommit_connection(self) -> Iterator[Connection]:
+        """Give the kept connection that commits each statement by itself."""
         with (
             self.raw_connection() as conn,
             translate_errors(),

@@ -10,7 +10,7 @@ what changed.
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 import logging
 import threading
 import time
@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+import msgspec
 from oslo_db import exception as db_exception
 
 from scheduler_service import errors
@@ -42,75 +43,67 @@ _MAX_BUFFERED = 200_000
 _MAX_TRIES = 3
 
 
-@dataclasses.dataclass(slots=True, eq=False)
-class Event:
+class Event(msgspec.Struct, eq=False):
     """A change to be written.
 
     :ivar future: gets what :meth:`write` returns, once it is committed
     """
 
-    future: ReplyFuture = dataclasses.field(default_factory=ReplyFuture)
+    future: ReplyFuture = msgspec.field(default_factory=ReplyFuture)
 
     def write(self, writer: Writer) -> Any:
-        """Write it; return what the reporter gets as its reply."""
+        """Write it; return what the reporter gets as its reply: what changed.
+
+        That is how many, or the uuids of instances.
+        """
 
 
-@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
-class UpdateInstances(Event):
+class UpdateInstances(Event, eq=False, kw_only=True):
     """Instances that hosts have now, each with its host."""
 
     instances: list[Instance]
 
     def write(self, writer: Writer) -> int:
-        """Return how many changed."""
         return instances.report(writer, self.instances)
 
 
-@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
-class DeleteInstances(Event):
+class DeleteInstances(Event, eq=False, kw_only=True):
     """Instances that a host no longer has."""
 
     host: str
     uuids: list[str]
 
     def write(self, writer: Writer) -> list[str]:
-        """Return those that changed."""
         return lifecycle.remove_from_host(
             writer, self.host, sorted(self.uuids)
         )
 
 
-@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
-class SyncInstances(Event):
+class SyncInstances(Event, eq=False, kw_only=True):
     """All instances that a host has."""
 
     host: str
     uuids: list[str]
 
     def write(self, writer: Writer) -> list[str]:
-        """Return those that changed."""
         return instances.sync(writer, self.host, self.uuids)
 
 
-@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
-class UpdateAggregates(Event):
+class UpdateAggregates(Event, eq=False, kw_only=True):
     """Aggregates to add, or to replace by id."""
 
     aggregates: list[Aggregate]
 
     def write(self, writer: Writer) -> int:
-        """Return how many changed."""
         return aggregates.put(writer, self.aggregates)
 
 
-@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
-class DeleteAggregate(Event):
+class DeleteAggregate(Event, eq=False, kw_only=True):
     """An aggregate to remove."""
 
     id: int
 
     def write(self, writer: Writer) -> int:
-        """Return how many were removed."""
         return aggregates.remove(writer, [self.id])
 
 
@@ -129,9 +122,6 @@ class ReportBuffer:
         self.refusals: dict[str, Refusals] = {}
         self.heartbeats: set[str] = set()
         self.events: list[Event] = []
-
-    def __bool__(self) -> bool:
-        return bool(len(self))
 
     def __len__(self) -> int:
         waiting = len(self.reports) + len(self.refusals)
@@ -163,46 +153,36 @@ class ReportBuffer:
         Consecutive updates of instances are one batch. Other events are too
         rare for that to pay: an event is a batch.
         """
-        batch: list[Event] = []
-        for event in self.events:
-            joins = (
-                bool(batch)
-                and isinstance(event, UpdateInstances)
-                and isinstance(batch[-1], UpdateInstances)
-            )
-            if batch and not joins:
-                yield batch
-                batch = []
-            batch.append(event)
-        if batch:
-            yield batch
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class HostStateWriterOptions:
-    """Seconds; 0: never.
-
-    :ivar service_down_time: without a heartbeat until a host is marked down
-    :ivar claim_timeout: without a confirmation until a claim expires
-    """
-
-    service_down_time: float = 60.0
-    claim_timeout: float = 0.0
+        for joins, events in itertools.groupby(
+            self.events, lambda event: isinstance(event, UpdateInstances)
+        ):
+            if joins:
+                yield list(events)
+            else:
+                yield from ([event] for event in events)
 
 
 class HostStateWriter:
     """A thread that writes what hosts and operators report.
 
-    :ivar options: read again in each turn
+    :ivar service_down_time: seconds without a heartbeat until a host is
+        marked down; 0: never
+    :ivar claim_timeout: seconds without a confirmation until a claim expires;
+        0: never
     :ivar is_current: whether the follower of another service has read all
         its instances; that service then ends moves; None: none is followed
     """
 
     def __init__(
-        self, store: Store, options: HostStateWriterOptions, health: Health
+        self,
+        store: Store,
+        health: Health,
+        service_down_time: float = 60.0,
+        claim_timeout: float = 0.0,
     ) -> None:
         self._store = store
-        self.options = options
+        self.service_down_time = service_down_time
+        self.claim_timeout = claim_timeout
         self.is_current: Callable[[], bool] | None = None
         self._health = health
         self._buffer = ReportBuffer()
@@ -337,14 +317,29 @@ class HostStateWriter:
         with self._changed:
             buffered, self._buffer = self._buffer, ReportBuffer()
         try:
-            self._write_reports(buffered)
-            self._write_refusals(buffered)
-            self._write_heartbeats(buffered)
+            for chunk in in_chunks(
+                buffered.reports.values(), _REPORTS_PER_TRANSACTION
+            ):
+                self._write_reports(chunk)
+            buffered.reports.clear()
+            refusals = buffered.refusals
+            if refusals:
+                self._write(
+                    lambda writer: refused_reports.record(writer, refusals)
+                )
+                refusals.clear()
+            self._write_heartbeats(sorted(buffered.heartbeats))
+            buffered.heartbeats.clear()
             for batch in buffered.event_batches():
                 self._write_events(batch)
         except errors.StoreUnavailable as error:
-            if not isinstance(error, errors.StoreTimeout):
-                _give_back(buffered.events)
+            for event in buffered.events:
+                if (
+                    event.future.returnable
+                    and not event.future.done()
+                    and not isinstance(error, errors.StoreTimeout)
+                ):
+                    event.future.set_exception(RequestReturned())
             buffered.events = [
                 event for event in buffered.events if not event.future.done()
             ]
@@ -353,13 +348,7 @@ class HostStateWriter:
                 self._buffer = buffered
             raise
 
-    def _write_reports(self, buffered: ReportBuffer) -> None:
-        reports = list(buffered.reports.values())
-        for chunk in in_chunks(reports, _REPORTS_PER_TRANSACTION):
-            self._write_report_chunk(chunk)
-        buffered.reports.clear()
-
-    def _write_report_chunk(self, reports: list[HostReport]) -> None:
+    def _write_reports(self, reports: list[HostReport]) -> None:
         """Write reports together; each by itself where that fails."""
         try:
             self._write(lambda writer: host_rows.report(writer, reports))
@@ -370,43 +359,31 @@ class HostStateWriter:
                 self.refuse(reports[0].host, first_line(fault))
                 return
             for report in reports:
-                self._write_report_chunk([report])
+                self._write_reports([report])
 
-    def _write_refusals(self, buffered: ReportBuffer) -> None:
-        refusals = buffered.refusals
-        if refusals:
-            self._write(
-                lambda writer: refused_reports.record(writer, refusals)
-            )
-        refusals.clear()
-
-    def _write_heartbeats(self, buffered: ReportBuffer) -> None:
-        hosts = sorted(buffered.heartbeats)
-
+    def _write_heartbeats(self, hosts: Sequence[str]) -> None:
         def work(writer: Writer) -> int:
             heartbeats.record(writer, hosts)
             return heartbeats.mark_up(writer, hosts)
 
-        if hosts:
-            marked = self._write(work)
-            if marked:
-                LOG.info('Hosts marked up: %d; heartbeats came again', marked)
-                self._health.count('hosts_marked_up', by=marked)
-        buffered.heartbeats.clear()
+        marked = self._write(work) if hosts else 0
+        if marked:
+            LOG.info('Hosts marked up: %d; heartbeats came again', marked)
+            self._health.count('hosts_marked_up', by=marked)
 
     def _write_events(self, batch: list[Event]) -> None:
         """Write events together; each by itself where that fails."""
         if len(batch) > 1:
-            together = UpdateInstances(
-                instances=[
-                    instance
-                    for event in batch
-                    if isinstance(event, UpdateInstances)
-                    for instance in event.instances
-                ]
-            )
+            updated = [
+                instance
+                for event in batch
+                if isinstance(event, UpdateInstances)
+                for instance in event.instances
+            ]
             try:
-                changed = self._write(together.write)
+                changed = self._write(
+                    lambda writer: instances.report(writer, updated)
+                )
             except errors.StoreUnavailable:
                 raise
             except Exception:
@@ -446,7 +423,7 @@ class HostStateWriter:
         return None
 
     def _mark_stale_hosts(self) -> None:
-        limit = self.options.service_down_time
+        limit = self.service_down_time
         listening = time.monotonic() - self._listening_since
         if not limit or listening < limit:
             return
@@ -464,7 +441,7 @@ class HostStateWriter:
             self._health.count('hosts_marked_down', by=marked)
 
     def _expire_claims(self) -> None:
-        limit = self.options.claim_timeout
+        limit = self.claim_timeout
         now = time.monotonic()
         # A claim may expire up to a twentieth of its time late, which saves
         # most of the queries.
@@ -486,10 +463,3 @@ class HostStateWriter:
                     '%d %s expired: not confirmed for %g s', count, kind, limit
                 )
                 self._health.count(f'{kind}_expired', by=count)
-
-
-def _give_back(events: Sequence[Event]) -> None:
-    """Return events to the message bus, where that can be."""
-    for event in events:
-        if event.future.returnable and not event.future.done():
-            event.future.set_exception(RequestReturned())

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -46,6 +46,19 @@ def outcome_of(
     else:
         kind, document = outcomes.RESULT, _encode(result)
     return outcomes.RecordedOutcome(key, kind, document.decode())
+
+
+def places_of(
+    placements: Iterable[Placement],
+) -> dict[str, tuple[str, str]]:
+    """Return the service host and the node of each instance."""
+    return {
+        placement.instance_uuid: (
+            placement.selected.host,
+            placement.selected.node,
+        )
+        for placement in placements
+    }
 
 
 class Outcome(NamedTuple):
@@ -124,7 +137,10 @@ class Outcomes:
                 _check_released(conn, job)
             job.looked_up_at = started
             return None
-        self._count(recalled)
+        is_gone = _is_expired(recalled)
+        self._health.count(
+            'outcomes_expired' if is_gone else 'outcomes_repeated'
+        )
         return recalled
 
     def make_changes(
@@ -147,14 +163,12 @@ class Outcomes:
             if recalled is not None:
                 return [recalled]
         results = change(writer, jobs)
-        outcomes.add(
-            writer.conn,
-            [
-                outcome_of(job.key, results[job], None)
-                for job in jobs
-                if job.key is not None
-            ],
-        )
+        new = [
+            outcome_of(job.key, results[job], None)
+            for job in jobs
+            if job.key is not None
+        ]
+        outcomes.add(writer.conn, new)
         return [Recalled(results[job]) for job in jobs]
 
     def _recall_hosts(
@@ -183,7 +197,11 @@ class Outcomes:
             uuid: _decode(text or '', type=Placement)
             for uuid, text in {**texts, **held}.items()
         }
-        placements.update(_of_others(conn, job, uuids - placements.keys()))
+        missing = uuids - placements.keys()
+        if missing:
+            # The request got them, but other requests claimed.
+            others = claims.placements(conn, sorted(missing), job.move)
+            placements.update(msgspec.convert(others, dict[str, Placement]))
         if uuids - placements.keys():
             if whole is not None:
                 return whole
@@ -199,7 +217,6 @@ class Outcomes:
     def _recall_whole(
         self, recorded: Collection[outcomes.RecordedOutcome], job: Job
     ) -> Recalled | None:
-        """Return an outcome that one record holds alone."""
         for outcome in recorded:
             if outcome.kind == outcomes.REFUSED:
                 return Recalled(
@@ -215,15 +232,11 @@ class Outcomes:
     def _is_too_old(self, conn: Connection, job: Job) -> bool:
         """Whether an outcome of its message would be deleted by now."""
         message = job.message
-        if not message.redelivered or message.sent_at is None:
-            return False
-        return clock.read(conn) - message.sent_at > self.retention
-
-    def _count(self, recalled: Recalled) -> None:
-        if _is_expired(recalled):
-            self._health.count('outcomes_expired')
-        else:
-            self._health.count('outcomes_repeated')
+        return (
+            message.redelivered
+            and message.sent_at is not None
+            and clock.read(conn) - message.sent_at > self.retention
+        )
 
 
 _RESULTS = {HostJob: HostsAnswer, ZoneJob: PoolAnswer}
@@ -233,10 +246,8 @@ def _is_recorded(writer: Writer, outcome: Outcome) -> bool:
     """Whether an outcome is recorded: it was looked up and is given again."""
     found = outcomes.find(writer.conn, outcome.of.key)
     if outcome.error is not None:
-        return any(
-            recorded.kind in (outcomes.REFUSED, outcomes.EXPIRED)
-            for recorded in found
-        )
+        kinds = {recorded.kind for recorded in found}
+        return not kinds.isdisjoint((outcomes.REFUSED, outcomes.EXPIRED))
     result = _decode(_encode(outcome.result))
     return any(
         recorded.kind == outcomes.RESULT
@@ -259,13 +270,7 @@ def _check_claims(writer: Writer, outcome: Outcome) -> None:
         if outcomes.placements(writer.conn, key, instances):
             raise OutcomeDiffers
         return
-    places = {
-        placement.instance_uuid: (
-            placement.selected.host,
-            placement.selected.node,
-        )
-        for placement in outcome.result.placements
-    }
+    places = places_of(outcome.result.placements)
     locked = lifecycle.lock(writer.conn, places)
     rows = [*locked.items(), *lifecycle.moves_of(writer.conn, locked).items()]
     held = {(uuid, (row.host, row.node)) for uuid, row in rows}
@@ -285,16 +290,6 @@ def _expired(job: Job) -> Recalled:
             message_id=job.message.id,
         )
     )
-
-
-def _of_others(
-    conn: Connection, job: HostJob, uuids: Collection[str]
-) -> dict[str, Placement]:
-    """Return placements that the request got, but other requests claimed."""
-    if not uuids:
-        return {}
-    placements = claims.placements(conn, sorted(uuids), job.move)
-    return msgspec.convert(placements, dict[str, Placement])
 
 
 def _recall_rest(

@@ -49,14 +49,14 @@ class Quarantine:
         """
         self._health.count('requests_redelivered')
         method = str(message.get('method'))
-        redelivered = quarantine.RedeliveredMessage(
-            message_id, method, _as_json(method, message.get('args'), context)
-        )
+        text = _as_json(method, message.get('args'), context)
         cancelled = list(self._cancelled)
 
         def work(writer: Writer) -> bool:
             quarantine.uncount(writer, cancelled)
-            return quarantine.count_delivery(writer, redelivered, self.limit)
+            return quarantine.count_delivery(
+                writer, message_id, method, text, self.limit
+            )
 
         try:
             allowed = self._store.write(work)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -14,7 +15,6 @@ from scheduler_service.store.claims import claim_sql, lifecycle
 from scheduler_service.store.connection import Writer, in_chunks
 
 _SHOWN = 1000
-_CHUNK = 500
 # Claims that no host reports for longer, in seconds.
 _UNREPORTED_S = 3600.0
 
@@ -35,15 +35,6 @@ class Finding(msgspec.Struct, kw_only=True):
     resource_class: str | None = None
     consumer: str | None = None
     text: str
-
-
-class _Promise(msgspec.Struct):
-    """What a claim took, as it is stored with its placement.
-
-    :ivar amounts: resource class -> amount; None: unknown
-    """
-
-    amounts: dict[str, int] | None = None
 
 
 class Audit(msgspec.Struct):
@@ -72,55 +63,93 @@ def audit(conn: Connection, fallback: Mapping[str, float]) -> Audit:
         query = sa.select(sa.func.count()).select_from(table).where(*where)
         return int(conn.execute(query).scalar_one())
 
-    inst = schema.instances
+    def found(
+        kind: str, found: Iterable[Any], text: Callable[[Any], str]
+    ) -> Iterator[Finding]:
+        for row in itertools.islice(found, _SHOWN):
+            of = row._mapping
+            yield Finding(
+                kind=kind,
+                host=of.get('host'),
+                resource_class=of.get('resource_class'),
+                consumer=of.get('consumer_uuid'),
+                text=text(row),
+            )
+
+    inst, moves = schema.instances, schema.moves
+    promised = dict(_unallocated(conn))
+    old = clock.read(conn) - _UNREPORTED_S
+    instances = sa.select(inst.c.host, inst.c.uuid.label('consumer_uuid'))
+    instances = instances.order_by(inst.c.uuid).limit(_SHOWN)
+    lost_moves = sa.select(
+        moves.c.host, moves.c.instance_uuid.label('consumer_uuid')
+    ).where(~sa.exists().where(inst.c.uuid == moves.c.instance_uuid))
     return Audit(
         inventories=count(schema.inventories),
         allocations=count(schema.allocations),
         claims=count(inst, inst.c.state != 'reported'),
         findings=[
-            *_wrong_use(conn),
-            *_overcommitted(conn, fallback),
-            *_orphaned(conn),
-            *(
-                Finding(
-                    kind='unclaimed',
-                    host=row.host,
-                    consumer=row.consumer_uuid,
-                    text='holds allocations without a claim',
-                )
-                for row in _unclaimed(conn, _SHOWN)
+            *found(
+                'used',
+                conn.execute(_differing().limit(_SHOWN)),
+                lambda row: (
+                    f'{row.used} are used, {row.right_use} are '
+                    'reported and allocated'
+                ),
             ),
-            *(
-                Finding(
-                    kind='unallocated',
-                    host=row.host,
-                    consumer=row.uuid,
-                    text='is claimed here and has no allocations; '
-                    + _promised(amounts),
-                )
-                for row, amounts in _unallocated(conn)[:_SHOWN]
+            *found(
+                'overcommitted',
+                conn.execute(_overcommitted(fallback)),
+                lambda row: f'{row.used} are used, {float(row.most):g} may be',
             ),
-            *_lost_moves(conn),
+            *found(
+                'orphaned',
+                conn.execute(_orphaned().limit(_SHOWN)),
+                lambda row: (
+                    f'{row.amount} are allocated of what is not '
+                    f'offered any more (host id {row.host_id})'
+                ),
+            ),
+            *found(
+                'unclaimed',
+                conn.execute(_unclaimed().limit(_SHOWN)),
+                lambda row: 'holds allocations without a claim',
+            ),
+            *found(
+                'unallocated',
+                promised,
+                lambda row: (
+                    'is claimed here and has no allocations; '
+                    + _promised(promised[row])
+                ),
+            ),
+            *found(
+                'move',
+                conn.execute(lost_moves.limit(_SHOWN)),
+                lambda row: (
+                    'moves here, but there is no instance of this uuid'
+                ),
+            ),
         ],
-        unmatched=[*_unmatched(conn)],
+        unmatched=[
+            *found(
+                'running',
+                conn.execute(instances.where(inst.c.state == 'reported')),
+                lambda row: 'is reported by its host, and has no claim',
+            ),
+            *found(
+                'unreported',
+                conn.execute(
+                    instances.where(
+                        inst.c.state == 'claimed', inst.c.created_at < old
+                    )
+                ),
+                lambda row: (
+                    'was claimed more than an hour ago, and never reported'
+                ),
+            ),
+        ],
     )
-
-
-def _unmatched(conn: Connection) -> Iterator[Finding]:
-    """Yield instances without a claim, and claims without an instance."""
-    inst = schema.instances
-    old = clock.read(conn) - _UNREPORTED_S
-    for kind, text, where in (
-        ('running', 'is reported by its host, and has no claim',
-         inst.c.state == 'reported'),
-        ('unreported', 'was claimed more than an hour ago, and never reported',
-         (inst.c.state == 'claimed') & (inst.c.created_at < old)),
-    ):  # fmt: skip
-        query = sa.select(inst.c.host, inst.c.uuid).where(where)
-        for row in conn.execute(query.order_by(inst.c.uuid).limit(_SHOWN)):
-            yield Finding(
-                kind=kind, host=row.host, consumer=row.uuid, text=text
-            )
 
 
 def fix(writer: Writer) -> int:
@@ -156,8 +185,7 @@ def _allocated() -> Any:
     )
 
 
-def _differing(limit: int | None) -> Any:
-    """Return the query for inventories with the wrong use."""
+def _differing() -> Any:
     offered, hosts = schema.inventories, schema.hosts
     right = (offered.c.reported + _allocated()).label('right_use')
     return (
@@ -171,27 +199,11 @@ def _differing(limit: int | None) -> Any:
         .outerjoin(hosts, hosts.c.id == offered.c.host_id)
         .where(offered.c.used != right)
         .order_by(offered.c.host_id, offered.c.resource_class)
-        .limit(limit)
     )
 
 
-def _wrong_use(conn: Connection) -> list[Finding]:
-    return [
-        Finding(
-            kind='used',
-            host=row.host,
-            resource_class=row.resource_class,
-            text=f'{row.used} are used, {row.right_use} are reported and '
-            'allocated',
-        )
-        for row in conn.execute(_differing(_SHOWN))
-    ]
-
-
-def _overcommitted(
-    conn: Connection, fallback: Mapping[str, float]
-) -> list[Finding]:
-    """Find inventories of which claims hold more than the limit allows.
+def _overcommitted(fallback: Mapping[str, float]) -> Any:
+    """Return the query for inventories of which claims hold too much.
 
     A host that exceeds its limit by what it reports itself is not
     overcommitted by claims.
@@ -207,7 +219,7 @@ def _overcommitted(
         sa.func.nullif(offered.c.allocation_ratio, 0), default
     )
     limit = ((offered.c.total - offered.c.reserved) * ratio).label('most')
-    query = (
+    return (
         sa.select(
             offered.c.resource_class, offered.c.used, limit, hosts.c.host
         )
@@ -221,50 +233,26 @@ def _overcommitted(
         .order_by(hosts.c.host, offered.c.resource_class)
         .limit(_SHOWN)
     )
-    return [
-        Finding(
-            kind='overcommitted',
-            host=row.host,
-            resource_class=row.resource_class,
-            text=f'{row.used} are used, {float(row.most):g} may be',
-        )
-        for row in conn.execute(query)
-    ]
 
 
-def _orphaned(conn: Connection) -> list[Finding]:
+def _not_offered() -> Any:
     held, offered = schema.allocations, schema.inventories
-    query = (
-        sa.select(held)
-        .outerjoin(
-            offered,
-            (offered.c.host_id == held.c.host_id)
-            & (offered.c.resource_class == held.c.resource_class),
-        )
-        .where(offered.c.host_id.is_(None))
-        .order_by(held.c.consumer_uuid)
-        .limit(_SHOWN)
+    return ~sa.exists().where(
+        offered.c.host_id == held.c.host_id,
+        offered.c.resource_class == held.c.resource_class,
     )
-    return [
-        Finding(
-            kind='orphaned',
-            resource_class=row.resource_class,
-            consumer=row.consumer_uuid,
-            text=f'{row.amount} are allocated of what is not offered any '
-            f'more (host id {row.host_id})',
-        )
-        for row in conn.execute(query)
-    ]
 
 
-def _unclaimed(
-    conn: Connection, limit: int | None = None, consumers: Any = None
-) -> list[Any]:
-    """Return (consumer, host id, host) of allocations without a claim.
+def _orphaned() -> Any:
+    held = schema.allocations
+    query = sa.select(held).where(_not_offered())
+    return query.order_by(held.c.consumer_uuid)
+
+
+def _unclaimed(consumers: Any = None) -> Any:
+    """Return the query for (consumer, host id, host) without a claim.
 
     A claim is an instance that is claimed on the host, or moves to it.
-
-    :param consumers: only those of these consumers
     """
     held, hosts = schema.allocations, schema.hosts
     inst, moves = schema.instances, schema.moves
@@ -285,11 +273,10 @@ def _unclaimed(
         )
         .where(inst.c.uuid.is_(None), moves.c.instance_uuid.is_(None))
         .order_by(held.c.consumer_uuid, held.c.host_id)
-        .limit(limit)
     )
     if consumers is not None:
         query = query.where(held.c.consumer_uuid.in_(consumers))
-    return list(conn.execute(query))
+    return query
 
 
 def _unallocated(
@@ -297,14 +284,17 @@ def _unallocated(
 ) -> list[tuple[Any, dict[str, int] | None]]:
     """Return claims without allocations, with what they promised.
 
-    Each is a row with ``uuid``, ``host_id`` and ``host``; None: what it was
-    promised is unknown.
+    Each is a row with ``consumer_uuid``, ``host_id`` and ``host``; None: what
+    it was promised is unknown.
 
     :param consumers: only those of these instances
     """
     inst, moves, hosts = schema.instances, schema.moves, schema.hosts
     placed = sa.select(
-        inst.c.uuid, hosts.c.id.label('host_id'), inst.c.host, inst.c.placement
+        inst.c.uuid.label('consumer_uuid'),
+        hosts.c.id.label('host_id'),
+        inst.c.host,
+        inst.c.placement,
     ).where(
         hosts.c.host == inst.c.host,
         hosts.c.node == inst.c.node,
@@ -312,7 +302,7 @@ def _unallocated(
         inst.c.placement.is_not(None),
     )
     moving = sa.select(
-        moves.c.instance_uuid.label('uuid'),
+        moves.c.instance_uuid.label('consumer_uuid'),
         moves.c.host_id,
         moves.c.host,
         moves.c.placement,
@@ -330,15 +320,11 @@ def _unallocated(
         if consumers is not None:
             some = some.where(uuid.in_(consumers))
         lost += conn.execute(some)
-    claims = (
-        (row, msgspec.json.decode(row.placement, type=_Promise))
-        for row in lost
-    )
-    return [
-        (row, promise.amounts)
-        for row, promise in claims
-        if promise.amounts != {}
+    # What a claim took is stored with its placement.
+    amounts = [
+        msgspec.json.decode(row.placement).get('amounts') for row in lost
     ]
+    return [pair for pair in zip(lost, amounts, strict=True) if pair[1] != {}]
 
 
 def _promised(amounts: Mapping[str, int] | None) -> str:
@@ -346,25 +332,6 @@ def _promised(amounts: Mapping[str, int] | None) -> str:
         return 'what it was promised is unknown: release it'
     listed = ', '.join(f'{number} {name}' for name, number in amounts.items())
     return f'it was promised {listed}'
-
-
-def _lost_moves(conn: Connection) -> list[Finding]:
-    moves, inst = schema.moves, schema.instances
-    query = (
-        sa.select(moves)
-        .outerjoin(inst, inst.c.uuid == moves.c.instance_uuid)
-        .where(inst.c.uuid.is_(None))
-        .limit(_SHOWN)
-    )
-    return [
-        Finding(
-            kind='move',
-            host=row.host,
-            consumer=row.instance_uuid,
-            text='moves here, but there is no instance of this uuid',
-        )
-        for row in conn.execute(query)
-    ]
 
 
 def _drop_moves(writer: Writer) -> int:
@@ -382,10 +349,11 @@ def _release_unclaimed(writer: Writer) -> int:
 
     They are looked for again once the rows of their instances are locked.
     """
-    consumers = {row.consumer_uuid for row in _unclaimed(writer.conn)}
-    for part in in_chunks(sorted(consumers), _CHUNK):
-        lifecycle.lock(writer.conn, part)
-        for row in _unclaimed(writer.conn, consumers=part):
+    conn = writer.conn
+    consumers = {row.consumer_uuid for row in conn.execute(_unclaimed())}
+    for part in in_chunks(sorted(consumers)):
+        lifecycle.lock(conn, part)
+        for row in conn.execute(_unclaimed(part)).all():
             lifecycle.release_allocations(
                 writer,
                 [row.consumer_uuid],
@@ -399,11 +367,11 @@ def _restore_allocations(writer: Writer) -> int:
 
     Use is corrected afterwards.
     """
-    uuids = sorted({row.uuid for row, _ in _unallocated(writer.conn)})
-    for part in in_chunks(uuids, _CHUNK):
+    uuids = {row.consumer_uuid for row, _ in _unallocated(writer.conn)}
+    for part in in_chunks(sorted(uuids)):
         lifecycle.lock(writer.conn, part)
         lost = [
-            (row.uuid, row.host_id, name, amount)
+            (row.consumer_uuid, row.host_id, name, amount)
             for row, amounts in _unallocated(writer.conn, part)
             for name, amount in (amounts or {}).items()
         ]
@@ -416,21 +384,13 @@ def _restore_allocations(writer: Writer) -> int:
 
 
 def _drop_orphaned(writer: Writer) -> int:
-    held = schema.allocations
+    conn, held = writer.conn, schema.allocations
+    consumers = {row.consumer_uuid for row in conn.execute(_orphaned())}
     dropped = 0
-    for finding in _orphaned(writer.conn):
-        deleted = writer.conn.execute(
-            sa.delete(held).where(
-                held.c.consumer_uuid == finding.consumer,
-                held.c.resource_class == finding.resource_class,
-                ~sa.exists().where(
-                    schema.inventories.c.host_id == held.c.host_id,
-                    schema.inventories.c.resource_class
-                    == held.c.resource_class,
-                ),
-            )
-        )
-        dropped += deleted.rowcount
+    for part in in_chunks(sorted(consumers)):
+        theirs = held.c.consumer_uuid.in_(part)
+        delete = sa.delete(held).where(theirs, _not_offered())
+        dropped += conn.execute(delete).rowcount
     return dropped
 
 
@@ -444,7 +404,7 @@ def _correct_use(writer: Writer) -> int:
     """
     conn = writer.conn
     offered, held = schema.inventories, schema.allocations
-    differing = conn.execute(_differing(None)).all()
+    differing = conn.execute(_differing()).all()
     doubtful = {row.host_id for row, _ in _unallocated(conn)}
     corrected = 0
     for row in differing:

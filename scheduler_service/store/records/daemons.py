@@ -60,11 +60,8 @@ def register(writer: Writer, registration: Registration) -> None:
                 id=registration.id, started_at=clock.NOW, **values
             )
         )
-    if configuration(conn, registration.name) != registration.document:
-        _keep_configuration(conn, registration)
-
-
-def _keep_configuration(conn: Connection, registration: Registration) -> None:
+    if configuration(conn, registration.name) == registration.document:
+        return
     table = schema.configurations
     conn.execute(
         table.insert().values(
@@ -112,10 +109,7 @@ def configuration(
     if before is not None:
         query = query.where(table.c.created_at <= before)
     text = conn.execute(query).scalar()
-    document: dict[str, dict[str, Any]] | None = text and msgspec.json.decode(
-        text
-    )
-    return document
+    return text and msgspec.json.decode(text, type=dict[str, dict[str, Any]])
 
 
 def touch(writer: Writer, daemon_id: str) -> bool:

@@ -70,21 +70,15 @@ class Decision(NamedTuple):
         kind: str,
         outcome: str,
         reasons: Any,
-        caller_request_id: str | None = None,
-        global_request_id: str | None = None,
+        *ids: str | None,
     ) -> Decision:
         """Return a decision with its reasons encoded.
 
         :param reasons: a mapping that JSON can represent
+        :param ids: of its caller's request, and the global one
         """
-        return cls(
-            str(request_id),
-            kind,
-            outcome,
-            _encode(reasons).decode(),
-            caller_request_id,
-            global_request_id,
-        )
+        document = _encode(reasons).decode()
+        return cls(str(request_id), kind, outcome, document, *ids)
 
 
 def record(writer: Writer, decisions: Sequence[Decision]) -> None:
@@ -118,34 +112,15 @@ def purge(writer: Writer, before: float, most: int) -> int:
     """
     table = schema.decisions
     # By id, since they are not indexed by time: the oldest come first.
-    query = (
-        sa.select(table.c.id, table.c.created_at)
-        .order_by(table.c.id)
-        .limit(most)
-    )
-    old = [
-        number
-        for number, made_at in writer.conn.execute(query)
-        if made_at < before
-    ]
+    query = sa.select(table.c.id, table.c.created_at).order_by(table.c.id)
+    found = writer.conn.execute(query.limit(most))
+    old = [number for number, made_at in found if made_at < before]
     if old:
+        range_ = table.c.id.between(old[0], old[-1])
         writer.conn.execute(
-            sa.delete(table).where(
-                table.c.id.between(old[0], old[-1]),
-                table.c.created_at < before,
-            )
+            sa.delete(table).where(range_, table.c.created_at < before)
         )
     return len(old)
-
-
-def _with_outcome(query: Any, outcome: str | None) -> Any:
-    """Limit a query to an outcome; None: to any."""
-    column = schema.decisions.c.outcome
-    if outcome is None:
-        return query
-    if outcome == REFUSED:
-        return query.where(column.not_in(_GOOD))
-    return query.where(column == outcome)
 
 
 def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
@@ -260,9 +235,8 @@ def search(
     :param limit: at most so many; None: all
     :param after: only those with a larger id
     """
-    matching = (
-        row for row in _rows(conn, criteria, after) if _matches(row, criteria)
-    )
+    found = _rows(conn, criteria, after)
+    matching = (row for row in found if _matches(row, criteria))
     return list(itertools.islice(matching, limit))
 
 
@@ -301,7 +275,11 @@ def _limited(
     for text in criteria.texts:
         if _PLAIN_TEXT.fullmatch(text):
             query = query.where(table.c.document.contains(f'"{text}"'))
-    return _with_outcome(query.where(table.c.id > after), criteria.outcome)
+    if criteria.outcome == REFUSED:
+        query = query.where(table.c.outcome.not_in(_GOOD))
+    elif criteria.outcome is not None:
+        query = query.where(table.c.outcome == criteria.outcome)
+    return query.where(table.c.id > after)
 
 
 def _first_since(conn: Connection, stamp: float) -> int:

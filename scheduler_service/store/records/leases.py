@@ -1,8 +1,7 @@
 """Leases: work that one daemon at a time does for all that share the store.
 
-The functions run on the thread that owns the writing transaction, a
-:class:`Lease` on that of the work. Times are the database's, so the clocks of
-the daemons do not matter.
+A :class:`Lease` belongs to the thread of the work. Times are the database's,
+so the clocks of the daemons do not matter.
 """
 
 from __future__ import annotations
@@ -15,37 +14,6 @@ import sqlalchemy as sa
 
 from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.connection import Store, Writer
-
-
-def take(writer: Writer, name: str, holder: str, seconds: float) -> bool:
-    """Take or renew a lease; return whether *holder* has it now.
-
-    :param seconds: after which another may take it, unless it is renewed
-    """
-    conn, table = writer.conn, schema.leases
-    now = clock.read(conn)
-    free = (table.c.holder == holder) | (table.c.expires_at <= now)
-    expires_at = now + seconds
-    taken = conn.execute(
-        sa.update(table)
-        .where(table.c.name == name, free)
-        .values(holder=holder, expires_at=expires_at)
-    )
-    if taken.rowcount:
-        return True
-    lease = {'name': name, 'holder': holder, 'expires_at': expires_at}
-    return rows.insert_missing(conn, table, lease)
-
-
-def give_up(writer: Writer, name: str, holder: str) -> None:
-    """Give up a lease, if *holder* has it, for others to take at once."""
-    table = schema.leases
-    writer.conn.execute(
-        sa.update(table)
-        .where(table.c.name == name, table.c.holder == holder)
-        .values(expires_at=0.0)
-    )
-
 
 # How long a lease is valid without being renewed, in seconds: a holder that
 # died is replaced within this time and one poll.
@@ -85,12 +53,24 @@ class Lease:
         :raises StoreUnavailable: the database does not answer
         """
         start = time.monotonic()
-        taken = self._store.write(
-            lambda writer: take(writer, self._name, self._holder, VALID_S)
-        )
+        taken = self._store.write(self._take)
         if taken:
             self._renewed_at = start
         return taken
+
+    def _take(self, writer: Writer) -> bool:
+        conn, table = writer.conn, schema.leases
+        now = clock.read(conn)
+        free = (table.c.holder == self._holder) | (table.c.expires_at <= now)
+        mine = {'holder': self._holder, 'expires_at': now + VALID_S}
+        taken = conn.execute(
+            sa.update(table)
+            .where(table.c.name == self._name, free)
+            .values(mine)
+        )
+        return bool(taken.rowcount) or rows.insert_missing(
+            conn, table, {'name': self._name, **mine}
+        )
 
     def keep(self) -> None:
         """Renew the lease where that is due.
@@ -101,7 +81,11 @@ class Lease:
             raise LeaseLost
 
     def give_up(self) -> None:
-        """Let another daemon take it at once."""
+        """Let another daemon take it at once, if this one has it."""
+        table = schema.leases
+        mine = (table.c.name == self._name) & (table.c.holder == self._holder)
         self._store.write(
-            lambda writer: give_up(writer, self._name, self._holder)
+            lambda writer: writer.conn.execute(
+                sa.update(table).where(mine).values(expires_at=0.0)
+            )
         )

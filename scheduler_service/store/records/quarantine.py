@@ -7,7 +7,7 @@ until its count exceeds the limit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -26,33 +26,23 @@ _PUT_ASIDE = sa.select(
 ).where(schema.quarantine.c.put_aside == 1)
 
 
-class RedeliveredMessage(NamedTuple):
-    """A message that was delivered more than once.
-
-    :ivar message: JSON ``{context, method, args}``, as it was received
-    """
-
-    message_id: str
-    method: str
-    message: str
-
-
 def count_delivery(
-    writer: Writer, message: RedeliveredMessage, limit: int
+    writer: Writer, message_id: str, method: str, message: str, limit: int
 ) -> bool:
     """Count a delivery; return whether the message may be worked on.
 
+    :param message: JSON ``{context, method, args}``, as it was received
     :param limit: deliveries after which it is put aside; 0: no limit
     """
     conn = writer.conn
     table = schema.quarantine
-    mine = table.c.message_id == message.message_id
+    mine = table.c.message_id == message_id
     first = {
-        'message_id': message.message_id,
+        'message_id': message_id,
         'deliveries': 0,
         'put_aside': 0,
-        'method': message.method[:64],
-        'message': message.message[:_MAX_CHARACTERS],
+        'method': method[:64],
+        'message': message[:_MAX_CHARACTERS],
     }
     rows.insert_missing(conn, table, first)
     row = conn.execute(sa.select(table).where(mine).with_for_update()).first()

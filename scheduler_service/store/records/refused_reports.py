@@ -6,7 +6,7 @@ A report is a cast, so its host does not learn that it was refused.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -34,18 +34,6 @@ class Refusals(NamedTuple):
         return self._replace(refused=self.refused + older.refused)
 
 
-class StoredRefusals(NamedTuple):
-    """Refusals as they are stored.
-
-    :ivar refused_at: of the last one, seconds since the epoch, by the
-        database's clock
-    """
-
-    refused: int
-    reason: str
-    refused_at: float
-
-
 def record(writer: Writer, refusals: Mapping[str, Refusals]) -> None:
     """Add refusals by service host."""
     conn, table = writer.conn, schema.refused_reports
@@ -64,9 +52,11 @@ def record(writer: Writer, refusals: Mapping[str, Refusals]) -> None:
         )
 
 
-def of_host(conn: Connection, host: str) -> StoredRefusals | None:
-    """Return the refusals of a service host, None where there were none."""
+def of_host(conn: Connection, host: str) -> Any:
+    """Return the refusals of a service host, None where there were none.
+
+    :return: with ``refused``, ``reason``, and ``refused_at`` of the last one,
+        in seconds since the epoch, by the database's clock
+    """
     table = schema.refused_reports
-    query = sa.select(table.c.refused, table.c.reason, table.c.refused_at)
-    row = conn.execute(query.where(table.c.host == host)).first()
-    return None if row is None else StoredRefusals(*row)
+    return conn.execute(sa.select(table).where(table.c.host == host)).first()

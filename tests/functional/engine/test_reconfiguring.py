@@ -38,8 +38,8 @@ def test_limits_and_timeouts_are_taken(make_service):
     assert scheduler.recorder.keep == 11
     assert scheduler.recorder.outcome_retention == 99.0
     assert scheduler.outcomes.retention == 99.0
-    assert scheduler.host_state_writer.options.service_down_time == 17.0
-    assert scheduler.host_state_writer.options.claim_timeout == 19.0
+    assert scheduler.host_state_writer.service_down_time == 17.0
+    assert scheduler.host_state_writer.claim_timeout == 19.0
     assert service.select_hosts() == ['compute-4']
 
 

@@ -27,22 +27,21 @@ AMOUNTS = {'VCPU': 1, 'MEMORY_MB': 1024}
 RECORD = '{"MEMORY_MB":1024,"VCPU":1}'
 
 
-def take_lease(store: Any, holder: str, seconds: float = 60.0) -> bool:
-    """Take the lease; return whether the holder has it."""
-    return store.write(lambda w: leases.take(w, 'x', holder, seconds))
-
-
-def test_one_holder_has_a_lease_until_it_expires_or_is_given_up(store):
-    assert take_lease(store, 'a')
-    assert take_lease(store, 'a')
-    assert not take_lease(store, 'b')
-    store.write(lambda w: leases.give_up(w, 'x', 'b'))
-    assert not take_lease(store, 'b')
-    store.write(lambda w: leases.give_up(w, 'x', 'a'))
-    assert take_lease(store, 'b', 1.0)
-    assert not take_lease(store, 'a')
+def test_one_holder_has_a_lease_until_it_expires_or_is_given_up(
+    store, monkeypatch
+):
+    one, other = leases.Lease(store, 'x', 'a'), leases.Lease(store, 'x', 'b')
+    assert one.take()
+    assert one.take()
+    assert not other.take()
+    other.give_up()
+    assert not other.take()
+    one.give_up()
+    monkeypatch.setattr(leases, 'VALID_S', 1.0)
+    assert other.take()
+    assert not one.take()
     time.sleep(1.1)
-    assert take_lease(store, 'a')
+    assert one.take()
 
 
 def do(store: Any, verb: str, *args: Any, **how: Any) -> Any:

@@ -146,13 +146,6 @@ def test_take_returns_at_once_when_the_queue_is_closed():
     assert time.monotonic() - started < 10
 
 
-def test_all_jobs_are_taken_at_once():
-    jobs = [host_job(), host_job(isolated=True), host_job()]
-    queue = filled(*jobs)
-    assert queue.take_all() == jobs
-    assert len(queue) == 0
-
-
 def of(lane: str, count: int = 1, **how) -> list[HostJob]:
     return [host_job(message=sent_by(lane), **how) for _ in range(count)]
 

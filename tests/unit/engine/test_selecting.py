@@ -10,6 +10,7 @@ import pytest
 from scheduler_service import errors
 from scheduler_service.compute.placement.candidates import Candidates
 from scheduler_service.engine.jobs import HostJob
+from scheduler_service.engine.ports import Parts
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.selecting import Selector
 from scheduler_service.model import documents
@@ -40,7 +41,8 @@ class Asked:
 def selector() -> Any:
     """A selector without hosts, extenders or placement."""
     unused: Any = None
-    return Selector(unused, unused, random.Random(1), RequestQueue(10))
+    parts = Parts(*[unused] * 4, RequestQueue(10), random.Random(1))
+    return Selector(parts, unused)
 
 
 def new_job(**state: Any) -> HostJob:

@@ -14,6 +14,8 @@ from scheduler_service import errors, plugins
 from scheduler_service.cmd import adapters
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import ZoneJob
+from scheduler_service.engine.ports import Parts
+from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.zones import ZoneStages
 from scheduler_service.filters.pools import PoolFilter
 from scheduler_service.model import Pool, documents
@@ -63,16 +65,16 @@ def make_scheduler(store, import_inventory, recorder, health):
     ) -> ZoneStages:
         caches.append(StoreHostSource(store, 0.2, lambda: None))
         outcomes = Outcomes(store, 3600.0, health)
-        return ZoneStages(
+        parts = Parts(
             caches[-1],
             StoreClaimer(caches[-1], outcomes),
-            PoolPipeline(
-                filters or plugins.pool_filters(['attribute']), Settings()
-            ),
-            recorder,
-            random.Random(1),
+            recorder.record,
             health,
+            RequestQueue(10),
+            random.Random(1),
         )
+        filters = filters or plugins.pool_filters(['attribute'])
+        return ZoneStages(parts, PoolPipeline(filters, Settings()))
 
     yield make
     for cache in caches:

@@ -11,13 +11,9 @@ from scheduler_service.store.records import quarantine
 
 def count(store: Store, message_id: str, limit: int = 0, **values) -> bool:
     """Count a delivery; return whether the message may be worked on."""
-    message = quarantine.RedeliveredMessage(
-        message_id,
-        values.get('method', 'ping'),
-        values.get('message', '{"args":{}}'),
-    )
+    message = values.get('method', 'ping'), values.get('message', '{}')
     return store.write(
-        lambda writer: quarantine.count_delivery(writer, message, limit)
+        lambda w: quarantine.count_delivery(w, message_id, *message, limit)
     )
 
 

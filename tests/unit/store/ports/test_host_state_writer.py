@@ -17,7 +17,6 @@ from scheduler_service.store.ports.host_state_writer import (
     DeleteAggregate,
     DeleteInstances,
     HostStateWriter,
-    HostStateWriterOptions,
     UpdateInstances,
 )
 from scheduler_service.store.records import refused_reports
@@ -41,7 +40,7 @@ def health() -> Health:
 def writer(store, health, import_inventory) -> HostStateWriter:
     """A writer whose thread does not run: a test flushes it itself."""
     import_inventory(INVENTORY)
-    return HostStateWriter(store, HostStateWriterOptions(), health)
+    return HostStateWriter(store, health)
 
 
 def hosts(store: Store) -> dict[str, str]:
@@ -74,7 +73,7 @@ def test_refused_reports_are_logged_counted_and_stored(
     store, writer, health, caplog, tmp_path
 ):
     away = Store.connect(f'sqlite:///{tmp_path}/no/such/folder/x.sqlite')
-    lost = HostStateWriter(away, HostStateWriterOptions(), health)
+    lost = HostStateWriter(away, health)
     for one in (writer, lost):
         one.refuse('a', 'vcpus: expected an integer')
         one.refuse('a', 'stats: expected an object')
@@ -148,7 +147,7 @@ def test_what_could_not_be_written_stays_buffered(
     store, writer, health, tmp_path
 ):
     away = Store.connect(f'sqlite:///{tmp_path}/no/such/folder/x.sqlite')
-    lost = HostStateWriter(away, HostStateWriterOptions(), health)
+    lost = HostStateWriter(away, health)
     lost.report([documents.host_report({'host': 'c', 'vcpus': 1})])
     lost.heartbeat(['a'])
     event = update('a', str(uuid.uuid4()))

@@ -50,16 +50,6 @@ def test_merge_puts_newer_values_over_older_ones():
     assert older.events == [first, second]
 
 
-def test_length_counts_reports_heartbeats_and_events():
-    buffer = ReportBuffer()
-    assert not buffer
-    buffer.heartbeats.add('a')
-    buffer.add_reports([report('b')])
-    buffer.events.append(DeleteAggregate(id=1))
-    assert buffer
-    assert len(buffer) == 4
-
-
 def test_consecutive_updates_of_instances_are_one_batch():
     updates = [UpdateInstances(instances=[]) for _ in range(4)]
     sync = SyncInstances(host='a', uuids=[])
@@ -69,7 +59,3 @@ def test_consecutive_updates_of_instances_are_one_batch():
     assert list(buffer.event_batches()) == [
         updates[:3], [sync], [delete], [updates[3]],
     ]  # fmt: skip
-
-
-def test_an_empty_buffer_has_no_batches():
-    assert list(ReportBuffer().event_batches()) == []
