@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
+from sqlalchemy.ext.compiler import compiles
 
 from scheduler_service.model import (
     HOST_ATTRIBUTES,
@@ -16,9 +17,29 @@ from scheduler_service.model import (
 )
 from scheduler_service.store import clock
 
+
+class _GivenName(sa.String):
+    """The type of names that people give, which may end with blanks."""
+
+
+@compiles(_GivenName, 'mysql')
+def _unpadded(kind: _GivenName, compiler: Any, **how: Any) -> str:
+    """Return the type with a collation that compares blanks at the end.
+
+    MySQL has one since 8.0.17.
+    """
+    dialect, text = compiler.dialect, f'VARCHAR({kind.length})'
+    if dialect.is_mariadb:
+        return f'{text} COLLATE utf8mb4_nopad_bin'
+    if dialect.server_version_info >= (8, 0, 17):
+        return f'{text} COLLATE utf8mb4_0900_bin'
+    return text
+
+
 _DOCUMENT = sa.Text().with_variant(mysql.MEDIUMTEXT(), 'mysql')
 _BIG = sa.BigInteger()
 _NAME = sa.String(limits.NAME_LENGTH)
+_GIVEN = _GivenName(limits.NAME_LENGTH)
 _UUID = sa.String(limits.UUID_LENGTH)
 # One of a few words.
 _WORD = sa.String(16)
@@ -33,10 +54,14 @@ def _table(name: str, *parts: Any) -> sa.Table:
         *parts,
         mysql_engine='InnoDB',
         mysql_charset='utf8mb4',
-        # Compares with case, as the other databases do. The migration gives
-        # names another collation, which compares blanks at their end, too.
+        # Compares with case, as the other databases do.
         mysql_collate='utf8mb4_bin',
     )
+
+
+def _id(name: str, kind: Any = _BIG) -> sa.Column[int]:
+    """Return a key that the database does not count up."""
+    return sa.Column(name, kind, primary_key=True, autoincrement=False)
 
 
 def _serial() -> sa.Column[Any]:
@@ -100,7 +125,7 @@ counters = _table(
 
 changes = _table(
     'changes',
-    sa.Column('revision', _BIG, primary_key=True, autoincrement=False),
+    _id('revision'),
     sa.Column('touched', _DOCUMENT, nullable=False),
     # A random token by which readers know the change again: after the
     # database went back in time, another change has the revision.
@@ -110,10 +135,10 @@ changes = _table(
 
 hosts = _table(
     'hosts',
-    sa.Column('id', _BIG, primary_key=True, autoincrement=False),
+    _id('id'),
     sa.Column('uuid', _UUID, nullable=False, unique=True),
-    sa.Column('host', _NAME, nullable=False),
-    sa.Column('node', _NAME, nullable=False),
+    sa.Column('host', _GIVEN, nullable=False),
+    sa.Column('node', _GIVEN, nullable=False),
     *(
         _attribute_column(attribute)
         for attribute in HOST_ATTRIBUTES
@@ -128,7 +153,7 @@ hosts = _table(
 
 inventories = _table(
     'inventories',
-    sa.Column('host_id', _BIG, primary_key=True, autoincrement=False),
+    _id('host_id'),
     sa.Column('resource_class', _NAME, primary_key=True),
     sa.Column('total', _BIG, nullable=False),
     sa.Column('reserved', _BIG, nullable=False),
@@ -147,7 +172,7 @@ inventories = _table(
 allocations = _table(
     'allocations',
     sa.Column('consumer_uuid', _UUID, primary_key=True),
-    sa.Column('host_id', _BIG, primary_key=True, autoincrement=False),
+    _id('host_id'),
     sa.Column('resource_class', _NAME, primary_key=True),
     sa.Column('amount', _BIG, nullable=False),
     sa.Index(None, 'host_id'),
@@ -155,39 +180,35 @@ allocations = _table(
 
 traits = _table(
     'traits',
-    sa.Column('host_id', _BIG, primary_key=True, autoincrement=False),
+    _id('host_id'),
     sa.Column('name', _NAME, primary_key=True),
 )
 
 aggregates = _table(
     'aggregates',
-    sa.Column('id', sa.Integer(), primary_key=True, autoincrement=False),
+    _id('id', sa.Integer()),
     sa.Column('uuid', _UUID, nullable=False, unique=True),
-    sa.Column('name', _NAME, nullable=False),
+    sa.Column('name', _GIVEN, nullable=False),
 )
 
 aggregate_hosts = _table(
     'aggregate_hosts',
-    sa.Column(
-        'aggregate_id', sa.Integer(), primary_key=True, autoincrement=False
-    ),
-    sa.Column('host', _NAME, primary_key=True),
+    _id('aggregate_id', sa.Integer()),
+    sa.Column('host', _GIVEN, primary_key=True),
 )
 
 aggregate_metadata = _table(
     'aggregate_metadata',
-    sa.Column(
-        'aggregate_id', sa.Integer(), primary_key=True, autoincrement=False
-    ),
-    sa.Column('key', _NAME, primary_key=True),
+    _id('aggregate_id', sa.Integer()),
+    sa.Column('key', _GIVEN, primary_key=True),
     sa.Column('value', sa.Text(), nullable=False),
 )
 
 instances = _table(
     'instances',
     sa.Column('uuid', _UUID, primary_key=True),
-    sa.Column('host', _NAME, nullable=False),
-    sa.Column('node', _NAME, nullable=False),
+    sa.Column('host', _GIVEN, nullable=False),
+    sa.Column('node', _GIVEN, nullable=False),
     # reported: a host has it; claimed: it was scheduled to a host;
     # confirmed: both.
     sa.Column('state', _WORD, nullable=False),
@@ -208,8 +229,8 @@ moves = _table(
     'moves',
     sa.Column('instance_uuid', _UUID, primary_key=True),
     sa.Column('host_id', _BIG, nullable=False),
-    sa.Column('host', _NAME, nullable=False),
-    sa.Column('node', _NAME, nullable=False),
+    sa.Column('host', _GIVEN, nullable=False),
+    sa.Column('node', _GIVEN, nullable=False),
     sa.Column('request_id', _NAME),
     sa.Column('placement', _DOCUMENT, nullable=False),
     _created_at(),
@@ -254,7 +275,7 @@ releases = _table(
 server_groups = _table(
     'server_groups',
     sa.Column('uuid', _UUID, primary_key=True),
-    sa.Column('name', _NAME, nullable=False),
+    sa.Column('name', _GIVEN, nullable=False),
     sa.Column('project_id', _NAME),
     sa.Column('policy', sa.String(32), nullable=False),
     sa.Column('max_server_per_host', sa.Integer()),
@@ -271,21 +292,21 @@ server_group_members = _table(
 pools = _table(
     'pools',
     sa.Column('id', _UUID, primary_key=True),
-    sa.Column('name', _NAME, nullable=False, unique=True),
+    sa.Column('name', _GIVEN, nullable=False, unique=True),
     sa.Column('description', sa.Text()),
 )
 
 pool_attributes = _table(
     'pool_attributes',
     sa.Column('pool_id', _UUID, primary_key=True),
-    sa.Column('key', _NAME, primary_key=True),
+    sa.Column('key', _GIVEN, primary_key=True),
     sa.Column('value', sa.Text(), nullable=False),
 )
 
 zones = _table(
     'zones',
     sa.Column('id', _UUID, primary_key=True),
-    sa.Column('name', _NAME, nullable=False),
+    sa.Column('name', _GIVEN, nullable=False),
     sa.Column('pool_id', _UUID, nullable=False),
     sa.Column('project_id', _NAME),
     sa.Column('request_id', _NAME),
@@ -307,7 +328,7 @@ leases = _table(
 placement_claims = _table(
     'placement_claims',
     sa.Column('instance_uuid', _UUID, primary_key=True),
-    sa.Column('host_id', _BIG, primary_key=True, autoincrement=False),
+    _id('host_id'),
     # All times by the database's clock. NULL: they may not be made yet.
     sa.Column('made_at', sa.Double()),
     # JSON: resource class -> amount. Other allocations are not undone.
@@ -330,7 +351,7 @@ placement_claims = _table(
 
 heartbeats = _table(
     'heartbeats',
-    sa.Column('host', _NAME, primary_key=True),
+    sa.Column('host', _GIVEN, primary_key=True),
     sa.Column('seen_at', sa.Double(), nullable=False, default=clock.NOW),
     sa.Index(None, 'seen_at'),
 )
@@ -338,7 +359,7 @@ heartbeats = _table(
 # Host reports that were refused, by service host, with the last reason.
 refused_reports = _table(
     'refused_reports',
-    sa.Column('host', _NAME, primary_key=True),
+    sa.Column('host', _GIVEN, primary_key=True),
     sa.Column('reason', sa.Text(), nullable=False),
     sa.Column('refused', _BIG, nullable=False),
     sa.Column('refused_at', sa.Double(), nullable=False),
