@@ -45,6 +45,21 @@ MODULES = (
     scheduler,
     tracing,
 )
+# All options but these take effect with a reload.
+_NEED_RESTART = {
+    http: {'bind_port', 'bind_host'},
+    scheduler: {
+        'exchange',
+        'query_placement_for_routed_network_aggregates',
+        'server',
+        'topic',
+    },
+    tracing: {'enabled', 'endpoint', 'sample_ratio'},
+}
+for _module in MODULES:
+    for _option in _module.OPTS:
+        _fixed = _NEED_RESTART.get(_module, ())
+        _option.mutable = _option.name not in _fixed
 _QUIET = [
     'amqp=WARN',
     'kombu=WARN',
