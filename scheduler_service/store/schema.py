@@ -9,12 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 from sqlalchemy.ext.compiler import compiles
 
-from scheduler_service.model import (
-    HOST_ATTRIBUTES,
-    HostAttribute,
-    HostColumn,
-    limits,
-)
+from scheduler_service.model import HOST_ATTRIBUTES, HostColumn, limits
 from scheduler_service.store import clock
 
 
@@ -81,12 +76,12 @@ def _created_at() -> sa.Column[float]:
     )
 
 
-def _attribute_column(attribute: HostAttribute) -> sa.Column[Any]:
+def _attribute_column(field: msgspec.structs.FieldInfo) -> sa.Column[Any]:
     """Return the column of a host's attribute: as the document declares it.
 
     It has the document's length, and is nullable where null is accepted.
     """
-    declared = msgspec.inspect.type_info(attribute.type)
+    declared = msgspec.inspect.type_info(field.type)
     nullable = isinstance(declared, msgspec.inspect.UnionType)
     if isinstance(declared, msgspec.inspect.UnionType):
         declared, _none = declared.types
@@ -96,7 +91,7 @@ def _attribute_column(attribute: HostAttribute) -> sa.Column[Any]:
     elif isinstance(declared, msgspec.inspect.StrType):
         length = declared.max_length
         kind = sa.Text() if length == limits.TEXT_LENGTH else sa.String(length)
-    return sa.Column(attribute.name, kind, nullable=nullable)
+    return sa.Column(field.name, kind, nullable=nullable)
 
 
 metadata = sa.MetaData(
@@ -140,9 +135,9 @@ hosts = _table(
     sa.Column('host', _GIVEN, nullable=False),
     sa.Column('node', _GIVEN, nullable=False),
     *(
-        _attribute_column(attribute)
-        for attribute in HOST_ATTRIBUTES
-        if attribute.column is not HostColumn.JSON
+        _attribute_column(field)
+        for field, column in HOST_ATTRIBUTES
+        if column is not HostColumn.JSON
     ),
     # How many instances the host has that are not in ``instances``.
     sa.Column('instances_other', _BIG, nullable=False),
