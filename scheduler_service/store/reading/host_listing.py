@@ -77,8 +77,8 @@ def rows(
     enabled, up = table.number('enabled'), table.number('up')
     instances = table.number('num_instances')
     use = [
-        (STANDARD_FIELDS[name][0], table.resources[name])
-        for name in STANDARD_CLASSES
+        (fields[0], table.resources[name])
+        for name, fields in STANDARD_FIELDS.items()
     ]
     fullest = _fullest(table, ratio_of).tolist()
     by_name = sorted(

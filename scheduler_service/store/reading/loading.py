@@ -100,17 +100,12 @@ BOUND_FOR = _query(
     sa.select(schema.moves.c.instance_uuid, schema.moves.c.host),
     schema.moves.c.instance_uuid,
 )
-INSTANCES = _query(
-    sa.select(
-        schema.instances.c.uuid,
-        schema.instances.c.host,
-        schema.instances.c.node,
-        schema.instances.c.state,
-        schema.instances.c.project_id,
-        schema.instances.c.document,
-    ),
-    schema.instances.c.uuid,
+# Columns of instances that snapshots need, in this order.
+INSTANCE_COLUMNS = tuple(
+    schema.instances.c[name]
+    for name in ('uuid', 'host', 'node', 'state', 'project_id', 'document')
 )
+INSTANCES = _query(sa.select(*INSTANCE_COLUMNS), schema.instances.c.uuid)
 MEMBERS = _query(
     sa.select(schema.server_group_members).order_by(
         schema.server_group_members.c.group_uuid,
@@ -159,16 +154,15 @@ def hosts(
     for host_id, name in _TRAITS.run(conn, keys):
         traits[host_id].append(name)
     counts = {} if reported else instance_counts(conn, keys)
-    documents = {
+    return {
         row.id: _host(
             row,
             offered[row.id],
             traits[row.id],
             counts.get((row.host, row.node), 0),
         )
-        for row in rows
+        for row in sorted(rows, key=lambda row: row.id)
     }
-    return dict(sorted(documents.items()))
 
 
 def host_names(conn: Connection) -> set[str]:
@@ -297,19 +291,20 @@ def instance_documents(
 ) -> list[tuple[Instance, str]]:
     """Return (instance, state) pairs; None: all of them, by uuid."""
     rows = INSTANCES.run(conn, uuids)
-    documents = [(_instance(row), row.state) for row in rows]
+    documents = [
+        (
+            Instance(
+                uuid=row.uuid,
+                host=row.host,
+                hypervisor_hostname=row.node,
+                project_id=row.project_id,
+                **msgspec.json.decode(row.document),
+            ),
+            row.state,
+        )
+        for row in rows
+    ]
     return sorted(documents, key=lambda pair: pair[0].uuid)
-
-
-def _instance(row: Any) -> Instance:
-    extra = msgspec.json.decode(row.document)
-    return Instance(
-        uuid=row.uuid,
-        host=row.host,
-        hypervisor_hostname=row.node,
-        project_id=row.project_id,
-        **extra,
-    )
 
 
 def groups(
