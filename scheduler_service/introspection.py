@@ -222,18 +222,18 @@ class Introspection:
 
     def queue(self) -> Mapping[str, Any]:
         """Return what waits, by lane, the longest lanes first."""
+        lanes: list[Any] = []
         with _suppressed():
             lanes = self._queue.lanes()
-            return {
-                'waiting': len(self._queue),
-                'at_most': self._queue.size,
-                'closed': self._queue.closed,
-                'lanes': [
-                    {'lane': str(lane)[:100], 'waiting': count}
-                    for lane, count in lanes[:_LANES_SHOWN]
-                ],
-            }
-        return {'waiting': len(self._queue)}
+        return {
+            'waiting': len(self._queue),
+            'at_most': self._queue.size,
+            'closed': self._queue.closed,
+            'lanes': [
+                {'lane': str(lane)[:100], 'waiting': count}
+                for lane, count in lanes[:_LANES_SHOWN]
+            ],
+        }
 
     def under_way(self) -> Mapping[str, Any]:
         """Return what was taken from the queue and has no result yet."""
