@@ -201,7 +201,6 @@ def mistyped(value: Any, kind: Any, place: str = '') -> Iterator[Problem]:
 
 
 def _below(value: Any, kind: Any, place: str) -> Iterator[Problem]:
-    """Yield what is wrong with the parts of a value."""
     kind = _narrowed(kind, value)
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if isinstance(value, dict) and _is_struct(kind):
@@ -234,7 +233,6 @@ def _in_fields(
 
 @functools.cache
 def _fields(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return the types of a document's fields."""
     return {
         field.encode_name: field.type for field in msgspec.structs.fields(kind)
     }
@@ -299,7 +297,6 @@ def _expected(text: str, least: int | None) -> str:
 
 
 def _not_accepted(value: Any, info: inspect.Type) -> str:
-    """Return that a value is not among the values of its type."""
     if isinstance(info, inspect.DictType):
         info = info.key_type
     if not isinstance(info, inspect.LiteralType):
