@@ -48,19 +48,21 @@ def from_dict(document: dict[str, Any]) -> SchedulerError:
 
     An error of a class that does not exist is a plain SchedulerError.
     """
-    kind = globals().get(document['name'], SchedulerError)
-    if not (isinstance(kind, type) and issubclass(kind, SchedulerError)):
-        kind = SchedulerError
+    kind = _kinds().get(document['name'], SchedulerError)
     return kind(document['message'], **document['facts'])
 
 
 def names() -> list[str]:
     """Return the names of all errors, sorted."""
-    return sorted(
-        name
+    return sorted(_kinds())
+
+
+def _kinds() -> dict[str, type[SchedulerError]]:
+    return {
+        name: kind
         for name, kind in globals().items()
         if isinstance(kind, type) and issubclass(kind, SchedulerError)
-    )
+    }
 
 
 def as_scheduler_error(fault: BaseException) -> SchedulerError:

@@ -37,6 +37,8 @@ _ZONES_SHOWN = 5
 # at most this share of the time.
 _INTERVAL_S = 30.0
 _SHARE = 0.01
+# Suppresses the errors of reading while another thread writes.
+_READING = contextlib.suppress(RuntimeError, IndexError, KeyError)
 _LIBRARIES = ('oslo.messaging', 'SQLAlchemy', 'numpy')
 
 
@@ -223,7 +225,7 @@ class Introspection:
     def queue(self) -> Mapping[str, Any]:
         """Return what waits, by lane, the longest lanes first."""
         lanes: list[Any] = []
-        with _suppressed():
+        with _READING:
             lanes = self._queue.lanes()
         return {
             'waiting': len(self._queue),
@@ -238,7 +240,7 @@ class Introspection:
     def under_way(self) -> Mapping[str, Any]:
         """Return what was taken from the queue and has no result yet."""
         jobs: list[Job] = []
-        with _suppressed():
+        with _READING:
             jobs = [job for job in self._queue.taken() if not job.done()]
         return {
             'loop_turns': self._loop.turns,
@@ -259,11 +261,6 @@ class Introspection:
             'requests_with_them': extenders.pending,
             'urls': list(extenders.urls),
         }
-
-
-def _suppressed() -> contextlib.suppress:
-    """Suppress the errors of reading while another thread writes."""
-    return contextlib.suppress(RuntimeError, IndexError, KeyError)
 
 
 def _described(job: Job) -> dict[str, Any]:
