@@ -22,6 +22,7 @@ from scheduler_service.store.sessions import (
     Timeouts,
 )
 
+_TCP = socket.IPPROTO_TCP
 _NO_ESCAPES = SERVER_STATUS.SERVER_STATUS_NO_BACKSLASH_ESCAPES
 # What has a meaning in the text of a statement, the backslash first.
 _ESCAPES = (
@@ -104,20 +105,6 @@ class MySQLSession(
         with contextlib.suppress(OSError, AttributeError):
             self._sock.shutdown(socket.SHUT_RDWR)
 
-    def limit_silence(self, seconds: float) -> None:
-        """Have the kernel give up a peer that acknowledges nothing."""
-        values = {
-            (socket.SOL_SOCKET, socket.SO_KEEPALIVE): 1,
-            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE): max(1, int(seconds)),
-            (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL): 1,
-            (socket.IPPROTO_TCP, socket.TCP_KEEPCNT): KEEPALIVES,
-            (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT): int(seconds * 1000),
-        }
-        # A local socket has none of these.
-        with contextlib.suppress(OSError):
-            for (level, name), value in values.items():
-                self._sock.setsockopt(level, name, value)
-
 
 def connect(args: Any, kwargs: Any, timeouts: Timeouts) -> MySQLSession:
     """Open a connection to MariaDB or MySQL."""
@@ -136,7 +123,18 @@ def set_up(session: MySQLSession, timeouts: Timeouts) -> None:
     session.statement_timeout = timeouts.statement
     session.whole_tables = timeouts.whole_tables
     if timeouts.response:
-        session.limit_silence(timeouts.response)
+        # Have the kernel give up a peer that acknowledges nothing. A local
+        # socket has none of these options.
+        seconds = timeouts.response
+        with contextlib.suppress(OSError):
+            for level, name, value in (
+                (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+                (_TCP, socket.TCP_KEEPIDLE, max(1, int(seconds))),
+                (_TCP, socket.TCP_KEEPINTVL, 1),
+                (_TCP, socket.TCP_KEEPCNT, KEEPALIVES),
+                (_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000)),
+            ):
+                session._sock.setsockopt(level, name, value)
     settings: dict[str, float] = {}
     if timeouts.lock:
         # Whole seconds, at least 1.

@@ -69,10 +69,10 @@ def _serial() -> sa.Column[Any]:
     )
 
 
-def _created_at() -> sa.Column[float]:
+def _time(name: str = 'created_at', **more: Any) -> sa.Column[float]:
     """Return a column that gets the database's time at each insert."""
     return sa.Column(
-        'created_at', sa.Double(), nullable=False, default=clock.NOW
+        name, sa.Double(), nullable=False, default=clock.NOW, **more
     )
 
 
@@ -125,7 +125,7 @@ changes = _table(
     # A random token by which readers know the change again: after the
     # database went back in time, another change has the revision.
     sa.Column('lineage', sa.String(16), nullable=False),
-    _created_at(),
+    _time(),
 )
 
 hosts = _table(
@@ -213,7 +213,7 @@ instances = _table(
     sa.Column('document', _DOCUMENT, nullable=False),
     # JSON of the reply, which a repeated request gets again.
     sa.Column('placement', _DOCUMENT),
-    _created_at(),
+    _time(),
     # Of the request that claimed it; see ``outcomes``.
     sa.Column('idempotency_key', _KEY),
     sa.Index(None, 'host'),
@@ -228,7 +228,7 @@ moves = _table(
     sa.Column('node', _GIVEN, nullable=False),
     sa.Column('request_id', _NAME),
     sa.Column('placement', _DOCUMENT, nullable=False),
-    _created_at(),
+    _time(),
     sa.Column('idempotency_key', _KEY),
     sa.Index(None, 'host'),
 )
@@ -244,7 +244,7 @@ outcomes = _table(
     # refused, result, placement, expired
     sa.Column('kind', _WORD, nullable=False),
     sa.Column('document', _DOCUMENT),
-    _created_at(),
+    _time(),
     sa.Index(None, 'created_at'),
 )
 
@@ -305,7 +305,7 @@ zones = _table(
     sa.Column('pool_id', _UUID, nullable=False),
     sa.Column('project_id', _NAME),
     sa.Column('request_id', _NAME),
-    _created_at(),
+    _time(),
     sa.Index(None, 'pool_id'),
 )
 
@@ -347,7 +347,7 @@ placement_claims = _table(
 heartbeats = _table(
     'heartbeats',
     sa.Column('host', _GIVEN, primary_key=True),
-    sa.Column('seen_at', sa.Double(), nullable=False, default=clock.NOW),
+    _time('seen_at'),
     sa.Index(None, 'seen_at'),
 )
 
@@ -371,13 +371,7 @@ quarantine = _table(
     sa.Column('put_aside', sa.Integer(), nullable=False),
     sa.Column('method', sa.String(64), nullable=False),
     sa.Column('message', _DOCUMENT, nullable=False),
-    sa.Column(
-        'changed_at',
-        sa.Double(),
-        nullable=False,
-        default=clock.NOW,
-        onupdate=clock.NOW,
-    ),
+    _time('changed_at', onupdate=clock.NOW),
 )
 
 decisions = _table(
@@ -388,7 +382,7 @@ decisions = _table(
     # 'chosen', or the name of the error.
     sa.Column('outcome', sa.String(64), nullable=False),
     sa.Column('document', _DOCUMENT, nullable=False),
-    _created_at(),
+    _time(),
     # What the caller's log, and the logs of all services, know it by.
     sa.Column('caller_request_id', _NAME),
     sa.Column('global_request_id', _NAME),
@@ -419,5 +413,5 @@ configurations = _table(
     sa.Column('fingerprint', sa.String(16), nullable=False),
     # group -> option -> value and source; without secrets.
     sa.Column('document', _DOCUMENT, nullable=False),
-    _created_at(),
+    _time(),
 )

@@ -128,7 +128,6 @@ def damage(conn: Connection) -> list[str]:
 
 
 def _wrong_counters(conn: Connection) -> list[str]:
-    """Return the faults of the counters."""
     table = schema.counters
     # Before the counters, which only grow: other daemons go on meanwhile.
     used = {
@@ -146,7 +145,6 @@ def _wrong_counters(conn: Connection) -> list[str]:
 
 
 def _columns(conn: Connection) -> dict[str, set[str]]:
-    """Return the columns of each table of the database."""
     query = sa.text(_COLUMNS[conn.dialect.name])
     columns: dict[str, set[str]] = defaultdict(set)
     for table, column in conn.execute(query):
@@ -155,7 +153,6 @@ def _columns(conn: Connection) -> dict[str, set[str]]:
 
 
 def _missing(columns: dict[str, set[str]]) -> list[str]:
-    """Return the tables and columns that are missing."""
     tables = schema.metadata.tables
     faults = [f'there is no table {n}' for n in tables if n not in columns]
     faults += [

@@ -211,7 +211,6 @@ def prune(conn: Connection, older_than: float) -> int:
 
 
 def _merge(changes: Iterable[ChangeRecord]) -> ChangeRecord:
-    """Merge records."""
     whole = ChangeRecord()
     parts: dict[str, set[Any]] = {
         name: set() for name in ChangeRecord.__struct_fields__

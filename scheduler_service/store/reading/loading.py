@@ -65,6 +65,11 @@ def _query(every: Any, column: Any) -> Query:
     return Query(every, every.where(rows.among(column)))
 
 
+def _ordered(table: sa.Table) -> Any:
+    """Return the query of all rows of a table, by its key."""
+    return sa.select(table).order_by(*table.primary_key.columns)
+
+
 def _counting(names: Any = None) -> Any:
     """Return the query of instances and moves by host and node.
 
@@ -84,12 +89,7 @@ _HOSTS = _query(sa.select(schema.hosts), schema.hosts.c.id)
 _INVENTORIES = _query(
     sa.select(schema.inventories), schema.inventories.c.host_id
 )
-_TRAITS = _query(
-    sa.select(schema.traits).order_by(
-        schema.traits.c.host_id, schema.traits.c.name
-    ),
-    schema.traits.c.host_id,
-)
+_TRAITS = _query(_ordered(schema.traits), schema.traits.c.host_id)
 INSTANCE_COUNTS = Query(
     _counting(),
     _counting(
@@ -107,10 +107,7 @@ INSTANCE_COLUMNS = tuple(
 )
 INSTANCES = _query(sa.select(*INSTANCE_COLUMNS), schema.instances.c.uuid)
 MEMBERS = _query(
-    sa.select(schema.server_group_members).order_by(
-        schema.server_group_members.c.group_uuid,
-        schema.server_group_members.c.instance_uuid,
-    ),
+    _ordered(schema.server_group_members),
     schema.server_group_members.c.group_uuid,
 )
 GROUPS = _query(
@@ -242,18 +239,13 @@ def instance_counts(
 def aggregates(conn: Connection) -> list[Aggregate]:
     """Return all aggregates, by id."""
     members: dict[int, list[str]] = defaultdict(list)
-    table = schema.aggregate_hosts
-    query = sa.select(table).order_by(table.c.aggregate_id, table.c.host)
-    for aggregate_id, host in conn.execute(query).all():
+    for aggregate_id, host in conn.execute(_ordered(schema.aggregate_hosts)):
         members[aggregate_id].append(host)
     metadata: dict[int, dict[str, str]] = defaultdict(dict)
-    pairs = schema.aggregate_metadata
-    ordered = sa.select(pairs).order_by(pairs.c.aggregate_id, pairs.c.key)
-    for aggregate_id, key, value in conn.execute(ordered):
+    pairs = conn.execute(_ordered(schema.aggregate_metadata))
+    for aggregate_id, key, value in pairs:
         metadata[aggregate_id][key] = value
-    rows = conn.execute(
-        sa.select(schema.aggregates).order_by(schema.aggregates.c.id)
-    )
+    rows = conn.execute(_ordered(schema.aggregates))
     return [
         Aggregate(
             id=row.id,
@@ -333,9 +325,8 @@ def groups(
 def pools(conn: Connection) -> dict[str, Pool]:
     """Return all pools by id, in the order of their names."""
     attributes: dict[str, dict[str, str]] = defaultdict(dict)
-    pairs = schema.pool_attributes
-    query = sa.select(pairs).order_by(pairs.c.pool_id, pairs.c.key)
-    for pool_id, key, value in conn.execute(query):
+    pairs = conn.execute(_ordered(schema.pool_attributes))
+    for pool_id, key, value in pairs:
         attributes[pool_id][key] = value
     rows = conn.execute(sa.select(schema.pools).order_by(schema.pools.c.name))
     return {

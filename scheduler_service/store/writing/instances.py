@@ -74,7 +74,6 @@ def remove(writer: Writer, uuids: Sequence[str]) -> None:
 
 
 def _hosts_of(writer: Writer, uuids: Iterable[str]) -> set[str]:
-    """Return the service hosts that instances are on."""
     query, column = sa.select(_INSTANCES.c.host), _INSTANCES.c.uuid
     return {host for (host,) in select_in(writer.conn, query, column, uuids)}
 

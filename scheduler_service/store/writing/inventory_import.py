@@ -354,19 +354,13 @@ def differences(
     """
     importer = Importer(Writer(conn), replace, compare=True)
     report = importer.run(inventory)
-    order = list(Inventory.__struct_fields__)
-    differing = sorted(
-        (
-            difference
-            for changes in importer.changes
-            for difference in _differences(changes)
-        ),
-        key=lambda difference: (
-            order.index(difference.kind),
-            difference.name,
-            difference.field or '',
-        ),
-    )
+    order = Inventory.__struct_fields__
+    differing = [
+        difference
+        for changes in importer.changes
+        for difference in _differences(changes)
+    ]
+    differing.sort(key=lambda d: (order.index(d.kind), d.name, d.field or ''))
     return differing, report.kept
 
 
@@ -406,4 +400,4 @@ def _sorted(entity: Any) -> Any:
         for name in ('hosts', 'members')
         if hasattr(entity, name)
     }
-    return msgspec.structs.replace(entity, **changes) if changes else entity
+    return msgspec.structs.replace(entity, **changes)

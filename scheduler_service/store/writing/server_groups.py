@@ -127,7 +127,6 @@ def with_instances(
 
 
 def _members_only_in(group: ServerGroup, compared: ServerGroup) -> list[str]:
-    """Return the members of a group that the compared group lacks."""
     members = {*compared.members}
     return [uuid for uuid in group.members if uuid not in members]
 
