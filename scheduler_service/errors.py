@@ -1,39 +1,5 @@
 """Every error that a caller can get: a stable name, a sentence, the facts.
 
-::
-
-    SchedulerError
-     +-- InvalidRequest            an argument or a document is not valid
-     |    +-- PayloadTooLarge      too many bytes, or nested too deeply
-     |    +-- UnsupportedEncoding  of the body of an HTTP request
-     +-- InvalidInventory          an inventory document is not valid
-     +-- NotFound
-     |    +-- HostNotFound, PoolNotFound, AggregateNotFound,
-     |        ServerGroupNotFound, ClaimNotFound, DecisionNotFound,
-     |        MessageNotFound
-     +-- Conflict                  it exists already, or is in use
-     +-- Forbidden                 a policy rule does not allow it
-     +-- NoValidHost               no host passed all filters
-     |    +-- RequestFilterFailed  a request filter rejected the request
-     |    +-- MaxRetriesExceeded   every claim was lost to another request
-     +-- NoValidPoolFound          no pool passed all filters
-     |    +-- ForcedPoolFilteredOut  the requested pool did not pass
-     +-- MultiplePoolsFound        several pools passed all filters
-     +-- FilterFault               a plug-in raised an exception
-     |    +-- ComputeHostMetricNotFound
-     +-- ServiceBusy               the request queue is full
-     +-- ExtenderFailed            a call to an extender failed
-     +-- PlacementUnavailable      the placement service does not answer
-     +-- TooLate                   the caller's timeout has passed
-     +-- RequestPutAside           quarantined: it seems to end every daemon
-     +-- RequestCancelled          its instances were released before
-     +-- OutcomeExpired            redelivered after its outcome was deleted
-     +-- StoreUnavailable          the database does not answer
-     |    +-- StoreTimeout         a lock or a statement took too long
-     +-- ConfigurationError        an option or a file cannot be used
-          +-- SchemaMismatch       the tables are not those of this release
-          +-- FilterNotFound, NoFiltersConfigured
-
 An error is made from keyword facts, which travel over the message bus in
 ``kwargs``: a caller reads ``error.facts`` and need not parse the text.
 """
@@ -82,19 +48,21 @@ def from_dict(document: dict[str, Any]) -> SchedulerError:
 
     An error of a class that does not exist is a plain SchedulerError.
     """
-    kind = globals().get(document['name'], SchedulerError)
-    if not (isinstance(kind, type) and issubclass(kind, SchedulerError)):
-        kind = SchedulerError
+    kind = _kinds().get(document['name'], SchedulerError)
     return kind(document['message'], **document['facts'])
 
 
 def names() -> list[str]:
     """Return the names of all errors, sorted."""
-    return sorted(
-        name
+    return sorted(_kinds())
+
+
+def _kinds() -> dict[str, type[SchedulerError]]:
+    return {
+        name: kind
         for name, kind in globals().items()
         if isinstance(kind, type) and issubclass(kind, SchedulerError)
-    )
+    }
 
 
 def as_scheduler_error(fault: BaseException) -> SchedulerError:

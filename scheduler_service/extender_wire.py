@@ -50,7 +50,8 @@ def _integer(digits: str) -> int | float:
 
 
 _decoder = json.JSONDecoder(parse_constant=_refuse, parse_int=_integer)
-_encode = msgspec.json.Encoder().encode
+# Returns a document as JSON.
+encode = msgspec.json.Encoder().encode
 
 
 def decode(body: bytes | msgspec.Raw) -> Any:
@@ -91,11 +92,6 @@ def _without_surrogates(value: Any) -> Any:
     return value
 
 
-def encode(document: Any) -> bytes:
-    """Return a document as JSON."""
-    return _encode(document)
-
-
 class _Score(msgspec.Struct, gc=False):
     Host: str
     Score: int
@@ -106,7 +102,7 @@ def score_list(names: Sequence[str], values: Sequence[int]) -> msgspec.Raw:
 
     :param values: the scores of the nodes
     """
-    return msgspec.Raw(_encode(list(map(_Score, names, values))))
+    return msgspec.Raw(encode(list(map(_Score, names, values))))
 
 
 def field(document: Any, name: str, kind: type[Any]) -> Any:
@@ -126,7 +122,7 @@ def field(document: Any, name: str, kind: type[Any]) -> Any:
             continue
         if value is not None and not _is(value, kind):
             raise WireError(
-                f'{name}: expected {_KINDS[kind]}, got {_shown(value)}'
+                f'{name}: expected {_KINDS[kind]}, got {repr(value)[:40]}'
             )
         if isinstance(result, dict) and isinstance(value, dict):
             result = {**result, **value}
@@ -140,10 +136,6 @@ def _is(value: Any, kind: type[Any]) -> bool:
         whole = isinstance(value, int) and not isinstance(value, bool)
         return whole and -_LIMIT <= value < _LIMIT
     return isinstance(value, kind)
-
-
-def _shown(value: Any) -> str:
-    return repr(value)[:40]
 
 
 def strings(document: Any, name: str) -> list[str] | None:

@@ -37,6 +37,8 @@ _ZONES_SHOWN = 5
 # at most this share of the time.
 _INTERVAL_S = 30.0
 _SHARE = 0.01
+# Suppresses the errors of reading while another thread writes.
+_READING = contextlib.suppress(RuntimeError, IndexError, KeyError)
 _LIBRARIES = ('oslo.messaging', 'SQLAlchemy', 'numpy')
 
 
@@ -222,23 +224,23 @@ class Introspection:
 
     def queue(self) -> Mapping[str, Any]:
         """Return what waits, by lane, the longest lanes first."""
-        with _suppressed():
+        lanes: list[Any] = []
+        with _READING:
             lanes = self._queue.lanes()
-            return {
-                'waiting': len(self._queue),
-                'at_most': self._queue.size,
-                'closed': self._queue.closed,
-                'lanes': [
-                    {'lane': str(lane)[:100], 'waiting': count}
-                    for lane, count in lanes[:_LANES_SHOWN]
-                ],
-            }
-        return {'waiting': len(self._queue)}
+        return {
+            'waiting': len(self._queue),
+            'at_most': self._queue.size,
+            'closed': self._queue.closed,
+            'lanes': [
+                {'lane': str(lane)[:100], 'waiting': count}
+                for lane, count in lanes[:_LANES_SHOWN]
+            ],
+        }
 
     def under_way(self) -> Mapping[str, Any]:
         """Return what was taken from the queue and has no result yet."""
         jobs: list[Job] = []
-        with _suppressed():
+        with _READING:
             jobs = [job for job in self._queue.taken() if not job.done()]
         return {
             'loop_turns': self._loop.turns,
@@ -259,11 +261,6 @@ class Introspection:
             'requests_with_them': extenders.pending,
             'urls': list(extenders.urls),
         }
-
-
-def _suppressed() -> contextlib.suppress:
-    """Suppress the errors of reading while another thread writes."""
-    return contextlib.suppress(RuntimeError, IndexError, KeyError)
 
 
 def _described(job: Job) -> dict[str, Any]:

@@ -91,22 +91,23 @@ def _pick(
     :raises FilterNotFound: lists every unknown name, with the closest match
     """
     unknown = [name for name in names if name not in universe]
-    if not unknown:
-        return [
-            kind.load() if isinstance(kind, metadata.EntryPoint) else kind
-            for kind in (universe[name] for name in names)
-        ]
-    described = []
-    for name in unknown:
-        close = difflib.get_close_matches(name, universe, 1)
-        hint = f' (did you mean {close[0]}?)' if close else ''
-        described.append(f'{name}{hint}')
-    raise errors.FilterNotFound(
-        f'Unknown {what}: {", ".join(described)}. '
-        f'Available: {", ".join(sorted(universe))}',
-        names=unknown,
-        available=sorted(universe),
-    )
+    if unknown:
+        described = []
+        for name in unknown:
+            close = difflib.get_close_matches(name, universe, 1)
+            hint = f' (did you mean {close[0]}?)' if close else ''
+            described.append(f'{name}{hint}')
+        raise errors.FilterNotFound(
+            f'Unknown {what}: {", ".join(described)}. '
+            f'Available: {", ".join(sorted(universe))}',
+            names=unknown,
+            available=sorted(universe),
+        )
+    kinds = (universe[name] for name in names)
+    return [
+        kind.load() if isinstance(kind, metadata.EntryPoint) else kind
+        for kind in kinds
+    ]
 
 
 def _entry_points(namespace: str) -> dict[str, metadata.EntryPoint]:

@@ -198,7 +198,12 @@ class Enforcer:
         key = self._key(rule, target, credentials)
         verdict = verdicts.get(key)
         if verdict is None:
-            verdict = self._evaluate(rule, target, credentials)
+            # No project owns a target without a project: absent values must
+            # not compare as equal.
+            facts = {n: of for n, of in target.items() if of is not None}
+            caller = {n: of for n, of in credentials.items() if of is not None}
+            with self._lock:
+                verdict = bool(self._enforcer.enforce(rule, facts, caller))
             if len(verdicts) >= _MAX_VERDICTS:
                 verdicts.clear()
             # After a reload this is no longer the dict that is read.
@@ -256,19 +261,6 @@ class Enforcer:
             tuple(credentials.get(name) for name in _IDENTITY),
             tuple(sorted((name, str(of)) for name, of in target.items())),
         )
-
-    def _evaluate(
-        self,
-        rule: str,
-        target: Mapping[str, Any],
-        credentials: Mapping[str, Any],
-    ) -> bool:
-        # No project owns a target without a project: absent values must not
-        # compare as equal.
-        facts = {n: of for n, of in target.items() if of is not None}
-        caller = {n: of for n, of in credentials.items() if of is not None}
-        with self._lock:
-            return bool(self._enforcer.enforce(rule, facts, caller))
 
     def _reload(self) -> None:
         """Read policy files that changed; keep the rules if that fails."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from scheduler_service import errors
@@ -20,7 +20,6 @@ from scheduler_service.settings import Settings
 _CACHE_KEY = 'scope of request filters'
 # How many aggregates of a parameter a query names that people read.
 _MOST_NAMED = 20
-_NONE: frozenset[str] = frozenset()
 _TRUE = frozenset(('1', 't', 'true', 'on', 'y', 'yes'))
 _TRAIT_PREFIX = 'trait:'
 _REQUIRED = 'required'
@@ -130,7 +129,8 @@ def require_tenant_aggregate(scoped: ScopedRequest) -> None:
     request, aggregates, settings, scope = scoped
     if not settings.limit_tenants_to_placement_aggregate:
         return
-    uuids = _uuids_of(aggregates, 'by project', _projects, request.project_id)
+    by_project = _uuids_by(aggregates, 'by project', _projects)
+    uuids = by_project.get(request.project_id)
     if uuids:
         scope.required_aggregates.append(uuids)
     elif settings.placement_aggregate_required_for_tenants:
@@ -142,7 +142,6 @@ def require_tenant_aggregate(scoped: ScopedRequest) -> None:
 
 
 def _projects(aggregate: Aggregate) -> set[str]:
-    """Return the projects that an aggregate is reserved for."""
     return {
         value
         for key, value in aggregate.metadata.items()
@@ -158,7 +157,7 @@ def map_az_to_placement_aggregate(scoped: ScopedRequest) -> None:
     request, aggregates, settings, scope = scoped
     zone = request.availability_zone
     if zone and settings.query_placement_for_availability_zone:
-        uuids = _uuids_of(aggregates, 'by zone', _zone, zone)
+        uuids = _uuids_by(aggregates, 'by zone', _zone).get(zone)
         if uuids:
             scope.required_aggregates.append(uuids)
 
@@ -326,13 +325,6 @@ def _uuids_by(
     return index
 
 
-def _uuids_of(
-    aggregates: AggregateMap, name: str, keys: _Keys, key: Hashable
-) -> frozenset[str]:
-    """Return the uuids of the aggregates with one key."""
-    return _uuids_by(aggregates, name, keys).get(key, _NONE)
-
-
 def _trait_name(value: Any) -> str:
     """Return a value as names of traits spell it: ``RAW_ISO``."""
     return str(value).upper().replace('-', '_')
@@ -398,9 +390,8 @@ def short_query(
 def _add_destination(request: Request, scope: Scope) -> None:
     """Restrict a request to the aggregates that it names itself."""
     destination = request.requested_destination
-    if destination is None:
-        return
-    scope.required_aggregates += (
-        frozenset(entry.split(',')) for entry in destination.aggregates
-    )
-    scope.forbid(frozenset(destination.forbidden_aggregates))
+    if destination is not None:
+        scope.required_aggregates += (
+            frozenset(entry.split(',')) for entry in destination.aggregates
+        )
+        scope.forbid(frozenset(destination.forbidden_aggregates))

@@ -1,8 +1,6 @@
 """What the operator set, as plain values for filters, weighers and pipeline.
 
-Below floor 4 nothing reads options; it is handed one of these instead.
-Defaults are the documented ones of the seed era for the three ratios, and
-the field's current ones for everything else.
+Defaults are those of the options.
 """
 
 from __future__ import annotations

@@ -54,9 +54,14 @@ class Trace:
         if self._room <= 0:
             return
         self._room -= 1
-        self._tracer.child(
-            name, self._span, self._at(start), self._at(end), attributes
+        offset = self._offset_ns
+        span = self._tracer.tracer.start_span(
+            name,
+            context=self._tracer.context_of(self._span),
+            start_time=int(start * 1e9) + offset,
+            attributes={f'scheduler.{k}': v for k, v in attributes.items()},
         )
+        span.end(int(end * 1e9) + offset)
 
     def selection(
         self,
@@ -91,7 +96,10 @@ class Trace:
 
     def headers(self) -> dict[str, str]:
         """Return the W3C context for services that are called."""
-        return self._tracer.headers(self._span)
+        carrier: dict[str, str] = {}
+        context = self._tracer.context_of(self._span)
+        self._tracer.propagator.inject(carrier, context)
+        return carrier
 
     def end(self, outcome: str) -> None:
         """End it, with its last stage, the reply.
@@ -103,9 +111,6 @@ class Trace:
             self.stage('reply', self.replying_at, now)
         self._span.set_attribute('scheduler.outcome', outcome)
         self._span.end()
-
-    def _at(self, moment: float) -> int:
-        return int(moment * 1e9) + self._offset_ns
 
 
 class Tracer:
@@ -130,8 +135,9 @@ class Tracer:
                 f'[tracing] enabled needs more libraries ({fault}): pip '
                 'install scheduler-service[tracing]'
             ) from None
-        self._trace = trace
-        self._propagator = tracecontext.TraceContextTextMapPropagator()
+        self._kind = trace.SpanKind.SERVER
+        self.context_of = trace.set_span_in_context
+        self.propagator = tracecontext.TraceContextTextMapPropagator()
         self._provider = sdk.TracerProvider(
             resource=resources.Resource.create(
                 {
@@ -148,7 +154,7 @@ class Tracer:
         self._provider.add_span_processor(
             export.BatchSpanProcessor(exporter, schedule_delay_millis=_SEND_MS)
         )
-        self._tracer = self._provider.get_tracer('scheduler_service')
+        self.tracer = self._provider.get_tracer('scheduler_service')
 
     def begin(self, name: str, carrier: Any) -> Trace | None:
         """Begin a trace now; None where it is not sampled.
@@ -161,37 +167,10 @@ class Tracer:
             for key in CARRIED
             if isinstance(value := headers.get(key), str)
         }
-        span = self._tracer.start_span(
-            name,
-            context=self._propagator.extract(given),
-            kind=self._trace.SpanKind.SERVER,
+        span = self.tracer.start_span(
+            name, context=self.propagator.extract(given), kind=self._kind
         )
         return Trace(self, span) if span.is_recording() else None
-
-    def child(
-        self,
-        name: str,
-        parent: Any,
-        start_ns: int,
-        end_ns: int,
-        attributes: Mapping[str, Any],
-    ) -> None:
-        """Add a span that is over."""
-        span = self._tracer.start_span(
-            name,
-            context=self._trace.set_span_in_context(parent),
-            start_time=start_ns,
-            attributes={
-                f'scheduler.{key}': value for key, value in attributes.items()
-            },
-        )
-        span.end(end_ns)
-
-    def headers(self, span: Any) -> dict[str, str]:
-        """Return the W3C context of a span."""
-        carrier: dict[str, str] = {}
-        self._propagator.inject(carrier, self._trace.set_span_in_context(span))
-        return carrier
 
     def close(self) -> None:
         """Send what waits, and end the thread that sends.

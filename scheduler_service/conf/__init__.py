@@ -45,6 +45,29 @@ MODULES = (
     scheduler,
     tracing,
 )
+# All options but these take effect with a reload.
+_NEED_RESTART = {
+    http: {'bind_port', 'bind_host'},
+    scheduler: {
+        'exchange',
+        'query_placement_for_routed_network_aggregates',
+        'server',
+        'topic',
+    },
+    tracing: {'enabled', 'endpoint', 'sample_ratio'},
+}
+for _module in MODULES:
+    for _option in _module.OPTS:
+        _fixed = _NEED_RESTART.get(_module, ())
+        _option.mutable = _option.name not in _fixed
+# Field of the settings, among others -> group and option.
+_PLACES = {
+    field: (module.GROUP, option.dest)
+    for module in reversed(MODULES)
+    for option in module.OPTS
+    for prefix in ('', f'{module.GROUP}_')
+    for field in (f'{prefix}{option.dest}', f'{prefix}{option.dest}es')
+}
 _QUIET = [
     'amqp=WARN',
     'kombu=WARN',
@@ -113,25 +136,10 @@ def settings(conf: Any) -> Settings:
     """
     values: dict[str, Any] = {}
     for field in dataclasses.fields(Settings):
-        group, name = _place(field.name)
+        group, name = _PLACES[field.name]
         value = conf[name] if group is None else conf[group][name]
         values[field.name] = tuple(value) if isinstance(value, list) else value
     return Settings(**values)
-
-
-def _place(field: str) -> tuple[str | None, str]:
-    """Return (group, option) from which a field of Settings is read."""
-    for module in MODULES:
-        group = module.GROUP or ''
-        for option in module.OPTS:
-            names = (
-                option.dest,
-                f'{group}_{option.dest}',
-                f'{group}_{option.dest}es',
-            )
-            if field in names:
-                return module.GROUP, option.dest
-    raise LookupError(field)
 
 
 def list_opts(

@@ -14,7 +14,6 @@ GROUP = 'database'
 OPTS = [
     cfg.IntOpt(
         'connect_timeout',
-        mutable=True,
         default=3,
         min=2,
         help="""
@@ -26,7 +25,6 @@ a failover that meets a silent server waits as long.
     ),
     cfg.FloatOpt(
         'lock_timeout',
-        mutable=True,
         default=5.0,
         min=0.0,
         max=1e6,
@@ -41,7 +39,6 @@ timeouts. 0: the limit of the server applies. MariaDB rounds to whole seconds.
     ),
     cfg.FloatOpt(
         'response_timeout',
-        mutable=True,
         default=3.0,
         min=1.0,
         help="""

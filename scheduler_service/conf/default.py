@@ -22,28 +22,24 @@ Related options:
 OPTS = [
     cfg.FloatOpt(
         'cpu_allocation_ratio',
-        mutable=True,
         default=16.0,
         min=0.0,
         help=_RATIO_HELP.format(what='vCPUs'),
     ),
     cfg.FloatOpt(
         'ram_allocation_ratio',
-        mutable=True,
         default=1.5,
         min=0.0,
         help=_RATIO_HELP.format(what='memory'),
     ),
     cfg.FloatOpt(
         'disk_allocation_ratio',
-        mutable=True,
         default=1.0,
         min=0.0,
         help=_RATIO_HELP.format(what='disk'),
     ),
     cfg.BoolOpt(
         'allow_self_overcommit',
-        mutable=True,
         default=True,
         help="""
 Whether a single instance may be larger than the host's total.
@@ -57,7 +53,6 @@ Possible values:
     ),
     cfg.StrOpt(
         'default_availability_zone',
-        mutable=True,
         default='nova',
         help='The availability zone of hosts whose aggregates have none.',
     ),

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import msgspec
 from oslo_config import cfg
 
 from scheduler_service import errors
@@ -23,27 +24,19 @@ HIDDEN = '***'
 _NOT_SHOWN = frozenset(
     ('config_file', 'config_dir', 'config_source', 'shell_completion')
 )
-# Options that a reload applies though their library does not mark them.
-_ALSO_TAKEN = frozenset((('DEFAULT', 'default_log_levels'),))
-_TAKEN_GROUPS = frozenset(('oslo_policy',))
 # Options that differ between daemons with the same task.
-OWN = frozenset(
-    (
-        ('DEFAULT', 'log_file'),
-        ('DEFAULT', 'log_dir'),
-        ('DEFAULT', 'debug'),
-        ('DEFAULT', 'default_log_levels'),
-        ('scheduler', 'server'),
-        ('http', 'bind_host'),
-        ('http', 'bind_port'),
-        ('http', 'cert_file'),
-        ('http', 'key_file'),
-        ('oslo_messaging_rabbit', 'processname'),
-        ('oslo_messaging_rabbit', 'hostname'),
-        ('oslo_concurrency', 'lock_path'),
-        ('oslo_reports', 'log_dir'),
-    )
-)
+OWN = {
+    (group, name)
+    for group, names in {
+        'DEFAULT': ('log_file', 'log_dir', 'debug', 'default_log_levels'),
+        'scheduler': ('server',),
+        'http': ('bind_host', 'bind_port', 'cert_file', 'key_file'),
+        'oslo_messaging_rabbit': ('processname', 'hostname'),
+        'oslo_concurrency': ('lock_path',),
+        'oslo_reports': ('log_dir',),
+    }.items()
+    for name in names
+}
 _FAULT = re.compile(r'from (.*?) is not valid: (.*)', re.DOTALL)
 _FILE = re.compile(r"detail='([^']*)'")
 
@@ -122,7 +115,7 @@ def faults(conf: Any) -> list[str]:
     texts = []
     for group, opt in registered(conf):
         try:
-            value = _value(conf, group, opt)
+            value = _value(conf, group, opt.dest)
         except (cfg.Error, ValueError) as fault:
             texts.append(f'[{group}] {opt.dest}{_reason(str(fault))}')
         except RecursionError:
@@ -147,7 +140,7 @@ def check(conf: Any) -> None:
 def register_like(conf: Any, running: Any) -> None:
     """Register on *conf* the options that libraries added to *running*."""
     for group, opt in registered(running):
-        into = None if group == 'DEFAULT' else group
+        into = _group(group)
         conf.register_opt(opt, group=into)
         info = running._get_opt_info(opt.dest, into)
         if 'default' in info:
@@ -180,13 +173,8 @@ def keep(conf: Any, running: Any) -> list[Option]:
         if not difference.reloads
     ]
     for option in waiting:
-        group = None if option.group == 'DEFAULT' else option.group
-        value = (
-            running[option.name]
-            if group is None
-            else running[group][option.name]
-        )
-        conf.set_override(option.name, value, group=group)
+        value = _value(running, option.group, option.name)
+        conf.set_override(option.name, value, _group(option.group))
     return waiting
 
 
@@ -203,26 +191,34 @@ def registered(conf: Any) -> Iterator[tuple[str, Any]]:
                 yield group, opt
 
 
-def _value(conf: Any, group: str, opt: Any) -> Any:
-    return conf[opt.dest] if group == 'DEFAULT' else conf[group][opt.dest]
+def _group(name: str) -> str | None:
+    """Return a group as oslo.config names it."""
+    return None if name == 'DEFAULT' else name
+
+
+def _value(conf: Any, group: str, name: str) -> Any:
+    return conf[name] if group == 'DEFAULT' else conf[group][name]
 
 
 def _option(conf: Any, group: str, opt: Any) -> Option:
-    place = group, opt.dest
-    value, source = _value(conf, group, opt), _source(conf, group, opt.dest)
+    value = _value(conf, group, opt.dest)
+    source = _source(conf, group, opt.dest)
     return Option(
         group,
         opt.dest,
         value,
         source,
         opt.secret,
-        opt.mutable or place in _ALSO_TAKEN or group in _TAKEN_GROUPS,
+        # A reload applies two that their libraries do not mark.
+        opt.mutable
+        or opt.dest == 'default_log_levels'
+        or group == 'oslo_policy',
         source == 'default' or value == opt.default,
     )
 
 
 def _source(conf: Any, group: str, name: str) -> str:
-    at = conf.get_location(name, None if group == 'DEFAULT' else group)
+    at = conf.get_location(name, _group(group))
     kind = 'default' if at is None else at.location.name
     if kind in ('opt_default', 'set_default', 'default'):
         return 'default'
@@ -245,10 +241,4 @@ def _reason(text: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return str(value)
+    return msgspec.to_builtins(value, enc_hook=str, str_keys=True)

@@ -17,7 +17,6 @@ def _old(name: str) -> list[Any]:
 def _multiplier(name: str, what: str, default: float = 1.0) -> Any:
     return cfg.FloatOpt(
         name,
-        mutable=True,
         default=default,
         deprecated_opts=_old(name),
         help=f"""
@@ -36,7 +35,6 @@ Possible values:
 OPTS = [
     cfg.MultiStrOpt(
         'available_filters',
-        mutable=True,
         default=['scheduler_service.filters.hosts.all_filters'],
         deprecated_opts=_old('scheduler_available_filters'),
         help="""
@@ -57,7 +55,6 @@ Related options:
     ),
     cfg.ListOpt(
         'enabled_filters',
-        mutable=True,
         default=[
             'RetryFilter',
             'AvailabilityZoneFilter',
@@ -88,7 +85,6 @@ Related options:
     ),
     cfg.ListOpt(
         'weight_classes',
-        mutable=True,
         default=['scheduler_service.weighers.all_weighers'],
         deprecated_opts=_old('scheduler_weight_classes'),
         help="""
@@ -103,7 +99,6 @@ Possible values:
     ),
     cfg.BoolOpt(
         'search_cache',
-        mutable=True,
         default=True,
         help="""
 Whether to cache filter results and rankings for requests that are alike.
@@ -115,7 +110,6 @@ it out when looking for a fault.
     ),
     cfg.IntOpt(
         'host_subset_size',
-        mutable=True,
         default=1,
         min=1,
         deprecated_opts=_old('scheduler_host_subset_size'),
@@ -128,7 +122,6 @@ request does not always get the best host.
     ),
     cfg.BoolOpt(
         'shuffle_best_same_weighed_hosts',
-        mutable=True,
         default=False,
         deprecated_opts=_old('shuffle_best_same_weighed_hosts'),
         help="""
@@ -168,7 +161,6 @@ over equal hosts; it weighs all hosts for each request, which takes longer.
     ),
     cfg.ListOpt(
         'image_props_weight_setting',
-        mutable=True,
         default=[],
         help="""
 Image properties that ImagePropertiesWeigher compares, as ``name=ratio``.
@@ -178,7 +170,6 @@ Empty: all properties, with ratio 1.
     ),
     cfg.IntOpt(
         'max_io_ops_per_host',
-        mutable=True,
         default=8,
         min=0,
         deprecated_opts=_old('max_io_ops_per_host'),
@@ -186,7 +177,6 @@ Empty: all properties, with ratio 1.
     ),
     cfg.IntOpt(
         'max_instances_per_host',
-        mutable=True,
         default=50,
         min=1,
         deprecated_opts=_old('max_instances_per_host'),
@@ -194,34 +184,28 @@ Empty: all properties, with ratio 1.
     ),
     cfg.ListOpt(
         'isolated_images',
-        mutable=True,
         default=[],
         deprecated_opts=_old('isolated_images'),
         help='Ids of images for which IsolatedHostsFilter reserves hosts.',
     ),
     cfg.ListOpt(
         'isolated_hosts',
-        mutable=True,
         default=[],
         deprecated_opts=_old('isolated_hosts'),
         help='Hosts that IsolatedHostsFilter reserves for isolated images.',
     ),
     cfg.BoolOpt(
         'restrict_isolated_hosts_to_isolated_images',
-        mutable=True,
         default=True,
         deprecated_opts=_old('restrict_isolated_hosts_to_isolated_images'),
         help='Whether ``isolated_hosts`` reject all other images.',
     ),
     cfg.StrOpt(
         'image_properties_default_architecture',
-        mutable=True,
-        default=None,
         help='The architecture of images that do not name any.',
     ),
     cfg.DictOpt(
         'plugin_options',
-        mutable=True,
         default={},
         help="""
 Options of plug-ins of your own, as NAME:VALUE,NAME:VALUE.
@@ -231,8 +215,6 @@ Plug-ins read them as texts in ``settings.plugin_options``.
     ),
     cfg.StrOpt(
         'aggregate_image_properties_isolation_namespace',
-        mutable=True,
-        default=None,
         deprecated_opts=_old('aggregate_image_properties_isolation_namespace'),
         help="""
 The namespace of properties that AggregateImagePropertiesIsolation compares.
@@ -243,7 +225,6 @@ Unset: all properties count.
     ),
     cfg.StrOpt(
         'aggregate_image_properties_isolation_separator',
-        mutable=True,
         default='.',
         deprecated_opts=_old('aggregate_image_properties_isolation_separator'),
         help="""

@@ -9,7 +9,6 @@ GROUP = 'http'
 OPTS = [
     cfg.PortOpt(
         'bind_port',
-        default=None,
         sample_default=9393,
         help="""
 The port of the HTTP server: health, metrics, ``/v1`` and ``/extender``.
@@ -28,8 +27,6 @@ Any but a loopback address needs ``token_file`` or ``ca_file``.
     ),
     cfg.StrOpt(
         'token_file',
-        mutable=True,
-        default=None,
         help="""
 The path of a file with the bearer token that clients have to send.
 
@@ -38,20 +35,14 @@ The path of a file with the bearer token that clients have to send.
     ),
     cfg.StrOpt(
         'cert_file',
-        mutable=True,
-        default=None,
         help='The path of the server certificate; turns HTTPS on.',
     ),
     cfg.StrOpt(
         'key_file',
-        mutable=True,
-        default=None,
         help="The path of the server certificate's key.",
     ),
     cfg.StrOpt(
         'ca_file',
-        mutable=True,
-        default=None,
         help="""
 The path of the CA of client certificates, which are accepted in place of the
 token.
@@ -59,7 +50,6 @@ token.
     ),
     cfg.ListOpt(
         'allowed_hosts',
-        mutable=True,
         default=[],
         help="""
 The names in the header ``Host`` of requests without token and certificate.
@@ -71,7 +61,6 @@ nothing. The option has no effect if ``token_file`` or ``ca_file`` is set.
     ),
     cfg.ListOpt(
         'roles',
-        mutable=True,
         default=['admin'],
         help="""
 The roles of clients of ``/v1`` in the rules of the policy.
@@ -82,7 +71,6 @@ these roles. The name of a certificate (CN) is the client's ``user_id``.
     ),
     cfg.IntOpt(
         'threads',
-        mutable=True,
         default=8,
         min=1,
         max=128,
@@ -95,7 +83,6 @@ threads.
     ),
     cfg.FloatOpt(
         'request_timeout',
-        mutable=True,
         default=10.0,
         min=0.1,
         help="""
@@ -107,7 +94,6 @@ handshake.
     ),
     cfg.FloatOpt(
         'idle_timeout',
-        mutable=True,
         default=120.0,
         min=1.0,
         help="""
@@ -119,7 +105,6 @@ connections after 90 s: use a longer time.
     ),
     cfg.IntOpt(
         'max_connections',
-        mutable=True,
         default=2000,
         min=1,
         help="""
@@ -133,7 +118,6 @@ if that is allowed.
     ),
     cfg.IntOpt(
         'max_connections_per_address',
-        mutable=True,
         default=500,
         min=1,
         help="""
@@ -145,7 +129,6 @@ The addresses of an IPv6 /64 network count as one address.
     ),
     cfg.IntOpt(
         'max_body_bytes',
-        mutable=True,
         default=64 * 1024 * 1024,
         min=1024,
         help="""

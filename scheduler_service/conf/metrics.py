@@ -9,7 +9,6 @@ GROUP = 'metrics'
 OPTS = [
     cfg.FloatOpt(
         'weight_multiplier',
-        mutable=True,
         default=1.0,
         help="""
 Multiplier of the weight of metrics.
@@ -19,7 +18,6 @@ Metadata ``metrics_weight_multiplier`` of a host's aggregates overrides it.
     ),
     cfg.ListOpt(
         'weight_setting',
-        mutable=True,
         default=[],
         help="""
 Metrics that MetricsWeigher weighs and MetricsFilter requires, as
@@ -30,7 +28,6 @@ Entries in any other form are ignored.
     ),
     cfg.BoolOpt(
         'required',
-        mutable=True,
         default=True,
         help="""
 Whether a request fails if a host does not report a metric of
@@ -39,7 +36,6 @@ Whether a request fails if a host does not report a metric of
     ),
     cfg.FloatOpt(
         'weight_of_unavailable',
-        mutable=True,
         default=-10000.0,
         help="""
 The weight of a host that does not report a metric of ``weight_setting``.

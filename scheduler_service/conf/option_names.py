@@ -8,7 +8,6 @@ start, and by the thread that reloads.
 from __future__ import annotations
 
 import difflib
-import itertools
 import logging
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -56,7 +55,9 @@ def unknown(conf: Any) -> list[str]:
 
     :raises ParseError: a file cannot be parsed
     """
-    registered = _registered(conf)
+    registered: dict[str, set[str]] = {'DEFAULT': set()}
+    for group, option in effective.registered(conf):
+        _add(registered, group, [option])
     settings = list(entries(paths(conf)))
     if all(name in registered.get(group, ()) for _, group, name in settings):
         return []
@@ -82,15 +83,11 @@ def not_text(arguments: Sequence[str], project: str) -> str:
     """Return the first configuration file that is not UTF-8; else nothing.
 
     :param arguments: of the command line
-    :param project: whose default files are read where none is given
+    :param project: whose default files are read as well
     """
-    option, given = '--config-file', []
-    for word, following in itertools.pairwise([*arguments, '']):
-        if word == option:
-            given.append(following)
-        elif word.startswith(f'{option}='):
-            given.append(word.partition('=')[2])
-    for path in given or cfg.find_config_files(project):
+    files = [word.rpartition('=')[2] for word in arguments]
+    files += cfg.find_config_files(project)
+    for path in files:
         try:
             pathlib.Path(path).read_text(encoding='utf-8')
         except UnicodeDecodeError:
@@ -111,13 +108,6 @@ def entries(files: Iterable[str]) -> Iterator[tuple[str, str, str]]:
         for group, values in sections.items():
             for name in values:
                 yield path, group, name.replace('-', '_')
-
-
-def _registered(conf: Any) -> dict[str, set[str]]:
-    names: dict[str, set[str]] = {'DEFAULT': set()}
-    for group, option in effective.registered(conf):
-        _add(names, group, [option])
-    return names
 
 
 def _add_libraries(registered: dict[str, set[str]]) -> None:
@@ -147,29 +137,18 @@ def _add(
 
 
 def _sentence(registered: dict[str, set[str]], group: str, name: str) -> str:
-    if name in registered.get(group, ()):
+    known = registered.get(group)
+    if group.startswith(_OF_OTHERS) or (known and name in known):
         return ''
-    if group.startswith(_OF_OTHERS):
-        return ''
-    place = f'[{group}] {name}'
-    if group not in registered:
-        near = _nearest(group, registered)
-        if near:
-            return f'{place}: there is no group {group}; is {near} meant?'
-        return f'{place}: there is no group {group}'
-    near = _nearest(name, registered[group])
+    if known is None:
+        text, wrong, names = f'no group {group}', group, sorted(registered)
+        elsewhere = []
+    else:
+        text, wrong, names = 'no such option', name, sorted(known)
+        elsewhere = sorted(g for g in registered if name in registered[g])
+    near = difflib.get_close_matches(wrong, names, 1, 0.75)
     if near:
-        return f'{place}: there is no such option; is {near} meant?'
-    elsewhere = sorted(
-        other_group
-        for other_group, names in registered.items()
-        if name in names
-    )
-    if elsewhere:
-        return f'{place}: there is no such option; [{elsewhere[0]}] has one'
-    return f'{place}: there is no such option'
-
-
-def _nearest(name: str, names: Iterable[str]) -> str:
-    matches = difflib.get_close_matches(name, sorted(names), 1, 0.75)
-    return matches[0] if matches else ''
+        text += f'; is {near[0]} meant?'
+    elif elsewhere:
+        text += f'; [{elsewhere[0]}] has one'
+    return f'[{group}] {name}: there is {text}'

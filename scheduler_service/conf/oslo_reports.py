@@ -9,8 +9,6 @@ GROUP = 'oslo_reports'
 OPTS = [
     cfg.StrOpt(
         'log_dir',
-        mutable=True,
-        default=None,
         sample_default='/var/log/scheduler-service',
         help="""
 The folder for Guru Meditation Reports, which SIGUSR2 triggers.

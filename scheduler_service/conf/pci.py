@@ -9,7 +9,6 @@ GROUP = 'pci'
 OPTS = [
     cfg.MultiStrOpt(
         'alias',
-        mutable=True,
         default=[],
         help="""
 An alias of PCI devices for the extra spec ``pci_passthrough:alias``.

@@ -22,7 +22,6 @@ def _dns_service_names(name: str) -> list[Any]:
 OPTS = [
     cfg.ListOpt(
         'scheduler_filters',
-        mutable=True,
         default=['default_pool'],
         deprecated_opts=_dns_service_names('scheduler_filters'),
         help="""
@@ -45,7 +44,6 @@ Related options:
     ),
     cfg.StrOpt(
         'default_pool_id',
-        mutable=True,
         default=DEFAULT_POOL_ID,
         deprecated_opts=_dns_service_names('default_pool_id'),
         help="""
@@ -57,7 +55,6 @@ in_doubt_default_pool select.
     ),
     cfg.BoolOpt(
         'keep_pools_without_attributes',
-        mutable=True,
         default=False,
         help="""
 Whether the filter attribute keeps a pool that has no attributes.

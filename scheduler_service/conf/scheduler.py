@@ -9,7 +9,6 @@ GROUP = 'scheduler'
 OPTS = [
     cfg.IntOpt(
         'max_attempts',
-        mutable=True,
         default=3,
         min=1,
         deprecated_opts=[
@@ -24,7 +23,6 @@ Each selected host comes with alternates, up to one less than this number.
     ),
     cfg.BoolOpt(
         'enable_isolated_aggregate_filtering',
-        mutable=True,
         default=False,
         help="""
 Whether aggregates with required traits accept only requests for them.
@@ -35,7 +33,6 @@ whose flavor or image requires that trait; with several, all of them.
     ),
     cfg.BoolOpt(
         'limit_tenants_to_placement_aggregate',
-        mutable=True,
         default=False,
         help="""
 Whether a project is limited to its own aggregates.
@@ -49,7 +46,6 @@ Related options:
     ),
     cfg.BoolOpt(
         'placement_aggregate_required_for_tenants',
-        mutable=True,
         default=False,
         help="""
 Whether requests of projects without an aggregate of their own fail.
@@ -61,7 +57,6 @@ Related options:
     ),
     cfg.BoolOpt(
         'query_placement_for_availability_zone',
-        mutable=True,
         default=False,
         help="""
 Whether a request is limited to the aggregates of its availability zone.
@@ -73,7 +68,6 @@ hosts.
     ),
     cfg.BoolOpt(
         'query_placement_for_image_type_support',
-        mutable=True,
         default=False,
         help="Whether hosts need the trait of the image's disk format.",
     ),
@@ -90,7 +84,6 @@ service.
     ),
     cfg.BoolOpt(
         'image_metadata_prefilter',
-        mutable=True,
         default=False,
         help='Whether hosts need the traits of the image properties.',
     ),
@@ -120,7 +113,6 @@ not used here: its value differs between services.
     ),
     cfg.StrOpt(
         'server',
-        default=None,
         sample_default='scheduler-1',
         help="""
 The name of this daemon on the topic.
@@ -131,7 +123,6 @@ one machine.
     ),
     cfg.IntOpt(
         'batch_size',
-        mutable=True,
         default=64,
         min=1,
         max=1000,
@@ -144,7 +135,6 @@ claims the same hosts.
     ),
     cfg.FloatOpt(
         'snapshot_max_age',
-        mutable=True,
         default=0.2,
         min=0.0,
         help="""
@@ -158,7 +148,6 @@ refreshed before each decision.
     ),
     cfg.IntOpt(
         'decisions_kept',
-        mutable=True,
         default=100000,
         min=0,
         help="""
@@ -173,7 +162,6 @@ Related options:
     ),
     cfg.FloatOpt(
         'decisions_max_age',
-        mutable=True,
         default=0.0,
         min=0.0,
         help="""
@@ -189,7 +177,6 @@ Related options:
     ),
     cfg.BoolOpt(
         'log_decisions',
-        mutable=True,
         default=True,
         help="""
 Whether each decision gets a line in the log, at level INFO.
@@ -202,7 +189,6 @@ the lines are too many; the database has decisions with their reasons, see
     ),
     cfg.FloatOpt(
         'service_down_time',
-        mutable=True,
         default=60.0,
         min=0.0,
         deprecated_opts=[
@@ -223,8 +209,6 @@ Related options:
     ),
     cfg.FloatOpt(
         'claim_timeout',
-        mutable=True,
-        default=None,
         min=0.0,
         help="""
 After how many seconds an unconfirmed claim is released.
@@ -246,7 +230,6 @@ Related options:
     ),
     cfg.FloatOpt(
         'outcome_retention',
-        mutable=True,
         default=86400.0,
         min=60.0,
         help="""
@@ -260,7 +243,6 @@ are kept longer.
     ),
     cfg.FloatOpt(
         'graceful_shutdown_timeout',
-        mutable=True,
         default=30.0,
         min=0.0,
         max=1e6,
@@ -279,7 +261,6 @@ CLIENT_OPTS = [opt for opt in OPTS if opt.name in ('topic', 'exchange')]
 UPGRADE_OPTS = [
     cfg.StrOpt(
         'scheduler',
-        default=None,
         sample_default='1.0',
         help="""
 The highest RPC version that clients may use.

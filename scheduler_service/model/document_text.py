@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -110,10 +111,10 @@ class _Loader(_Base):  # type: ignore[misc]
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         keys: set[tuple[str, str]] = set()
         for key, _ in node.value:
-            name = (key.tag, key.value)
             if not isinstance(key.value, str):
                 # Not a plain key: the parser refuses it, or it is unusual.
                 continue
+            name = (key.tag, key.value)
             if name in keys:
                 line = key.start_mark.line + 1
                 self.twice.append(f'line {line}: {key.value} is there twice')
@@ -121,11 +122,23 @@ class _Loader(_Base):  # type: ignore[misc]
         built = super().construct_mapping(node, deep)
         for key in built:
             if not isinstance(key, str):
-                line = node.start_mark.line + 1
-                raise ValueError(
-                    f'line {line}: the key {key} is not a text; quote it'
-                )
+                _refuse(node, f'the key {key} is not a text; quote it')
         return built
+
+    def construct_yaml_float(self, node: Any) -> float:
+        value: float = super().construct_yaml_float(node)
+        if not math.isfinite(value):
+            _refuse(node, f'{node.value} is not a finite number')
+        return value
+
+
+_Loader.add_constructor(
+    'tag:yaml.org,2002:float', _Loader.construct_yaml_float
+)
+
+
+def _refuse(node: Any, text: str) -> None:
+    raise ValueError(f'line {node.start_mark.line + 1}: {text}')
 
 
 def _parse_yaml(text: bytes) -> tuple[Any, list[str]]:

@@ -61,10 +61,8 @@ def candidates(document: Any) -> dict[str, Pool]:
     """
     pools = parse({'pools': document}, PoolCandidates).pools
     ids = [pool.id for pool in pools]
-    _refuse_first(
-        (problem for _, problem in problems.duplicates('pools', 'id', ids)),
-        errors.InvalidRequest,
-    )
+    for _, problem in problems.duplicates('pools', 'id', ids):
+        _refuse_first([problem], errors.InvalidRequest)
     return {pool.id: pool for pool in pools}
 
 
@@ -135,9 +133,7 @@ def check_text(
     :param place: path of the document in errors
     :raises InvalidRequest: or *fault*, with the path of the value
     """
-    mistakes = problems.unstorable(document, place)
-    if mistakes:
-        _refuse_first(mistakes, fault)
+    _refuse_first(problems.unstorable(document, place), fault)
 
 
 def _refuse_first(mistakes: Iterable[Problem], fault: Fault) -> None:
@@ -224,7 +220,6 @@ def prepare() -> None:
 
 
 def _kinds(base: type[Any]) -> Iterator[type[Any]]:
-    """Yield all classes that are made of a class."""
     for kind in base.__subclasses__():
         yield kind
         yield from _kinds(kind)

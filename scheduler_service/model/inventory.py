@@ -200,21 +200,9 @@ class Host(Document):
             )
 
 
-class HostAttribute(NamedTuple):
-    """An attribute of hosts, as :class:`Host` declares it.
-
-    :ivar type: annotation of the field
-    :ivar default: value of an absent key; not of a list or an object
-    """
-
-    name: str
-    column: HostColumn
-    type: Any
-    default: Any
-
-
+# The attributes: the field of the document, and its column.
 HOST_ATTRIBUTES = tuple(
-    HostAttribute(field.name, column, field.type, field.default)
+    (field, column)
     for field in msgspec.structs.fields(Host)
     for column in getattr(field.type, '__metadata__', ())
     if isinstance(column, HostColumn)
@@ -222,11 +210,7 @@ HOST_ATTRIBUTES = tuple(
 
 
 def _names(column: HostColumn) -> tuple[str, ...]:
-    return tuple(
-        attribute.name
-        for attribute in HOST_ATTRIBUTES
-        if attribute.column is column
-    )
+    return tuple(f.name for f, of in HOST_ATTRIBUTES if of is column)
 
 
 ENCODED_FIELDS = _names(HostColumn.ENCODED)
@@ -234,9 +218,9 @@ COUNT_FIELDS = _names(HostColumn.COUNT)
 NESTED_FIELDS = _names(HostColumn.JSON)
 # Field -> the word that makes the flag true, which is the flag's name, too.
 FLAG_FIELDS: dict[str, str] = {
-    attribute.name: attribute.default
-    for attribute in HOST_ATTRIBUTES
-    if attribute.column is HostColumn.FLAG
+    field.name: field.default
+    for field, column in HOST_ATTRIBUTES
+    if column is HostColumn.FLAG
 }
 
 

@@ -39,9 +39,7 @@ MAX_DEVICES = 4096
 MAX_CPUS = 4096
 MAX_PAGE_KB = 10**15 - 1
 _PAGE_SIZE = r'^(|small|large|any|[0-9]{1,15})\Z'
-_NO_TRAITS: frozenset[str] = frozenset()
 _DIGITS = re.compile('[0-9]+')
-_NO_PAIRS: frozenset[tuple[str, str]] = frozenset()
 # Classes that only a host's own provider has, or a provider that hosts share.
 HOST_CLASSES = frozenset(('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB'))
 # Stands for all amounts of more than 15 digits: no host has as much.
@@ -323,23 +321,11 @@ class Request(Document, dict=True):
         None where the request has hints, a group or an earlier attempt, or
         forces or ignores a host: such requests hardly ever repeat.
         """
-        if (
-            self.scheduler_hints
-            or self.instance_group
-            or self.retry
-            or self.force_hosts
-            or self.force_nodes
-            or self.ignore_hosts
-            or self.ignore_nodes
-        ):
+        if any(_singular_fields(self)):
             return None
         image = self.image
-        return _encode(
-            (
-                _shape_fields(self),
-                image and (image.properties, image.disk_format),
-            )
-        )
+        about_image = image and (image.properties, image.disk_format)
+        return _encode((_shape_fields(self), about_image))
 
     @property
     def placing(self) -> str | None:
@@ -363,9 +349,7 @@ class Request(Document, dict=True):
     @cached_property
     def image_pairs(self) -> frozenset[tuple[str, str]]:
         """The image's properties as (name, text) pairs."""
-        if self.image is None:
-            return _NO_PAIRS
-        properties = self.image.properties
+        properties = self.image_properties
         return frozenset((key, str(v)) for key, v in properties.items())
 
     @cached_property
@@ -398,12 +382,11 @@ class Request(Document, dict=True):
         if self.amounts is not None:
             return {name: n for name, n in self.amounts.items() if n}
         flavor = self.flavor
+        swap_gb = -(-flavor.swap // 1024)
         amounts = {
             'VCPU': flavor.vcpus,
             'MEMORY_MB': flavor.memory_mb,
-            'DISK_GB': flavor.root_gb
-            + flavor.ephemeral_gb
-            + -(-flavor.swap // 1024),
+            'DISK_GB': flavor.root_gb + flavor.ephemeral_gb + swap_gb,
         }
         for key, value in flavor.extra_specs.items():
             scope, _, name = key.partition(':')
@@ -439,7 +422,7 @@ class Request(Document, dict=True):
         below the host's own: each that gives a part of the instance counts.
         """
         if self.own_resources.keys() <= HOST_CLASSES:
-            return _NO_TRAITS, _NO_TRAITS
+            return frozenset(), frozenset()
         return (
             self.required_traits - _traits_of(self.root_traits, 'required'),
             self.forbidden_traits - _traits_of(self.root_traits, 'forbidden'),
@@ -473,6 +456,10 @@ class Request(Document, dict=True):
 
 
 _encode = msgspec.json.Encoder().encode
+_singular_fields = operator.attrgetter(
+    'scheduler_hints', 'instance_group', 'retry', 'force_hosts',
+    'force_nodes', 'ignore_hosts', 'ignore_nodes',
+)  # fmt: skip
 _NOT_IN_SHAPE = frozenset(
     ('request_id', 'instance_uuids', 'num_instances', 'scheduler_hints',
      'project_id', 'user_id', 'image', 'ignore_hosts', 'ignore_nodes')
@@ -549,8 +536,6 @@ Entry = SelectEntry | ZoneEntry | errors.SchedulerError
 
 def _traits(specs: dict[str, Any], requirement: str) -> frozenset[str]:
     """Return X of every key ``trait:X`` with a value."""
-    if not specs:
-        return _NO_TRAITS
     return frozenset(
         key[6:]
         for key, value in specs.items()
@@ -561,11 +546,7 @@ def _traits(specs: dict[str, Any], requirement: str) -> frozenset[str]:
 def _traits_of(
     traits: dict[str, Literal['required', 'forbidden']], requirement: str
 ) -> frozenset[str]:
-    if not traits:
-        return _NO_TRAITS
-    return frozenset(
-        name for name, value in traits.items() if value == requirement
-    )
+    return frozenset(name for name in traits if traits[name] == requirement)
 
 
 def _new_uuid(key: str | None, name: object) -> str:

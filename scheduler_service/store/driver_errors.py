@@ -75,12 +75,12 @@ _BY_TEXT = {
     'unable to open database file': _NO_FILE,
     'disk I/O error': _UNREADABLE,
 }
-_WHILE_CONNECTING = {
-    'password authentication failed': _REFUSED,
-    'no password supplied': _REFUSED,
-    'no pg_hba.conf entry': _REFUSED,
-    'permission denied for database': _REFUSED,
-}
+_REFUSALS = (
+    'password authentication failed',
+    'no password supplied',
+    'no pg_hba.conf entry',
+    'permission denied for database',
+)
 _ABSENT_NAME = re.compile(r'(database|role) "[^"]*" does not exist')
 _DRIVER = re.compile(r'^\([\w.]+\) ')
 # A lock or a statement took too long, by driver.
@@ -218,18 +218,15 @@ def meaning(sqlstate: str | None) -> str | None:
 
 def advice(text: str) -> str:
     """Return what an operator can do about an error with this message."""
-    for kind, todo in ADVICE.items():
-        if text.startswith(kind):
-            return todo
-    return _NO_ANSWER
+    known = (todo for kind, todo in ADVICE.items() if text.startswith(kind))
+    return next(known, _NO_ANSWER)
 
 
 def _kind(fault: Any) -> str | None:
     state = getattr(fault, 'sqlstate', None)
     if state in _BY_SQLSTATE:
         return _BY_SQLSTATE[state]
-    arguments = getattr(fault, 'args', ())
-    code = next(iter(arguments), None)
+    code = next(iter(getattr(fault, 'args', ())), None)
     if isinstance(code, int):
         return _BY_NUMBER.get(code)
     text = str(code)
@@ -237,9 +234,8 @@ def _kind(fault: Any) -> str | None:
         if text.startswith(beginning):
             return kind
     if text.startswith('connection failed'):
-        for words, kind in _WHILE_CONNECTING.items():
-            if words in text:
-                return kind
+        if any(words in text for words in _REFUSALS):
+            return _REFUSED
         absent = _ABSENT_NAME.search(text)
         if absent is not None:
             return _ABSENT if absent[1] == 'database' else _REFUSED

@@ -9,7 +9,6 @@ import pathlib
 import secrets
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -46,8 +45,13 @@ def sync(store: Store, target: str = 'head') -> str:
     if before is not None and before not in revisions:
         with store.reading() as conn:
             return version.check(conn)
-    for revision in _revisions(before, target):
-        _attempt(store, partial(_upgrade, revision=revision))
+    between = _scripts().iterate_revisions(target, before or 'base')
+    for revision in [one.revision for one in between][::-1]:
+
+        def upgrade(conn: Connection, to: str = revision) -> None:
+            command.upgrade(_config(conn), to)
+
+        _attempt(store, upgrade)
     _attempt(store, _correct_counters)
     _attempt(store, _name_store)
     if target == 'head':
@@ -55,29 +59,16 @@ def sync(store: Store, target: str = 'head') -> str:
     return str(current(store))
 
 
-def _revisions(before: str | None, target: str) -> list[str]:
-    """Return the versions after *before* up to *target*, oldest first."""
-    between = _scripts().iterate_revisions(target, before or 'base')
-    return [revision.revision for revision in between][::-1]
-
-
-def _upgrade(conn: Connection, revision: str) -> None:
-    command.upgrade(_config(conn), revision)
-
-
 def _attempt(store: Store, work: Callable[[Connection], None]) -> None:
     """Run work in a transaction; again where it met those of daemons."""
-
     for retries in reversed(range(_TRIES)):
         try:
             with store.engine.begin() as conn:
-                work(conn)
+                return work(conn)
         except (sa.exc.DBAPIError, db_exception.DBError) as fault:
             if not retries or not met_others(fault):
                 raise
             time.sleep(_PAUSE_S)
-        else:
-            return
 
 
 def current(store: Store) -> str | None:
@@ -102,15 +93,17 @@ def differences(store: Store) -> list[str]:
     """
     with store.reading() as conn:
         context = migration.MigrationContext.configure(
-            conn, opts={'compare_type': False, 'include_name': _is_compared}
+            conn,
+            opts={
+                'compare_type': False,
+                # Other tables may be in the database.
+                'include_name': lambda name, kind, parents: (
+                    kind != 'table' or name in schema.metadata.tables
+                ),
+            },
         )
         differing = autogenerate.compare_metadata(context, schema.metadata)
     return sorted(_sentence(item) for item in differing)
-
-
-def _is_compared(name: str | None, kind: str, parents: Any) -> bool:
-    """Whether a name is compared: other tables may be in the database."""
-    return kind != 'table' or name in schema.metadata.tables
 
 
 def _sentence(difference: Any) -> str:

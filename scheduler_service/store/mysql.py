@@ -6,6 +6,7 @@ A connection belongs to one thread at a time; any thread may abort its wait.
 from __future__ import annotations
 
 import contextlib
+import operator
 import socket
 import time
 from typing import Any
@@ -17,9 +18,11 @@ from scheduler_service.store.sessions import (
     APPLICATION,
     KEEPALIVES,
     SERVER,
+    Session,
     Timeouts,
 )
 
+_TCP = socket.IPPROTO_TCP
 _NO_ESCAPES = SERVER_STATUS.SERVER_STATUS_NO_BACKSLASH_ESCAPES
 # What has a meaning in the text of a statement, the backslash first.
 _ESCAPES = (
@@ -33,21 +36,11 @@ _ESCAPES = (
 )
 
 
-class MySQLSession(pymysql.connections.Connection):  # type: ignore[misc]
-    """A connection to MariaDB or MySQL whose waits another thread can end.
-
-    :ivar statement_timeout: seconds that one statement may take; 0: no limit
-    :ivar whole_tables: whether statements may read whole tables
-    :ivar server_id: the server's number of the session; None: unknown
-    :ivar server: the result of ``SERVER``, which identifies the server
-    :ivar waits_since: monotonic time since when it waits; None: it does not
-    """
-
-    statement_timeout = 0.0
-    whole_tables = False
-    server_id: int | None = None
-    server: str | None = None
-    waits_since: float | None = None
+class MySQLSession(
+    pymysql.connections.Connection,  # type: ignore[misc]
+    Session,
+):
+    """A connection to MariaDB or MySQL whose waits another thread can end."""
 
     def escape(self, obj: Any, mapping: Any = None) -> str:
         """Return a value as it stands in a statement.
@@ -95,47 +88,22 @@ class MySQLSession(pymysql.connections.Connection):  # type: ignore[misc]
         """Whether it was closed, by whatever reason."""
         return not self.open
 
-    @property
-    def read_timeout(self) -> float | None:
-        """Seconds that one read may take; None: no limit."""
-        limit: float | None = self._read_timeout
-        return limit
-
-    @read_timeout.setter
-    def read_timeout(self, value: float | None) -> None:
-        self._read_timeout = value
+    # Seconds that one read may take; None: no limit.
+    read_timeout = property(
+        operator.attrgetter('_read_timeout'),
+        lambda self, value: setattr(self, '_read_timeout', value),
+    )
 
     def fileno(self) -> int:
-        """Return the descriptor of the connection's socket.
-
-        :raises OSError: it is closed
-        """
-        sock = self._sock
-        if sock is None:
-            raise OSError('the connection is closed')
-        descriptor: int = sock.fileno()
+        """Return the descriptor of the connection's socket, if it is open."""
+        descriptor: int = self._sock.fileno()
         return descriptor
 
     def abort(self) -> None:
         """Make a wait that is under way fail; the connection is of no use."""
-        sock = self._sock
-        if sock is not None:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-
-    def limit_silence(self, seconds: float) -> None:
-        """Have the kernel give up a peer that acknowledges nothing."""
-        values = {
-            (socket.SOL_SOCKET, socket.SO_KEEPALIVE): 1,
-            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE): max(1, int(seconds)),
-            (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL): 1,
-            (socket.IPPROTO_TCP, socket.TCP_KEEPCNT): KEEPALIVES,
-            (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT): int(seconds * 1000),
-        }
-        # A local socket has none of these.
-        with contextlib.suppress(OSError):
-            for (level, name), value in values.items():
-                self._sock.setsockopt(level, name, value)
+        # It may be closed already.
+        with contextlib.suppress(OSError, AttributeError):
+            self._sock.shutdown(socket.SHUT_RDWR)
 
 
 def connect(args: Any, kwargs: Any, timeouts: Timeouts) -> MySQLSession:
@@ -155,7 +123,18 @@ def set_up(session: MySQLSession, timeouts: Timeouts) -> None:
     session.statement_timeout = timeouts.statement
     session.whole_tables = timeouts.whole_tables
     if timeouts.response:
-        session.limit_silence(timeouts.response)
+        # Have the kernel give up a peer that acknowledges nothing. A local
+        # socket has none of these options.
+        seconds = timeouts.response
+        with contextlib.suppress(OSError):
+            for level, name, value in (
+                (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+                (_TCP, socket.TCP_KEEPIDLE, max(1, int(seconds))),
+                (_TCP, socket.TCP_KEEPINTVL, 1),
+                (_TCP, socket.TCP_KEEPCNT, KEEPALIVES),
+                (_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000)),
+            ):
+                session._sock.setsockopt(level, name, value)
     settings: dict[str, float] = {}
     if timeouts.lock:
         # Whole seconds, at least 1.

@@ -22,6 +22,7 @@ from scheduler_service.store.sessions import (
     APPLICATION,
     KEEPALIVES,
     SERVER,
+    Session,
     Timeouts,
 )
 
@@ -32,26 +33,16 @@ _SHORT = 1024
 _LENGTHS = [_length(size) for size in range(_SHORT)]
 
 
-class PostgreSQLSession(psycopg.Connection[Any]):
+class PostgreSQLSession(psycopg.Connection[Any], Session):
     """A connection whose waits end.
 
     :ivar read_timeout: seconds that one wait may take; None: no limit
-    :ivar statement_timeout: seconds that one statement may take; 0: no limit
-    :ivar whole_tables: whether statements may read whole tables
     :ivar aborted: whether the next wait that is not over at once fails; an
         answer of the server shows that the connection works
-    :ivar server_id: the server's number of the session; None: unknown
-    :ivar server: the result of ``SERVER``, which identifies the server
-    :ivar waits_since: monotonic time since when it waits; None: it does not
     """
 
     read_timeout: float | None = None
-    statement_timeout = 0.0
-    whole_tables = False
     aborted = False
-    server_id: int | None = None
-    server: str | None = None
-    waits_since: float | None = None
 
     def __del__(self, *args: Any) -> None:
         # SQLAlchemy forgets the connections of a pool that was disposed of
@@ -66,7 +57,7 @@ class PostgreSQLSession(psycopg.Connection[Any]):
         """
         self.execute(
             f'SET statement_timeout = {_ms(seconds)}; '
-            f'SET enable_seqscan = {_switch(whole_tables)}'
+            f'SET enable_seqscan = {whole_tables}'
         )
 
     def abort(self) -> None:
@@ -140,27 +131,23 @@ def set_up(session: PostgreSQLSession, timeouts: Timeouts) -> None:
 
 def _script(timeouts: Timeouts) -> str:
     """Return the statements that a new connection begins with."""
-    settings = {
+    settings: dict[str, Any] = {
         'plan_cache_mode': 'force_generic_plan',
         'jit': 'off',
         # What a transaction reads after it waited for a lock has to include
         # what the holder of the lock committed.
         'default_transaction_isolation': "'read committed'",
-        'statement_timeout': str(_ms(timeouts.statement)),
+        'statement_timeout': _ms(timeouts.statement),
         # A plan is kept. If it was made while a table was small and not yet
         # analyzed, it would read the whole table from then on.
-        'enable_seqscan': _switch(timeouts.whole_tables),
+        'enable_seqscan': timeouts.whole_tables,
     }
     if timeouts.lock:
-        settings['lock_timeout'] = str(_ms(timeouts.lock))
+        settings['lock_timeout'] = _ms(timeouts.lock)
     if timeouts.idle_transaction:
-        limit = str(_ms(timeouts.idle_transaction))
+        limit = _ms(timeouts.idle_transaction)
         settings['idle_in_transaction_session_timeout'] = limit
     return '; '.join(f'SET {name} = {settings[name]}' for name in settings)
-
-
-def _switch(on: bool) -> str:
-    return 'on' if on else 'off'
 
 
 def _ms(seconds: float) -> int:

@@ -133,9 +133,9 @@ def _row(table: sa.Table, unique: str) -> dict[str, Any]:
     :param unique: what the texts begin with, and hexadecimal digits
     """
     number = -int(unique[-15:], 16)
-    text = unique + secrets.token_hex(_LONG)
+    text = (unique + secrets.token_hex(_LONG))[:_LONG]
     return {
-        column.name: text[: min(column.type.length or _LONG, _LONG)]
+        column.name: text[: column.type.length]
         if isinstance(column.type, sa.String)
         else number
         for column in table.columns
@@ -186,13 +186,8 @@ class Probe:
         :raises StoreTimeout: the query takes too long
         :raises StoreUnavailable: the database does not answer
         """
-        return [
-            wait
-            for wait, idle in self._on_server(
-                self._watched.sessions.waits(seconds)
-            )
-            if idle and not wait.is_sending
-        ]
+        waits = self._on_server(self._watched.sessions.waits(seconds))
+        return [w for w, idle in waits if idle and not w.is_sending]
 
     def end(self, waits: Sequence[Wait]) -> None:
         """Have the server end sessions that were closed while they waited.
@@ -212,11 +207,7 @@ class Probe:
             )
 
     def _on_server(self, waits: Sequence[Wait]) -> list[tuple[Wait, bool]]:
-        """Return the waits of sessions that the server has, and which idle.
-
-        :raises StoreTimeout: the query takes too long
-        :raises StoreUnavailable: the database does not answer
-        """
+        """Return the waits of sessions that the server has, and which idle."""
         if not waits:
             return []
         listed = {wait.server_id: wait for wait in waits}

@@ -84,9 +84,8 @@ def _inserting(
     stamp: str | None,
 ) -> Any:
     names = ', '.join(name for name, _ in columns)
-    stamped, now = '', ''
-    if stamp is not None:
-        stamped, now = f', {stamp}', f', {clock.sql(dialect)}'
+    stamped = f', {stamp}' if stamp else ''
+    now = f', {clock.sql(dialect)}' if stamp else ''
     return sa.text(
         f'INSERT INTO {table} ({names}{stamped}) '  # noqa: S608
         f'SELECT {names}{now} FROM {source(dialect, dict(columns))}'
@@ -190,8 +189,7 @@ def insert(
     conn: Connection, table: Any, values: Iterable[Mapping[str, Any]]
 ) -> None:
     """Insert rows; no rows: no statement."""
-    listed = list(values)
-    if listed:
+    if listed := list(values):
         conn.execute(sa.insert(table), listed)
 
 

@@ -7,18 +7,34 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
+from sqlalchemy.ext.compiler import compiles
 
-from scheduler_service.model import (
-    HOST_ATTRIBUTES,
-    HostAttribute,
-    HostColumn,
-    limits,
-)
+from scheduler_service.model import HOST_ATTRIBUTES, HostColumn, limits
 from scheduler_service.store import clock
+
+
+class _GivenName(sa.String):
+    """The type of names that people give, which may end with blanks."""
+
+
+@compiles(_GivenName, 'mysql')
+def _unpadded(kind: _GivenName, compiler: Any, **how: Any) -> str:
+    """Return the type with a collation that compares blanks at the end.
+
+    MySQL has one since 8.0.17.
+    """
+    dialect, text = compiler.dialect, f'VARCHAR({kind.length})'
+    if dialect.is_mariadb:
+        return f'{text} COLLATE utf8mb4_nopad_bin'
+    if dialect.server_version_info >= (8, 0, 17):
+        return f'{text} COLLATE utf8mb4_0900_bin'
+    return text
+
 
 _DOCUMENT = sa.Text().with_variant(mysql.MEDIUMTEXT(), 'mysql')
 _BIG = sa.BigInteger()
 _NAME = sa.String(limits.NAME_LENGTH)
+_GIVEN = _GivenName(limits.NAME_LENGTH)
 _UUID = sa.String(limits.UUID_LENGTH)
 # One of a few words.
 _WORD = sa.String(16)
@@ -33,10 +49,14 @@ def _table(name: str, *parts: Any) -> sa.Table:
         *parts,
         mysql_engine='InnoDB',
         mysql_charset='utf8mb4',
-        # Compares with case, as the other databases do. The migration gives
-        # names another collation, which compares blanks at their end, too.
+        # Compares with case, as the other databases do.
         mysql_collate='utf8mb4_bin',
     )
+
+
+def _id(name: str, kind: Any = _BIG) -> sa.Column[int]:
+    """Return a key that the database does not count up."""
+    return sa.Column(name, kind, primary_key=True, autoincrement=False)
 
 
 def _serial() -> sa.Column[Any]:
@@ -49,19 +69,19 @@ def _serial() -> sa.Column[Any]:
     )
 
 
-def _created_at() -> sa.Column[float]:
+def _time(name: str = 'created_at', **more: Any) -> sa.Column[float]:
     """Return a column that gets the database's time at each insert."""
     return sa.Column(
-        'created_at', sa.Double(), nullable=False, default=clock.NOW
+        name, sa.Double(), nullable=False, default=clock.NOW, **more
     )
 
 
-def _attribute_column(attribute: HostAttribute) -> sa.Column[Any]:
+def _attribute_column(field: msgspec.structs.FieldInfo) -> sa.Column[Any]:
     """Return the column of a host's attribute: as the document declares it.
 
     It has the document's length, and is nullable where null is accepted.
     """
-    declared = msgspec.inspect.type_info(attribute.type)
+    declared = msgspec.inspect.type_info(field.type)
     nullable = isinstance(declared, msgspec.inspect.UnionType)
     if isinstance(declared, msgspec.inspect.UnionType):
         declared, _none = declared.types
@@ -71,7 +91,7 @@ def _attribute_column(attribute: HostAttribute) -> sa.Column[Any]:
     elif isinstance(declared, msgspec.inspect.StrType):
         length = declared.max_length
         kind = sa.Text() if length == limits.TEXT_LENGTH else sa.String(length)
-    return sa.Column(attribute.name, kind, nullable=nullable)
+    return sa.Column(field.name, kind, nullable=nullable)
 
 
 metadata = sa.MetaData(
@@ -100,24 +120,24 @@ counters = _table(
 
 changes = _table(
     'changes',
-    sa.Column('revision', _BIG, primary_key=True, autoincrement=False),
+    _id('revision'),
     sa.Column('touched', _DOCUMENT, nullable=False),
     # A random token by which readers know the change again: after the
     # database went back in time, another change has the revision.
     sa.Column('lineage', sa.String(16), nullable=False),
-    _created_at(),
+    _time(),
 )
 
 hosts = _table(
     'hosts',
-    sa.Column('id', _BIG, primary_key=True, autoincrement=False),
+    _id('id'),
     sa.Column('uuid', _UUID, nullable=False, unique=True),
-    sa.Column('host', _NAME, nullable=False),
-    sa.Column('node', _NAME, nullable=False),
+    sa.Column('host', _GIVEN, nullable=False),
+    sa.Column('node', _GIVEN, nullable=False),
     *(
-        _attribute_column(attribute)
-        for attribute in HOST_ATTRIBUTES
-        if attribute.column is not HostColumn.JSON
+        _attribute_column(field)
+        for field, column in HOST_ATTRIBUTES
+        if column is not HostColumn.JSON
     ),
     # How many instances the host has that are not in ``instances``.
     sa.Column('instances_other', _BIG, nullable=False),
@@ -128,7 +148,7 @@ hosts = _table(
 
 inventories = _table(
     'inventories',
-    sa.Column('host_id', _BIG, primary_key=True, autoincrement=False),
+    _id('host_id'),
     sa.Column('resource_class', _NAME, primary_key=True),
     sa.Column('total', _BIG, nullable=False),
     sa.Column('reserved', _BIG, nullable=False),
@@ -147,7 +167,7 @@ inventories = _table(
 allocations = _table(
     'allocations',
     sa.Column('consumer_uuid', _UUID, primary_key=True),
-    sa.Column('host_id', _BIG, primary_key=True, autoincrement=False),
+    _id('host_id'),
     sa.Column('resource_class', _NAME, primary_key=True),
     sa.Column('amount', _BIG, nullable=False),
     sa.Index(None, 'host_id'),
@@ -155,39 +175,35 @@ allocations = _table(
 
 traits = _table(
     'traits',
-    sa.Column('host_id', _BIG, primary_key=True, autoincrement=False),
+    _id('host_id'),
     sa.Column('name', _NAME, primary_key=True),
 )
 
 aggregates = _table(
     'aggregates',
-    sa.Column('id', sa.Integer(), primary_key=True, autoincrement=False),
+    _id('id', sa.Integer()),
     sa.Column('uuid', _UUID, nullable=False, unique=True),
-    sa.Column('name', _NAME, nullable=False),
+    sa.Column('name', _GIVEN, nullable=False),
 )
 
 aggregate_hosts = _table(
     'aggregate_hosts',
-    sa.Column(
-        'aggregate_id', sa.Integer(), primary_key=True, autoincrement=False
-    ),
-    sa.Column('host', _NAME, primary_key=True),
+    _id('aggregate_id', sa.Integer()),
+    sa.Column('host', _GIVEN, primary_key=True),
 )
 
 aggregate_metadata = _table(
     'aggregate_metadata',
-    sa.Column(
-        'aggregate_id', sa.Integer(), primary_key=True, autoincrement=False
-    ),
-    sa.Column('key', _NAME, primary_key=True),
+    _id('aggregate_id', sa.Integer()),
+    sa.Column('key', _GIVEN, primary_key=True),
     sa.Column('value', sa.Text(), nullable=False),
 )
 
 instances = _table(
     'instances',
     sa.Column('uuid', _UUID, primary_key=True),
-    sa.Column('host', _NAME, nullable=False),
-    sa.Column('node', _NAME, nullable=False),
+    sa.Column('host', _GIVEN, nullable=False),
+    sa.Column('node', _GIVEN, nullable=False),
     # reported: a host has it; claimed: it was scheduled to a host;
     # confirmed: both.
     sa.Column('state', _WORD, nullable=False),
@@ -197,7 +213,7 @@ instances = _table(
     sa.Column('document', _DOCUMENT, nullable=False),
     # JSON of the reply, which a repeated request gets again.
     sa.Column('placement', _DOCUMENT),
-    _created_at(),
+    _time(),
     # Of the request that claimed it; see ``outcomes``.
     sa.Column('idempotency_key', _KEY),
     sa.Index(None, 'host'),
@@ -208,11 +224,11 @@ moves = _table(
     'moves',
     sa.Column('instance_uuid', _UUID, primary_key=True),
     sa.Column('host_id', _BIG, nullable=False),
-    sa.Column('host', _NAME, nullable=False),
-    sa.Column('node', _NAME, nullable=False),
+    sa.Column('host', _GIVEN, nullable=False),
+    sa.Column('node', _GIVEN, nullable=False),
     sa.Column('request_id', _NAME),
     sa.Column('placement', _DOCUMENT, nullable=False),
-    _created_at(),
+    _time(),
     sa.Column('idempotency_key', _KEY),
     sa.Index(None, 'host'),
 )
@@ -228,7 +244,7 @@ outcomes = _table(
     # refused, result, placement, expired
     sa.Column('kind', _WORD, nullable=False),
     sa.Column('document', _DOCUMENT),
-    _created_at(),
+    _time(),
     sa.Index(None, 'created_at'),
 )
 
@@ -254,7 +270,7 @@ releases = _table(
 server_groups = _table(
     'server_groups',
     sa.Column('uuid', _UUID, primary_key=True),
-    sa.Column('name', _NAME, nullable=False),
+    sa.Column('name', _GIVEN, nullable=False),
     sa.Column('project_id', _NAME),
     sa.Column('policy', sa.String(32), nullable=False),
     sa.Column('max_server_per_host', sa.Integer()),
@@ -271,25 +287,25 @@ server_group_members = _table(
 pools = _table(
     'pools',
     sa.Column('id', _UUID, primary_key=True),
-    sa.Column('name', _NAME, nullable=False, unique=True),
+    sa.Column('name', _GIVEN, nullable=False, unique=True),
     sa.Column('description', sa.Text()),
 )
 
 pool_attributes = _table(
     'pool_attributes',
     sa.Column('pool_id', _UUID, primary_key=True),
-    sa.Column('key', _NAME, primary_key=True),
+    sa.Column('key', _GIVEN, primary_key=True),
     sa.Column('value', sa.Text(), nullable=False),
 )
 
 zones = _table(
     'zones',
     sa.Column('id', _UUID, primary_key=True),
-    sa.Column('name', _NAME, nullable=False),
+    sa.Column('name', _GIVEN, nullable=False),
     sa.Column('pool_id', _UUID, nullable=False),
     sa.Column('project_id', _NAME),
     sa.Column('request_id', _NAME),
-    _created_at(),
+    _time(),
     sa.Index(None, 'pool_id'),
 )
 
@@ -307,7 +323,7 @@ leases = _table(
 placement_claims = _table(
     'placement_claims',
     sa.Column('instance_uuid', _UUID, primary_key=True),
-    sa.Column('host_id', _BIG, primary_key=True, autoincrement=False),
+    _id('host_id'),
     # All times by the database's clock. NULL: they may not be made yet.
     sa.Column('made_at', sa.Double()),
     # JSON: resource class -> amount. Other allocations are not undone.
@@ -330,15 +346,15 @@ placement_claims = _table(
 
 heartbeats = _table(
     'heartbeats',
-    sa.Column('host', _NAME, primary_key=True),
-    sa.Column('seen_at', sa.Double(), nullable=False, default=clock.NOW),
+    sa.Column('host', _GIVEN, primary_key=True),
+    _time('seen_at'),
     sa.Index(None, 'seen_at'),
 )
 
 # Host reports that were refused, by service host, with the last reason.
 refused_reports = _table(
     'refused_reports',
-    sa.Column('host', _NAME, primary_key=True),
+    sa.Column('host', _GIVEN, primary_key=True),
     sa.Column('reason', sa.Text(), nullable=False),
     sa.Column('refused', _BIG, nullable=False),
     sa.Column('refused_at', sa.Double(), nullable=False),
@@ -355,13 +371,7 @@ quarantine = _table(
     sa.Column('put_aside', sa.Integer(), nullable=False),
     sa.Column('method', sa.String(64), nullable=False),
     sa.Column('message', _DOCUMENT, nullable=False),
-    sa.Column(
-        'changed_at',
-        sa.Double(),
-        nullable=False,
-        default=clock.NOW,
-        onupdate=clock.NOW,
-    ),
+    _time('changed_at', onupdate=clock.NOW),
 )
 
 decisions = _table(
@@ -372,7 +382,7 @@ decisions = _table(
     # 'chosen', or the name of the error.
     sa.Column('outcome', sa.String(64), nullable=False),
     sa.Column('document', _DOCUMENT, nullable=False),
-    _created_at(),
+    _time(),
     # What the caller's log, and the logs of all services, know it by.
     sa.Column('caller_request_id', _NAME),
     sa.Column('global_request_id', _NAME),
@@ -403,5 +413,5 @@ configurations = _table(
     sa.Column('fingerprint', sa.String(16), nullable=False),
     # group -> option -> value and source; without secrets.
     sa.Column('document', _DOCUMENT, nullable=False),
-    _created_at(),
+    _time(),
 )

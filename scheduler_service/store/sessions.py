@@ -34,6 +34,24 @@ _LIMITS = 'timeouts'
 _READ_COMMITTED: Any = 'READ COMMITTED'
 
 
+class Session:
+    """What the connections of both drivers have.
+
+    :ivar statement_timeout: seconds that one statement may take; 0: no limit
+    :ivar whole_tables: whether statements may read whole tables
+    :ivar server_id: the server's number of the session; None: unknown, or
+        there is a proxy in between
+    :ivar server: the result of ``SERVER``, which identifies the server
+    :ivar waits_since: monotonic time since when it waits; None: it does not
+    """
+
+    statement_timeout = 0.0
+    whole_tables = False
+    server_id: int | None = None
+    server: str | None = None
+    waits_since: float | None = None
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Timeouts:
     """How long the database may take, in seconds; 0: no limit.
@@ -182,12 +200,13 @@ class Sessions:
     def waits(self, seconds: float) -> list[Wait]:
         """Return the sessions that have been waiting for longer."""
         before = time.monotonic() - seconds
-        waits = []
-        for session in self._listed():
-            since = session.waits_since
-            if since and since < before and session.server_id is not None:
-                waits.append(Wait(session, session.server_id, since))
-        return waits
+        return [
+            Wait(session, session.server_id, since)
+            for session in self._listed()
+            if (since := session.waits_since)
+            and since < before
+            and session.server_id is not None
+        ]
 
     def _listed(self) -> list[Any]:
         with self._lock:

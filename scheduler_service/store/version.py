@@ -128,30 +128,23 @@ def damage(conn: Connection) -> list[str]:
 
 
 def _wrong_counters(conn: Connection) -> list[str]:
-    """Return the faults of the counters."""
     table = schema.counters
     # Before the counters, which only grow: other daemons go on meanwhile.
     used = {
         name: conn.execute(sa.select(sa.func.max(column))).scalar() or 0
         for name, column in COUNTERS.items()
     }
-    values = {
-        row.name: row.value
-        for row in conn.execute(sa.select(table.c.name, table.c.value))
-    }
-    faults = []
-    for name, number in used.items():
-        if name not in values:
-            faults.append(f'there is no counter {name}')
-        elif values[name] < number:
-            faults.append(
-                f'the counter {name} is {values[name]}, and {number} is in use'
-            )
-    return sorted(faults)
+    values = dict(conn.execute(sa.select(table.c.name, table.c.value)).all())
+    return sorted(
+        f'the counter {name} is {values[name]}, and {number} is in use'
+        if name in values
+        else f'there is no counter {name}'
+        for name, number in used.items()
+        if values.get(name, -1) < number
+    )
 
 
 def _columns(conn: Connection) -> dict[str, set[str]]:
-    """Return the columns of each table of the database."""
     query = sa.text(_COLUMNS[conn.dialect.name])
     columns: dict[str, set[str]] = defaultdict(set)
     for table, column in conn.execute(query):
@@ -160,15 +153,12 @@ def _columns(conn: Connection) -> dict[str, set[str]]:
 
 
 def _missing(columns: dict[str, set[str]]) -> list[str]:
-    """Return the tables and columns that are missing."""
-    faults = []
-    for name, table in schema.metadata.tables.items():
-        if name not in columns:
-            faults.append(f'there is no table {name}')
-            continue
-        faults += [
-            f'the table {name} has no column {column.name}'
-            for column in table.columns
-            if column.name not in columns[name]
-        ]
+    tables = schema.metadata.tables
+    faults = [f'there is no table {n}' for n in tables if n not in columns]
+    faults += [
+        f'the table {name} has no column {column.name}'
+        for name, table in tables.items()
+        for column in table.columns
+        if name in columns and column.name not in columns[name]
+    ]
     return sorted(faults)

@@ -1,7 +1,5 @@
 """Options by the names that operators know."""
 
-import dataclasses
-
 import pytest
 
 from scheduler_service import conf as options
@@ -63,10 +61,3 @@ def test_bounds_are_in_the_options(tmp_path, line):
     conf = parsed(tmp_path, f'[filter_scheduler]\n{line}\n')
     with pytest.raises(options.FAULTS):
         options.settings(conf)
-
-
-def test_every_setting_has_an_option():
-    conf = adapters.new_config()
-    options.parse(conf, [], default_config_files=[], default_config_dirs=[])
-    fields = {field.name for field in dataclasses.fields(Settings)}
-    assert fields == set(dataclasses.asdict(options.settings(conf)))

@@ -38,11 +38,6 @@ def test_an_error_of_an_unknown_class_is_a_plain_one():
     assert type(errors.from_dict(document)) is errors.SchedulerError
 
 
-@pytest.mark.parametrize('kind', EVERY)
-def test_every_error_is_in_the_tree_of_the_docstring(kind):
-    assert kind.__name__ in str(errors.__doc__)
-
-
 def test_message_has_the_facts_when_none_is_given():
     assert str(errors.HostNotFound(host='a')) == (
         'There is no such host. (host=a)'

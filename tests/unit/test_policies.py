@@ -112,11 +112,6 @@ def test_a_rule_on_users_tells_them_apart(make):
     assert enforcer.allows(RULE, {}, OWNER)
     assert not enforcer.allows(RULE, {}, {**OWNER, 'user_id': 'v'})
     assert enforcer.allows(RULE, {'role': 'member'}, {**OWNER, 'user_id': 'v'})
-    for number in range(policies._MAX_VERDICTS + 10):
-        key = {'project_id': str(number)}
-        enforcer._verdicts[key['project_id']] = True
-    enforcer.allows(RULE, {}, {**OWNER, 'user_id': 'w'})
-    assert len(enforcer._verdicts) < policies._MAX_VERDICTS
 
 
 def test_a_rule_that_nobody_registered_allows_nothing(make):
@@ -140,21 +135,6 @@ def test_the_file_is_not_looked_at_for_every_verdict(make, file, monkeypatch):
     assert enforcer.allows('ping', {}, OWNER)
     write(file, '"ping": "role:other"')
     assert enforcer.allows('ping', {}, OWNER)
-
-
-@pytest.mark.parametrize(
-    ('text', 'kept'),
-    [('"ping": "role:member"', 1), ('"ping": "user_id:%(of)s"', 0)],
-)
-def test_verdicts_are_kept_longer_when_rules_read_roles_alone(
-    make, text, kept
-):
-    """Other rules may ask somebody who answers otherwise later."""
-    enforcer = make(text)
-    enforcer.allows('ping', {'of': 'u'}, OWNER)
-    assert len(enforcer._verdicts) == 1
-    enforcer._read()
-    assert len(enforcer._verdicts) == kept
 
 
 def test_rules_stay_when_the_file_becomes_unreadable(

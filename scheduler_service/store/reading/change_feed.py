@@ -29,9 +29,8 @@ from scheduler_service.store.reading.snapshot import load_snapshot
 
 _DECODER = msgspec.json.Decoder(ChangeRecord)
 _MAX_CHANGES = 10_000
-# How often, and after how many seconds, a missing change is read again.
-_MORE_LOOKS = 2
-_LOOK_AGAIN_S = 0.002
+# The seconds before each attempt to read changes without a gap.
+_PAUSES = (0.0, 0.002, 0.002)
 _CHANGES = schema.changes
 _SINCE = (
     sa.select(
@@ -106,20 +105,14 @@ def since(
         *revision*
     """
     after = revision if after is None else after
-    changes = _read(conn, revision, after, limit)
-    for _ in range(_MORE_LOOKS):
+    values = {'revision': revision, 'after': after, 'most': limit}
+    for pause in _PAUSES:
+        if pause:
+            time.sleep(pause)
+        changes = [FeedEntry(*row) for row in conn.execute(_SINCE, values)]
         if not is_interrupted(changes):
             break
-        time.sleep(_LOOK_AGAIN_S)
-        changes = _read(conn, revision, after, limit)
     return changes
-
-
-def _read(
-    conn: Connection, revision: int, after: int, limit: int
-) -> list[FeedEntry]:
-    values = {'revision': revision, 'after': after, 'most': limit}
-    return [FeedEntry(*row) for row in conn.execute(_SINCE, values)]
 
 
 def is_interrupted(changes: Sequence[FeedEntry]) -> bool:
@@ -191,9 +184,8 @@ def _check_history(
     """
     there = {change.revision: change.lineage for change in changes}
     last = snapshot.revision
-    expected = {last: snapshot.lineage}
-    expected.update((key, own[key]) for key in own if key > last)
-    for revision, lineage in expected.items():
+    later = {key: own[key] for key in own if key > last}
+    for revision, lineage in {last: snapshot.lineage, **later}.items():
         if there.get(revision) != lineage:
             raise HistoryChanged(
                 f'revision {revision} is not the change that was read before'
@@ -207,20 +199,18 @@ def prune(conn: Connection, older_than: float) -> int:
 
     :param older_than: seconds since the change, by the database's clock
     """
-    table = schema.changes
-    last = sa.select(sa.func.max(table.c.revision)).scalar_subquery()
-    newest = conn.execute(sa.select(last)).scalar() or 0
+    column = _CHANGES.c
+    newest = conn.execute(sa.select(sa.func.max(column.revision))).scalar()
     before = clock.read(conn) - older_than
     deleted = conn.execute(
-        sa.delete(table).where(
-            table.c.created_at < before, table.c.revision < newest
+        sa.delete(_CHANGES).where(
+            column.created_at < before, column.revision < (newest or 0)
         )
     )
     return deleted.rowcount
 
 
 def _merge(changes: Iterable[ChangeRecord]) -> ChangeRecord:
-    """Merge records."""
     whole = ChangeRecord()
     parts: dict[str, set[Any]] = {
         name: set() for name in ChangeRecord.__struct_fields__
@@ -256,21 +246,17 @@ def _apply(
             (_USES, load),
         ],
     )
-    if touched.instances or touched.instances_gone:
-        stored = {
-            instance.uuid: instance
-            for instance in loading.instances(conn, instances)
-        }
-        for uuid in {*touched.instances, *touched.instances_gone}:
+    if instances or touched.instances_gone:
+        stored = {one.uuid: one for one in loading.instances(conn, instances)}
+        for uuid in {*instances, *touched.instances_gone}:
             table.put_instance(uuid, stored.get(uuid))
     if groups:
-        stored_groups = {
-            uuid: group
-            for uuid, group in table.groups.items()
-            if uuid not in set(groups)
-        }
-        stored_groups.update(loading.groups(conn, groups))
-        table = dataclasses.replace(table, groups=stored_groups)
+        kept = dict(table.groups)
+        for uuid in groups:
+            kept.pop(uuid, None)
+        table = dataclasses.replace(
+            table, groups=kept | loading.groups(conn, groups)
+        )
     if touched.hosts or touched.hosts_gone:
         changed = {*touched.hosts, *touched.hosts_gone}
         hosts = loading.hosts(conn, sorted(changed))

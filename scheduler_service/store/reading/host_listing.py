@@ -77,8 +77,8 @@ def rows(
     enabled, up = table.number('enabled'), table.number('up')
     instances = table.number('num_instances')
     use = [
-        (STANDARD_FIELDS[name][0], table.resources[name])
-        for name in STANDARD_CLASSES
+        (fields[0], table.resources[name])
+        for name, fields in STANDARD_FIELDS.items()
     ]
     fullest = _fullest(table, ratio_of).tolist()
     by_name = sorted(
@@ -114,21 +114,17 @@ class _Membership(NamedTuple):
     @classmethod
     def of(cls, aggregates: Sequence[Aggregate]) -> _Membership:
         return cls(
-            sorted(
-                {zone for aggregate in aggregates for zone in aggregate.zones}
-            ),
-            [aggregate.name for aggregate in aggregates],
-            [str(aggregate.id) for aggregate in aggregates],
+            sorted({zone for one in aggregates for zone in one.zones}),
+            [one.name for one in aggregates],
+            [str(one.id) for one in aggregates],
         )
 
     def has(self, criteria: HostCriteria, default_zone: str) -> bool:
         """Whether the zone and the aggregate meet the criteria."""
-        return (
-            not criteria.zone
-            or criteria.zone in (self.zones or [default_zone])
-        ) and (
-            not criteria.aggregate
-            or criteria.aggregate in self.names + self.ids
+        zone, aggregate = criteria.zone, criteria.aggregate
+        in_zone = not zone or zone in (self.zones or [default_zone])
+        return in_zone and (
+            not aggregate or aggregate in self.names + self.ids
         )
 
 

@@ -65,6 +65,11 @@ def _query(every: Any, column: Any) -> Query:
     return Query(every, every.where(rows.among(column)))
 
 
+def _ordered(table: sa.Table) -> Any:
+    """Return the query of all rows of a table, by its key."""
+    return sa.select(table).order_by(*table.primary_key.columns)
+
+
 def _counting(names: Any = None) -> Any:
     """Return the query of instances and moves by host and node.
 
@@ -84,12 +89,7 @@ _HOSTS = _query(sa.select(schema.hosts), schema.hosts.c.id)
 _INVENTORIES = _query(
     sa.select(schema.inventories), schema.inventories.c.host_id
 )
-_TRAITS = _query(
-    sa.select(schema.traits).order_by(
-        schema.traits.c.host_id, schema.traits.c.name
-    ),
-    schema.traits.c.host_id,
-)
+_TRAITS = _query(_ordered(schema.traits), schema.traits.c.host_id)
 INSTANCE_COUNTS = Query(
     _counting(),
     _counting(
@@ -100,22 +100,14 @@ BOUND_FOR = _query(
     sa.select(schema.moves.c.instance_uuid, schema.moves.c.host),
     schema.moves.c.instance_uuid,
 )
-INSTANCES = _query(
-    sa.select(
-        schema.instances.c.uuid,
-        schema.instances.c.host,
-        schema.instances.c.node,
-        schema.instances.c.state,
-        schema.instances.c.project_id,
-        schema.instances.c.document,
-    ),
-    schema.instances.c.uuid,
+# Columns of instances that snapshots need, in this order.
+INSTANCE_COLUMNS = tuple(
+    schema.instances.c[name]
+    for name in ('uuid', 'host', 'node', 'state', 'project_id', 'document')
 )
+INSTANCES = _query(sa.select(*INSTANCE_COLUMNS), schema.instances.c.uuid)
 MEMBERS = _query(
-    sa.select(schema.server_group_members).order_by(
-        schema.server_group_members.c.group_uuid,
-        schema.server_group_members.c.instance_uuid,
-    ),
+    _ordered(schema.server_group_members),
     schema.server_group_members.c.group_uuid,
 )
 GROUPS = _query(
@@ -159,16 +151,15 @@ def hosts(
     for host_id, name in _TRAITS.run(conn, keys):
         traits[host_id].append(name)
     counts = {} if reported else instance_counts(conn, keys)
-    documents = {
+    return {
         row.id: _host(
             row,
             offered[row.id],
             traits[row.id],
             counts.get((row.host, row.node), 0),
         )
-        for row in rows
+        for row in sorted(rows, key=lambda row: row.id)
     }
-    return dict(sorted(documents.items()))
 
 
 def host_names(conn: Connection) -> set[str]:
@@ -248,18 +239,13 @@ def instance_counts(
 def aggregates(conn: Connection) -> list[Aggregate]:
     """Return all aggregates, by id."""
     members: dict[int, list[str]] = defaultdict(list)
-    table = schema.aggregate_hosts
-    query = sa.select(table).order_by(table.c.aggregate_id, table.c.host)
-    for aggregate_id, host in conn.execute(query).all():
+    for aggregate_id, host in conn.execute(_ordered(schema.aggregate_hosts)):
         members[aggregate_id].append(host)
     metadata: dict[int, dict[str, str]] = defaultdict(dict)
-    pairs = schema.aggregate_metadata
-    ordered = sa.select(pairs).order_by(pairs.c.aggregate_id, pairs.c.key)
-    for aggregate_id, key, value in conn.execute(ordered):
+    pairs = conn.execute(_ordered(schema.aggregate_metadata))
+    for aggregate_id, key, value in pairs:
         metadata[aggregate_id][key] = value
-    rows = conn.execute(
-        sa.select(schema.aggregates).order_by(schema.aggregates.c.id)
-    )
+    rows = conn.execute(_ordered(schema.aggregates))
     return [
         Aggregate(
             id=row.id,
@@ -297,19 +283,20 @@ def instance_documents(
 ) -> list[tuple[Instance, str]]:
     """Return (instance, state) pairs; None: all of them, by uuid."""
     rows = INSTANCES.run(conn, uuids)
-    documents = [(_instance(row), row.state) for row in rows]
+    documents = [
+        (
+            Instance(
+                uuid=row.uuid,
+                host=row.host,
+                hypervisor_hostname=row.node,
+                project_id=row.project_id,
+                **msgspec.json.decode(row.document),
+            ),
+            row.state,
+        )
+        for row in rows
+    ]
     return sorted(documents, key=lambda pair: pair[0].uuid)
-
-
-def _instance(row: Any) -> Instance:
-    extra = msgspec.json.decode(row.document)
-    return Instance(
-        uuid=row.uuid,
-        host=row.host,
-        hypervisor_hostname=row.node,
-        project_id=row.project_id,
-        **extra,
-    )
 
 
 def groups(
@@ -338,9 +325,8 @@ def groups(
 def pools(conn: Connection) -> dict[str, Pool]:
     """Return all pools by id, in the order of their names."""
     attributes: dict[str, dict[str, str]] = defaultdict(dict)
-    pairs = schema.pool_attributes
-    query = sa.select(pairs).order_by(pairs.c.pool_id, pairs.c.key)
-    for pool_id, key, value in conn.execute(query):
+    pairs = conn.execute(_ordered(schema.pool_attributes))
+    for pool_id, key, value in pairs:
         attributes[pool_id][key] = value
     rows = conn.execute(sa.select(schema.pools).order_by(schema.pools.c.name))
     return {

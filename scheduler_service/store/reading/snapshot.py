@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import gc
 import itertools
 from collections import Counter, defaultdict
@@ -34,7 +35,6 @@ from scheduler_service.model import (
     FLAG_FIELDS,
     NESTED_FIELDS,
     STANDARD_CLASSES,
-    Aggregate,
     Host,
     ServerGroup,
 )
@@ -101,14 +101,7 @@ _SELECT_TRAITS = _of_part(
     [schema.traits.c.host_id, schema.traits.c.name]
 ).order_by(schema.traits.c.host_id, schema.traits.c.name)
 _SELECT_INSTANCES = (
-    sa.select(
-        _INSTANCES.uuid,
-        _INSTANCES.host,
-        _INSTANCES.node,
-        _INSTANCES.state,
-        _INSTANCES.project_id,
-        _INSTANCES.document,
-    )
+    sa.select(*loading.INSTANCE_COLUMNS)
     .where(_INSTANCES.uuid > sa.bindparam('after'))
     .order_by(_INSTANCES.uuid)
     .limit(sa.bindparam('part'))
@@ -130,12 +123,8 @@ def load_snapshot(conn: Connection) -> Snapshot:
         names: dict[str, str] = {}
         reader = _HostReader(conn, names)
         index, counts = _load_instances(conn, names)
-        table = reader.table(
-            counts,
-            loading.aggregates(conn),
-            index,
-            loading.groups(conn).values(),
-        )
+        groups = loading.groups(conn).values()
+        table = reader.table(counts, index, groups)
         return Snapshot(table, loading.pools(conn), revision, lineage)
 
 
@@ -144,7 +133,7 @@ def load_hosts(conn: Connection) -> HostTable:
     with _without_gc(), reading_whole_tables(conn):
         reader = _HostReader(conn, {})
         counts = loading.instance_counts(conn)
-        return reader.table(counts, loading.aggregates(conn))
+        return reader.table(counts, InstanceIndex({}), ())
 
 
 @contextlib.contextmanager
@@ -225,8 +214,9 @@ class _HostReader:
     def _add_hosts(self, rows: Sequence[Any]) -> None:
         columns = _transposed(rows, len(_HOST_COLUMNS))
         values = dict(zip(_HOST_COLUMNS, columns, strict=True))
+        share = self._names.setdefault
         for name in ('host', 'node'):
-            values[name] = _shared(self._names, values[name])
+            values[name] = list(map(share, values[name], values[name]))
         self._ids.append(np.array(values['id'], np.int64))
         for name, encoder in self._encoders.items():
             encoder.add(values[name])
@@ -246,12 +236,14 @@ class _HostReader:
             ``last``
         """
         ids = self._ids[-1]
-        standard = self._conn.execute(_SELECT_STANDARD, part).all()
-        self._add_standard(ids, _transposed(standard, 6))
-        unusual = self._conn.execute(_SELECT_UNUSUAL, part).all()
-        self._add_unusual(ids, _transposed(unusual, 3 + len(_WHOLE_FIELDS)))
-        traits = self._conn.execute(_SELECT_TRAITS, part).all()
-        self._add_traits(ids, _transposed(traits, 2))
+        for query, add in (
+            (_SELECT_STANDARD, self._add_standard),
+            (_SELECT_UNUSUAL, self._add_unusual),
+            (_SELECT_TRAITS, self._add_traits),
+        ):
+            rows = self._conn.execute(query, part).all()
+            width = len(query.selected_columns)
+            add(ids, _transposed(rows, width))
         self._count += len(ids)
 
     def _add_standard(
@@ -286,13 +278,8 @@ class _HostReader:
         ratio = np.array(ratios, np.float64)
         whole = np.array(figures, np.int64)
         for name, places in by_class.items():
-            self._unusual[name].append(
-                (
-                    rows[places] + self._count,
-                    ratio[places],
-                    whole[:, places],
-                )
-            )
+            added = rows[places] + self._count, ratio[places], whole[:, places]
+            self._unusual[name].append(added)
 
     def _add_traits(
         self, ids: npt.NDArray[np.int64], columns: Sequence[Any]
@@ -303,47 +290,35 @@ class _HostReader:
             rows[is_present], np.arange(len(ids) + 1)
         ).tolist()
         kept = [names[at] for at in np.flatnonzero(is_present).tolist()]
-        self._trait_sets.add(
-            [
-                tuple(kept[start:end])
-                for start, end in itertools.pairwise(starts)
-            ]
-        )
+        pairs = itertools.pairwise(starts)
+        self._trait_sets.add([tuple(kept[a:b]) for a, b in pairs])
 
     def table(
         self,
         counts: InstanceCounts,
-        aggregates: Iterable[Aggregate],
-        instances: InstanceIndex | None = None,
-        groups: Iterable[ServerGroup] = (),
+        instances: InstanceIndex,
+        groups: Iterable[ServerGroup],
     ) -> HostTable:
         """Return the table of all hosts.
 
         :param counts: of instances, by host
         """
-        return assemble(
-            np.concatenate(self._ids),
-            self._plain_columns(counts),
-            self._encoded_columns(),
-            self._resources(),
-            aggregates,
-            InstanceIndex({}) if instances is None else instances,
-            groups,
-        )
-
-    def _plain_columns(
-        self, counts: InstanceCounts
-    ) -> dict[str, npt.NDArray[Any]]:
-        columns = {
+        numbers = {
             name: np.concatenate(parts)
             for name, parts in self._numbers.items()
         }
-        other = columns.pop('instances_other')
-        return {
-            **columns,
-            'disk_available_least': self._joined('DISK_GB', 'least'),
-            'num_instances': other + self._counted(counts),
-        }
+        other = numbers.pop('instances_other')
+        numbers['num_instances'] = other + self._counted(counts)
+        numbers['disk_available_least'] = self._joined('DISK_GB', 'least')
+        return assemble(
+            np.concatenate(self._ids),
+            numbers,
+            self._encoded_columns(),
+            self._resources(),
+            loading.aggregates(self._conn),
+            instances,
+            groups,
+        )
 
     def _counted(self, counts: InstanceCounts) -> npt.NDArray[np.int64]:
         """Return the number of instances of each host, int64[n]."""
@@ -384,10 +359,9 @@ class _HostReader:
         resources = {
             name: dataclasses.replace(
                 absent,
-                **{
-                    figure: self._joined(name, figure)
-                    for figure in ('total', 'used', 'ratio')
-                },
+                total=self._joined(name, 'total'),
+                used=self._joined(name, 'used'),
+                ratio=self._joined(name, 'ratio'),
             )
             for name in STANDARD_CLASSES
         }
@@ -444,11 +418,8 @@ def _nested_columns(
     host = Host(host='h')
     columns = {}
     for name in NESTED_FIELDS:
-        default = getattr(host, name)
-        absent = None if default is None else msgspec.json.encode(default)
-        texts = [
-            bytes(getattr(document, name)) or absent for document in decoded
-        ]
+        absent = msgspec.json.encode(getattr(host, name))
+        texts = (bytes(getattr(one, name)) or absent for one in decoded)
         by_document = DictionaryColumn.of(
             None if text == b'null' else text for text in texts
         )
@@ -473,14 +444,15 @@ _decode_instance = msgspec.json.Decoder(_InstanceDocument).decode
 
 
 def _load_instances(
-    conn: Connection, names: dict[str, str]
+    conn: Connection, names: dict[Any, Any]
 ) -> tuple[InstanceIndex, InstanceCounts]:
     """Load all instances.
 
     :param names: host name -> the string object to use for it
     """
     moves_to = loading.bound_for(conn)
-    details: dict[str, _Details] = {}
+    details = functools.cache(_details)
+    share = names.setdefault
     counts: Counter[tuple[str, str]] = Counter()
     placed: dict[str, PlacedInstance] = {}
     after = ''
@@ -488,26 +460,15 @@ def _load_instances(
         rows = conn.execute(
             _SELECT_INSTANCES, {'after': after, 'part': _PART}
         ).all()
-        hosts = _shared(names, [row[1] for row in rows])
-        nodes = _shared(names, [row[2] for row in rows])
-        projects = _shared(names, [row[4] for row in rows])
-        counts.update(zip(hosts, nodes, strict=True))
-        for row, host, node, project in zip(
-            rows, hosts, nodes, projects, strict=True
-        ):
-            uuid, _, _, state, _, document = row
-            values = details.get(document)
-            if values is None:
-                values = details[document] = _details(document)
-            flavorid, image, task_state = values
+        for uuid, host, node, state, project, document in rows:
+            host, node = share(host, host), share(node, node)
+            counts[host, node] += 1
             placed[uuid] = PlacedInstance(
                 uuid,
                 host,
                 node,
-                project,
-                flavorid,
-                image,
-                task_state,
+                share(project, project),
+                *details(document),
                 state != 'reported',
                 moves_to.get(uuid, ''),
             )
@@ -518,14 +479,6 @@ def _load_instances(
     for pair in conn.execute(sa.select(moves.host, moves.node)):
         counts[pair.host, pair.node] += 1
     return InstanceIndex(placed), counts
-
-
-def _shared(names: dict[Any, Any], values: Sequence[Any]) -> list[Any]:
-    """Return values, where equal values share an object.
-
-    :param names: value -> the object to use for it; gets new values
-    """
-    return list(map(names.setdefault, values, values))
 
 
 def _details(document: str) -> _Details:

@@ -77,18 +77,15 @@ def create(
     :raises Conflict: the name is taken
     :raises InvalidInventory: a name is too long, or a number too large
     """
-    present = loading.aggregates(writer.conn)
-    for aggregate in present:
+    number = 1
+    for aggregate in loading.aggregates(writer.conn):
         if aggregate.name == name:
             raise errors.Conflict(
                 f'Aggregate {name} ({aggregate.id}) already exists'
             )
-    taken = [aggregate.id for aggregate in present]
+        number = aggregate.id + 1
     new = Aggregate(
-        id=max(taken, default=0) + 1,
-        name=name,
-        hosts=list(hosts),
-        metadata=dict(metadata),
+        id=number, name=name, hosts=list(hosts), metadata=dict(metadata)
     )
     add(writer, [documents.check_entity(new)])
     return new
@@ -140,30 +137,22 @@ def _check_zones(writer: Writer, old: Aggregate, changed: Aggregate) -> None:
     """
     zones = set(changed.zones)
     came = zones - set(old.zones)
-    gains = {
-        host: came if host in old.hosts else zones for host in changed.hosts
-    }
     zoned = [
-        aggregate
+        (aggregate, {*aggregate.hosts})
         for aggregate in loading.aggregates(writer.conn)
         if aggregate.id != changed.id and aggregate.zones
     ]
-    has: dict[str, set[str]] = {}
-    for aggregate in zoned:
-        for host in gains.keys() & {*aggregate.hosts}:
-            has.setdefault(host, set()).update(aggregate.zones)
-    for host in sorted(has):
-        if gains[host] - has[host]:
-            first = next(
-                aggregate for aggregate in zoned if host in aggregate.hosts
-            )
+    for host in sorted(changed.hosts):
+        by = [aggregate for aggregate, hosts in zoned if host in hosts]
+        has = {zone for aggregate in by for zone in aggregate.zones}
+        if by and (came if host in old.hosts else zones) - has:
             raise errors.Conflict(
                 f'Host {host} is in availability zone '
-                f'{", ".join(sorted(has[host]))} by aggregate {first.name} '
-                f'({first.id}), and cannot be in '
+                f'{", ".join(sorted(has))} by aggregate {by[0].name} '
+                f'({by[0].id}), and cannot be in '
                 f'{", ".join(sorted(zones))} as well',
                 host=host,
-                aggregate=first.id,
+                aggregate=by[0].id,
             )
 
 
@@ -207,23 +196,14 @@ def put(writer: Writer, aggregates: Sequence[Aggregate]) -> int:
     """
     # Lock: several daemons may receive the same aggregates.
     next_number(writer.conn, 'host_id', 0)
-    stored = {
-        aggregate.id: aggregate
-        for aggregate in loading.aggregates(writer.conn)
-    }
+    stored = {a.id: a for a in loading.aggregates(writer.conn)}
     by_id = {
-        aggregate.id: msgspec.structs.replace(
-            aggregate, hosts=sorted(set(aggregate.hosts))
-        )
-        for aggregate in aggregates
+        a.id: msgspec.structs.replace(a, hosts=sorted(set(a.hosts)))
+        for a in aggregates
     }
-    differ = [
-        aggregate
-        for aggregate in by_id.values()
-        if stored.get(aggregate.id) != aggregate
-    ]
+    differ = [a for a in by_id.values() if stored.get(a.id) != a]
     if differ:
-        remove(writer, [aggregate.id for aggregate in differ])
+        remove(writer, [a.id for a in differ])
         add(writer, differ)
     return len(differ)
 

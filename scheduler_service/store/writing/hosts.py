@@ -35,17 +35,13 @@ from scheduler_service.store.writing import aggregates
 _HOSTS, _OFFERED = schema.hosts, schema.inventories
 _encode = msgspec.json.Encoder(order='deterministic').encode
 # Fields that change with every report; no other row depends on them.
-_LOAD_FIELDS = frozenset(
-    (
-        'vcpus_used',
-        'memory_mb_used',
-        'local_gb_used',
-        'disk_available_least',
-        'num_io_ops',
-        'num_instances',
-        'state',
-    )
-)
+_LOAD_FIELDS = {
+    'disk_available_least',
+    'num_io_ops',
+    'num_instances',
+    'state',
+    *(used for _, used, _ in STANDARD_FIELDS.values()),
+}
 _FIGURES = (
     'total',
     'reserved',
@@ -89,11 +85,8 @@ def change(writer: Writer, hosts: Sequence[tuple[int, Host]]) -> None:
 def _insert_traits(
     conn: Connection, hosts: Sequence[tuple[int, Host]]
 ) -> None:
-    insert(
-        conn,
-        schema.traits,
-        ({'host_id': i, 'name': t} for i, host in hosts for t in host.traits),
-    )
+    rows = ({'host_id': i, 'name': t} for i, h in hosts for t in h.traits)
+    insert(conn, schema.traits, rows)
 
 
 def _update_hosts(
@@ -101,14 +94,10 @@ def _update_hosts(
     changed: Sequence[Mapping[str, Any]],
     names: Sequence[str],
 ) -> None:
-    """Write some columns of hosts."""
-    values: dict[str, Any] = {
-        name: sa.bindparam(f'b_{name}') for name in names
-    }
     conn.execute(
         sa.update(_HOSTS)
         .where(_HOSTS.c.id == sa.bindparam('b_id'))
-        .values(values),
+        .values({name: sa.bindparam(f'b_{name}') for name in names}),
         [_bound(row, ('id', *names)) for row in changed],
     )
 
@@ -316,42 +305,33 @@ def _host_row(store_id: int, host: Host) -> dict[str, Any]:
 
 def _inventory_rows(store_id: int, host: Host) -> Iterator[dict[str, Any]]:
     for name, (total, used, ratio) in STANDARD_FIELDS.items():
+        units = host.units.get(name)
         offer = Resource(
             total=getattr(host, total),
             used=getattr(host, used),
-            **(
-                msgspec.structs.asdict(host.units[name])
-                if name in host.units
-                else {}
-            ),
+            **(msgspec.structs.asdict(units) if units else {}),
         )
         least = host.disk_available_least if name == 'DISK_GB' else None
-        yield _inventory_row(
-            store_id, name, offer, getattr(host, ratio), least
-        )
+        row = _inventory_row(store_id, name, offer)
+        yield {
+            **row,
+            'allocation_ratio': getattr(host, ratio),
+            'available_least': least,
+        }
     for name, offer in host.resources.items():
-        yield _inventory_row(store_id, name, offer, offer.allocation_ratio)
+        yield _inventory_row(store_id, name, offer)
 
 
 def _inventory_row(
-    store_id: int,
-    name: str,
-    offer: Resource,
-    ratio: float | None,
-    least: int | None = None,
+    store_id: int, name: str, offer: Resource
 ) -> dict[str, Any]:
     return {
+        **msgspec.structs.asdict(offer),
         'host_id': store_id,
         'resource_class': name,
-        'total': offer.total,
-        'reserved': offer.reserved,
-        'min_unit': offer.min_unit,
         'max_unit': offer.max_unit or MAX_UNIT,
-        'step_size': offer.step_size,
-        'allocation_ratio': ratio,
-        'used': offer.used,
         'reported': offer.used,
-        'available_least': least,
+        'available_least': None,
     }
 
 
@@ -403,11 +383,8 @@ def report(writer: Writer, reports: Sequence[HostReport]) -> dict[str, int]:
     change(writer, whole)
     change_load(writer, load)
     changed = len(load) + len(whole)
-    return {
-        'added': len(new),
-        'changed': changed,
-        'same': len(stored) - changed,
-    }
+    same = len(stored) - changed
+    return {'added': len(new), 'changed': changed, 'same': same}
 
 
 def _ids(
@@ -426,19 +403,16 @@ def _ids(
 def _held(
     conn: Connection, reports: Mapping[int, HostReport]
 ) -> dict[int, Held]:
-    """Return the amounts of claims by host id."""
     totals: dict[int, Held] = defaultdict(Held)
     held, inst = schema.allocations, schema.instances
     for part in in_chunks(reports):
-        query = (
+        rows = conn.execute(
             sa.select(held, inst.c.state, inst.c.host, _HOSTS.c.host)
             .join(_HOSTS, _HOSTS.c.id == held.c.host_id)
             .outerjoin(inst, inst.c.uuid == held.c.consumer_uuid)
             .where(held.c.host_id.in_(part))
         )
-        for uuid, host_id, name, amount, state, host, own in conn.execute(
-            query
-        ):
+        for uuid, host_id, name, amount, state, host, own in rows:
             report = reports[host_id]
             if report.instances is None:
                 included = state == 'confirmed' and host == own
@@ -447,13 +421,10 @@ def _held(
             included = included or uuid in (report.counted or ())
             total = totals[host_id]
             (total.counted if included else total.coming)[name] += amount
+        same = (inst.c.host == _HOSTS.c.host) & (inst.c.node == _HOSTS.c.node)
         counted = (
             sa.select(_HOSTS.c.id, sa.func.count())
-            .join(
-                inst,
-                (inst.c.host == _HOSTS.c.host)
-                & (inst.c.node == _HOSTS.c.node),
-            )
+            .join(inst, same)
             .where(_HOSTS.c.id.in_(part), inst.c.state != 'claimed')
             .group_by(_HOSTS.c.id)
         )

@@ -5,7 +5,7 @@ Claimed instances are written in ``claims``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -23,20 +23,21 @@ from scheduler_service.store.reading import loading
 from scheduler_service.store.rows import delete, document, insert, select_in
 
 _INSTANCES = schema.instances
+_COLUMNS = ('host', 'node', 'project_id', 'document')
+# Fields of an instance that are parts of its document in the store.
+_IN_DOCUMENT = (
+    'image_id',
+    'availability_zone',
+    'task_state',
+    'image_meta',
+    'flavor',
+)
 
 
 def add(writer: Writer, instances: Sequence[Instance]) -> None:
     """Add instances that hosts report."""
-    rows = (
-        {
-            **_instance_row(instance),
-            'uuid': instance.uuid,
-            'state': 'reported',
-            'request_id': None,
-            'placement': None,
-        }
-        for instance in instances
-    )
+    more = {'state': 'reported', 'request_id': None, 'placement': None}
+    rows = ({**_row(i), 'uuid': i.uuid, **more} for i in instances)
     insert(writer.conn, _INSTANCES, rows)
     writer.touched.instances += [instance.uuid for instance in instances]
     lifecycle.touch_hosts(writer, {instance.host for instance in instances})
@@ -47,25 +48,16 @@ def change(writer: Writer, instances: Sequence[Instance]) -> None:
     if not instances:
         return
     uuids = [instance.uuid for instance in instances]
-    rows = [
-        {**_instance_row(instance), 'b_uuid': instance.uuid}
-        for instance in instances
-    ]
-    named: dict[str, Any] = {
-        name: sa.bindparam(name)
-        for name in ('host', 'node', 'project_id', 'document')
-    }
-    hosts = {instance.host for instance in instances} | _hosts_of(
-        writer, uuids
-    )
+    rows = [{**_row(i), 'b_uuid': i.uuid} for i in instances]
+    left = _hosts_of(writer, uuids)
     writer.conn.execute(
         sa.update(_INSTANCES)
         .where(_INSTANCES.c.uuid == sa.bindparam('b_uuid'))
-        .values(named),
+        .values({name: sa.bindparam(name) for name in _COLUMNS}),
         rows,
     )
     writer.touched.instances += uuids
-    lifecycle.touch_hosts(writer, hosts)
+    lifecycle.touch_hosts(writer, left | {i.host for i in instances})
 
 
 def remove(writer: Writer, uuids: Sequence[str]) -> None:
@@ -82,19 +74,12 @@ def remove(writer: Writer, uuids: Sequence[str]) -> None:
 
 
 def _hosts_of(writer: Writer, uuids: Iterable[str]) -> set[str]:
-    """Return the service hosts that instances are on."""
     query, column = sa.select(_INSTANCES.c.host), _INSTANCES.c.uuid
-    return {row.host for row in select_in(writer.conn, query, column, uuids)}
+    return {host for (host,) in select_in(writer.conn, query, column, uuids)}
 
 
-def _instance_row(instance: Instance) -> dict[str, Any]:
-    extra = {
-        'image_id': instance.image_id,
-        'availability_zone': instance.availability_zone,
-        'task_state': instance.task_state,
-        'image_meta': instance.image_meta,
-        'flavor': instance.flavor,
-    }
+def _row(instance: Instance) -> dict[str, Any]:
+    extra = {name: getattr(instance, name) for name in _IN_DOCUMENT}
     return {
         'host': instance.host,
         'node': instance.hypervisor_hostname,
@@ -123,19 +108,11 @@ def report(writer: Writer, instances: Sequence[Instance]) -> int:
         instance.uuid: instance
         for instance, _ in loading.instance_documents(writer.conn, locked)
     }
-    _relocate(
-        writer,
-        {
-            uuid: instance
-            for uuid, instance in newest.items()
-            if uuid in stored and stored[uuid].host != instance.host
-        },
-    )
+    here = [uuid for uuid in newest if uuid in stored]
+    _relocate(writer, [u for u in here if stored[u].host != newest[u].host])
+    merged = [_merged(stored[uuid], newest[uuid]) for uuid in here]
     differ = [
-        merged
-        for uuid, instance in newest.items()
-        if uuid in stored
-        and (merged := _merged(stored[uuid], instance)) != stored[uuid]
+        instance for instance in merged if instance != stored[instance.uuid]
     ]
     new = [instance for uuid, instance in newest.items() if uuid not in stored]
     change(writer, differ)
@@ -168,11 +145,11 @@ def sync(writer: Writer, host: str, uuids: Collection[str]) -> list[str]:
     return sorted({*changed, *(instance.uuid for instance in new)})
 
 
-def _relocate(writer: Writer, astray: Mapping[str, Instance]) -> None:
+def _relocate(writer: Writer, uuids: Iterable[str]) -> None:
     """Release allocations of instances that are on another host."""
-    if not astray:
+    uuids = sorted(uuids)
+    if not uuids:
         return
-    uuids = sorted(astray)
     placement_records.forget(writer.conn, uuids)
     lifecycle.drop_moves(writer, uuids)
     lifecycle.release_allocations(writer, uuids)

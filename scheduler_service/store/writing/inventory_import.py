@@ -120,10 +120,7 @@ class Importer:
         self._import_hosts(inventory.hosts, inventory.instances)
         gone = self._import_instances(inventory.instances)
         self._import('pools', loading.pools(self._conn), inventory.pools, 'id')
-        stored = {
-            aggregate.id: aggregate
-            for aggregate in loading.aggregates(self._conn)
-        }
+        stored = {a.id: a for a in loading.aggregates(self._conn)}
         self._import('aggregates', stored, inventory.aggregates, 'id')
         self._import_groups(inventory.server_groups, gone)
         touched = self.writer.touched
@@ -231,27 +228,22 @@ class Importer:
         conn = self._conn
         stored = loading.groups(conn)
         beside = {
-            entity.uuid: set(stored[entity.uuid].members).difference(
-                entity.members
-            )
-            for entity in groups
-            if entity.uuid in stored
+            group.uuid: {*stored[group.uuid].members} - {*group.members}
+            if group.uuid in stored
+            else set()
+            for group in groups
         }
         held = server_groups.holding_claims(
             conn, set().union(*beside.values())
         )
         completed = [
             msgspec.structs.replace(
-                entity,
-                members=[
-                    *entity.members,
-                    *held & beside.get(entity.uuid, set()),
-                ],
+                group, members=[*group.members, *held & beside[group.uuid]]
             )
-            for entity in groups
+            for group in groups
         ]
         if self._replace:
-            absent = stored.keys() - {entity.uuid for entity in groups}
+            absent = stored.keys() - beside.keys()
             if not self._compare:
                 server_groups.lock(conn, absent)
             stay = server_groups.with_instances(conn, absent, gone)
@@ -270,7 +262,12 @@ class Importer:
         """
         stored = loading.hosts(self._conn, reported=True)
         ids = {_name(host): number for number, host in stored.items()}
-        claimed = self._claimed(document_instances)
+        claimed: dict[int, Counter[str]] = defaultdict(Counter)
+        held_by = schema.allocations.c.consumer_uuid
+        uuids = [instance.uuid for instance in document_instances]
+        query = sa.select(schema.allocations)
+        for row in select_in(self._conn, query, held_by, uuids):
+            claimed[row.host_id][row.resource_class] += row.amount
         counts = Counter(_name(instance) for instance in document_instances)
         add, differ = [], []
         for host in document_hosts:
@@ -285,26 +282,15 @@ class Importer:
                 add.append(plain)
             elif stored[number] != plain:
                 differ.append((stored[number], plain))
-        gone: list[Host] = []
-        if self._replace:
-            names = {_name(host) for host in document_hosts}
-            gone = [stored[ids[name]] for name in ids if name not in names]
+        names = {_name(host) for host in document_hosts}
+        gone = [
+            stored[number]
+            for name, number in ids.items()
+            if self._replace and name not in names
+        ]
         self._apply(
             ImportChanges('hosts', add, differ, gone), len(document_hosts), ids
         )
-
-    def _claimed(
-        self, document_instances: Sequence[Instance]
-    ) -> dict[int, Counter[str]]:
-        """Return the amounts of instances' claims, by host id."""
-        table = schema.allocations
-        held: dict[int, Counter[str]] = defaultdict(Counter)
-        uuids = [instance.uuid for instance in document_instances]
-        for row in select_in(
-            self._conn, sa.select(table), table.c.consumer_uuid, uuids
-        ):
-            held[row.host_id][row.resource_class] += row.amount
-        return held
 
     def _import_instances(self, entities: Sequence[Instance]) -> set[str]:
         """Import instances; return the uuids of removed instances.
@@ -317,11 +303,11 @@ class Importer:
             for instance, state in loading.instance_documents(self._conn)
         }
         add = [entity for entity in entities if entity.uuid not in stored]
-        changed = [
-            entity
+        changed = {
+            entity.uuid: entity
             for entity in entities
             if entity.uuid in stored and stored[entity.uuid][0] != entity
-        ]
+        }
         names = {entity.uuid for entity in entities}
         gone = [
             instance
@@ -330,17 +316,12 @@ class Importer:
             and instance.uuid not in names
             and state == 'reported'
         ]
-        locked = lifecycle.lock(
-            self._conn, [entity.uuid for entity in changed]
-        )
-        differ = []
-        for entity in changed:
-            row = locked.get(entity.uuid)
-            if row is not None and row.state != 'reported':
-                entity = msgspec.structs.replace(
-                    entity, host=row.host, hypervisor_hostname=row.node
+        for uuid, row in lifecycle.lock(self._conn, changed).items():
+            if row.state != 'reported':
+                changed[uuid] = msgspec.structs.replace(
+                    changed[uuid], host=row.host, hypervisor_hostname=row.node
                 )
-            differ.append((stored[entity.uuid][0], entity))
+        differ = [(stored[uuid][0], new) for uuid, new in changed.items()]
         self._apply(
             ImportChanges('instances', add, differ, gone), len(entities)
         )
@@ -373,19 +354,13 @@ def differences(
     """
     importer = Importer(Writer(conn), replace, compare=True)
     report = importer.run(inventory)
-    order = list(Inventory.__struct_fields__)
-    differing = sorted(
-        (
-            difference
-            for changes in importer.changes
-            for difference in _differences(changes)
-        ),
-        key=lambda difference: (
-            order.index(difference.kind),
-            difference.name,
-            difference.field or '',
-        ),
-    )
+    order = Inventory.__struct_fields__
+    differing = [
+        difference
+        for changes in importer.changes
+        for difference in _differences(changes)
+    ]
+    differing.sort(key=lambda d: (order.index(d.kind), d.name, d.field or ''))
     return differing, report.kept
 
 
@@ -425,4 +400,4 @@ def _sorted(entity: Any) -> Any:
         for name in ('hosts', 'members')
         if hasattr(entity, name)
     }
-    return msgspec.structs.replace(entity, **changes) if changes else entity
+    return msgspec.structs.replace(entity, **changes)

@@ -73,8 +73,7 @@ def change(
     :param groups: (group as read, new group)
     """
     conn = writer.conn
-    by_uuid = sorted(groups, key=lambda pair: pair[1].uuid)
-    for part in in_chunks(by_uuid):
+    for part in in_chunks(sorted(groups, key=lambda pair: pair[1].uuid)):
         stored = _lock(conn, [after.uuid for _, after in part])
         pairs = [pair for pair in part if pair[1].uuid in stored]
         columns = ('name', 'project_id', *_POLICY)
@@ -128,8 +127,7 @@ def with_instances(
 
 
 def _members_only_in(group: ServerGroup, compared: ServerGroup) -> list[str]:
-    """Return the members of a group that the compared group lacks."""
-    members = set(compared.members)
+    members = {*compared.members}
     return [uuid for uuid in group.members if uuid not in members]
 
 

@@ -15,6 +15,7 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Writer
+from scheduler_service.store.rows import delete, insert
 
 
 class ZoneRow(NamedTuple):
@@ -31,26 +32,18 @@ def pools_of(
     conn: Connection, zone_ids: Sequence[str]
 ) -> dict[str, tuple[str, str | None]]:
     """Return (pool id, project id) of each zone that has a pool."""
-    table = schema.zones
-    query = sa.select(table.c.id, table.c.pool_id, table.c.project_id).where(
-        table.c.id.in_(zone_ids)
-    )
-    return {
-        row.id: (row.pool_id, row.project_id) for row in conn.execute(query)
-    }
+    zone = schema.zones.c
+    query = sa.select(zone.id, zone.pool_id, zone.project_id)
+    rows = conn.execute(query.where(zone.id.in_(zone_ids)))
+    return {uuid: (pool, project) for uuid, pool, project in rows}
 
 
 def listing(conn: Connection) -> list[ZoneRow]:
     """Return all zones by name."""
-    table = schema.zones
-    query = sa.select(
-        table.c.id,
-        table.c.name,
-        table.c.pool_id,
-        table.c.project_id,
-        table.c.request_id,
-    ).order_by(table.c.name, table.c.id)
-    return [ZoneRow(*row) for row in conn.execute(query)]
+    zone = schema.zones.c
+    query = sa.select(*(zone[name] for name in ZoneRow._fields))
+    rows = conn.execute(query.order_by(zone.name, zone.id))
+    return [ZoneRow(*row) for row in rows]
 
 
 def add(writer: Writer, zones: Sequence[ZoneRow]) -> None:
@@ -58,15 +51,9 @@ def add(writer: Writer, zones: Sequence[ZoneRow]) -> None:
 
     :raises DBDuplicateEntry: a zone has a pool already; no zone is added
     """
-    writer.conn.execute(
-        schema.zones.insert(), list(map(ZoneRow._asdict, zones))
-    )
+    insert(writer.conn, schema.zones, map(ZoneRow._asdict, zones))
 
 
 def remove(writer: Writer, zone_ids: Sequence[str]) -> int:
     """Remove zones; return how many there were."""
-    table = schema.zones
-    deleted = writer.conn.execute(
-        sa.delete(table).where(table.c.id.in_(zone_ids))
-    )
-    return deleted.rowcount
+    return delete(writer.conn, schema.zones.c.id, zone_ids)

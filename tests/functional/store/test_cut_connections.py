@@ -132,7 +132,7 @@ def test_wait_for_a_lock_goes_on_when_nobody_may_see_who_has_it(modest):
             args=(lambda writer: writer.touched.instances.append('a'),),
         )
         thread.start()
-        time.sleep(4)
+        time.sleep(3)
         assert thread.is_alive()
         assert health.database_reachable
     thread.join(SOON_S)

@@ -80,6 +80,13 @@ def test_a_value_that_its_tag_or_form_does_not_go_with_is_refused(value):
         documents.read(b'hosts: [{host: a, vcpus: ' + value + b'}]', 'a.yaml')
 
 
+@pytest.mark.parametrize('number', ['.nan', '.inf', '-.Inf'])
+def test_numbers_that_are_not_finite_are_named_with_their_line(number):
+    text = f'hosts:\n- host: a\n  stats: {{x: {number}}}\n'.encode()
+    with pytest.raises(errors.InvalidInventory, match=r'line 3: .*finite'):
+        documents.read(text)
+
+
 @pytest.mark.parametrize('key', ['1', 'true', 'null', '2026-01-01'])
 def test_keys_that_are_no_texts_are_named_with_their_line(key):
     text = f'flavor: 1\nhints:\n  {key}: x\n'.encode()
