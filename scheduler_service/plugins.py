@@ -111,9 +111,14 @@ def _pick(
 
 
 def _entry_points(namespace: str) -> dict[str, metadata.EntryPoint]:
-    """Return the entry points of a namespace; they are loaded when enabled."""
+    """Return the entry points of a namespace; they are loaded when enabled.
+
+    Those of this package are left out: the tables have its plug-ins.
+    """
     return {
-        point.name: point for point in metadata.entry_points(group=namespace)
+        point.name: point
+        for point in metadata.entry_points(group=namespace)
+        if not point.value.startswith('scheduler_service.')
     }
 
 

@@ -311,14 +311,7 @@ def _concat(head: HostTable, tail: HostTable) -> HostTable:
     for name in [*head.resources, *tail.resources]:
         first = head.resources.get(name) or ResourceColumns.absent(len(head))
         second = tail.resources.get(name) or ResourceColumns.absent(len(tail))
-        resources[name] = ResourceColumns(
-            **{
-                field.name: np.concatenate(
-                    [getattr(first, field.name), getattr(second, field.name)]
-                )
-                for field in dataclasses.fields(first)
-            }
-        )
+        resources[name] = first.map(lambda *both: np.concatenate(both), second)
     return dataclasses.replace(
         head,
         ids=np.concatenate([head.ids, tail.ids]),

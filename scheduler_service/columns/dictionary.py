@@ -18,11 +18,9 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
 Codes = npt.NDArray[np.int32]
-# How a mask by distinct value is expanded to rows, cheapest first: up to _FEW
-# values are compared with the codes, up to _BITS values are bits of one
-# integer, and for more values each row is looked up.
+# A mask by distinct value is expanded to rows by comparing the codes with up
+# to so many values; to look up each row takes longer.
 _FEW = 2
-_BITS = 32
 
 
 class DictionaryColumn:
@@ -92,16 +90,9 @@ class DictionaryColumn:
         if len(verdicts) - len(accepted) <= _FEW:
             mask = self._rows_with(np.flatnonzero(~verdicts))
             return np.logical_not(mask, out=mask)
-        if len(verdicts) <= _BITS:
-            bits = np.uint32(sum(1 << code for code in accepted.tolist()))
-            shifted = np.right_shift(bits, self.codes.view(np.uint32))
-            shifted &= np.uint32(1)
-            by_bits: Mask = shifted != 0
-            return by_bits
         return verdicts.take(self.codes)
 
     def _rows_with(self, codes: Rows) -> Mask:
-        """Return the rows that have one of a few codes."""
         if not len(codes):
             return np.zeros(len(self.codes), np.bool_)
         first, *others = codes.tolist()
@@ -156,33 +147,6 @@ class DictionaryColumn:
 # counted; beyond that the rows are sorted.
 _DENSE = 8
 _Ints = np.ndarray[Any, Any]
-
-
-def mask_of_combinations(
-    columns: Sequence[DictionaryColumn], predicate: Callable[..., bool]
-) -> Mask:
-    """Return bool[n]: the rows whose values satisfy *predicate*.
-
-    :param columns: one or more, with the same rows
-    :param predicate: takes one value of each column, in order; it is called
-        once for each combination that some row has
-    """
-    codes, combination = combinations(columns)
-    verdicts = np.fromiter(
-        (
-            predicate(
-                *(
-                    column.values[code]
-                    for column, code in zip(columns, values, strict=True)
-                )
-            )
-            for values in zip(*(c.tolist() for c in codes), strict=True)
-        ),
-        np.bool_,
-        len(codes[0]),
-    )
-    mask: Mask = verdicts.take(combination)
-    return mask
 
 
 def combinations(

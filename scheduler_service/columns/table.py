@@ -44,12 +44,14 @@ class ResourceColumns:
     step_size: Ints
 
     def map(
-        self, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
+        self, change: Callable[..., npt.NDArray[Any]], *others: ResourceColumns
     ) -> ResourceColumns:
-        """Return the columns with *change* applied to each."""
+        """Return *change* of each column, and of the same column of others."""
         return ResourceColumns(
             **{
-                field.name: change(getattr(self, field.name))
+                field.name: change(
+                    *(getattr(one, field.name) for one in (self, *others))
+                )
                 for field in dataclasses.fields(self)
             }
         )

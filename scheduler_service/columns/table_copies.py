@@ -11,10 +11,8 @@ import dataclasses
 import re
 import threading
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.topology import Topology
@@ -64,20 +62,17 @@ class TableCopy:
             own.topology is compared.topology
             and own.instances.is_same(compared.instances)
             and own.groups == compared.groups
+            # Compared as bytes, NaN is equal to NaN.
             and all(
-                _are_same(column, compared.numbers[name])
+                column.tobytes() == compared.numbers[name].tobytes()
                 for name, column in own.numbers.items()
             )
             and all(
-                _are_same(columns.used, compared.resources[name].used)
+                columns.used.tobytes()
+                == compared.resources[name].used.tobytes()
                 for name, columns in own.resources.items()
             )
         )
-
-
-def _are_same(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> bool:
-    """Whether two columns have the same bytes, so NaN is equal to NaN."""
-    return first.tobytes() == second.tobytes()
 
 
 class TableCopier:

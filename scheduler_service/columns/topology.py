@@ -17,9 +17,7 @@ from scheduler_service.model.limits import MAX_NUMBER
 # their keys.
 _MOST_KEPT = 16_384
 _MOST_BYTES = 64 * 2**20
-# Arrays under longer keys, as text, are not kept. A key counts so many bytes
-# for each character of its text: sets take most.
-_LONGEST_KEY = 16_384
+# A key counts so many bytes for each character of its text: sets take most.
 _BYTES_A_CHARACTER = 6
 
 
@@ -78,10 +76,7 @@ class Topology:
             pass
         array = work()
         # A key is of any length: that of a zone or of extra specs.
-        length = len(repr(key))
-        if length > _LONGEST_KEY:
-            return array
-        size = length * _BYTES_A_CHARACTER
+        size = len(repr(key)) * _BYTES_A_CHARACTER
         size += 0 if array is None else array.nbytes
         self._arrays[key] = array, size
         self._array_bytes += size
@@ -104,8 +99,6 @@ class Topology:
 
 
 class _EachTime(enum.Enum):
-    """The type of :data:`EACH_TIME`."""
-
     EACH_TIME = 'each time'
 
 

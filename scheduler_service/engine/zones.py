@@ -16,7 +16,7 @@ from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine.jobs import State, ZoneJob
 from scheduler_service.engine.ports import Parts
-from scheduler_service.filters.pools import pool_id_attribute_filter
+from scheduler_service.filters.pools.built_in import PoolIDAttributeFilter
 from scheduler_service.model import Pool, PoolAnswer, ZoneRequest
 from scheduler_service.pipeline import PoolChoice, PoolPipeline
 
@@ -206,7 +206,7 @@ class ZoneStages:
                 job.caller, snapshot.pools, zone, self._rng, [pool]
             )
         except errors.ForcedPoolFilteredOut:
-            return pool_id_attribute_filter.PoolIDAttributeFilter.name
+            return PoolIDAttributeFilter.name
         return next(
             (
                 name

@@ -21,16 +21,6 @@ from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
 
-class Miss(NamedTuple):
-    """How far a host is from passing: what it lacks, and of what."""
-
-    lacks: float
-    unit: str
-
-    def __str__(self) -> str:
-        return f'lacks {figure(self.lacks)} {self.unit}'
-
-
 def figure(value: float) -> str:
     """Return a number as people read it: whole where it is, else short."""
     number = float(value)
@@ -49,6 +39,7 @@ class HostFilter:
         it looks at does not change while the request is placed
     :cvar rebuild: runs also when a rebuild in place is checked
     :cvar policy: policy of server groups that claims enforce with the filter
+    :cvar why: the reason of every host that fails, unless ``reason`` says more
     :cvar vectorised: false for a filter that visits hosts one by one; such
         filters run last
     """
@@ -58,6 +49,7 @@ class HostFilter:
     rebuild: ClassVar[bool] = False
     vectorised: ClassVar[bool] = True
     policy: ClassVar[str] = ''
+    why: ClassVar[str] = 'does not pass'
 
     def __init_subclass__(cls) -> None:
         if 'name' not in cls.__dict__:
@@ -98,7 +90,7 @@ class HostFilter:
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
         """Return, as a sentence with facts, why the host of *row* fails."""
-        return 'does not pass'
+        return self.why
 
     def miss(
         self, table: HostTable, request: Request, settings: Settings
@@ -173,7 +165,6 @@ class ComparisonFilter(HostFilter, abc.ABC):
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        """AND the comparisons."""
         passed: Mask | None = None
         for column, operator, value in self.comparisons(
             table, request, settings
@@ -209,7 +200,6 @@ class RowFilter(HostFilter, abc.ABC):
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        """Spread the rows to a mask."""
         named = self.row_set(table, request, settings)
         if named is None:
             return None
@@ -249,7 +239,6 @@ class AdaptedHostFilter(OneHostFilter):
         self.name = type(wrapped).__name__  # type: ignore[misc]
 
     def host_passes(self, host_state: HostState, request: Request) -> bool:
-        """Call the wrapped filter."""
         return bool(self.wrapped.host_passes(host_state, request))
 
 

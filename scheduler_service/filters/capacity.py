@@ -26,16 +26,21 @@ class CapacityFilter(ComparisonFilter, abc.ABC):
 
     The limit is the host's total times its allocation ratio. Without
     ``allow_self_overcommit`` the total, too, has to be at least what is
-    requested. A subclass names the resource class and the amounts.
+    requested. A subclass names the resource class and the amounts. With a
+    ``ratio_key`` the ratio of a host is the least that its aggregates state in
+    their metadata. The host's own ratio counts where they state none, and
+    where one of several values is not a number.
 
     :cvar resource: resource class that is compared, such as ``VCPU``
     :cvar limit_name: key under which :meth:`limits` reports the limit
     :cvar unit: unit of all amounts, as reasons show it
+    :cvar ratio_key: metadata key of the ratio of aggregates, if any
     """
 
     resource: ClassVar[str] = ''
     limit_name: ClassVar[str] = ''
     unit: ClassVar[str] = ''
+    ratio_key: ClassVar[str] = ''
 
     @abc.abstractmethod
     def requested(self, request: Request) -> int:
@@ -45,31 +50,24 @@ class CapacityFilter(ComparisonFilter, abc.ABC):
         """Return the size of each host, int64[n], in the filter's unit."""
         return table.resources[self.resource].total
 
-    def used(self, table: HostTable) -> Any:
-        """Return the used amount of each host, [n], in the filter's unit."""
-        return table.resources[self.resource].used
+    def used(self, table: HostTable) -> Formula:
+        """Return the formula of the used amount, in the filter's unit."""
+        used = table.resources[self.resource].used
+        return lambda rows: used[rows]
 
     def limit(self, table: HostTable, settings: Settings) -> Floats:
         """Return how much of each host may be used in all, float64[n]."""
-        return table.capacity(self.resource, settings)
+        stated = self.ratios(table, settings)
+        if stated is None:
+            return table.capacity(self.resource, settings)
+        total = table.resources[self.resource].total
+        default = settings.default_ratio(self.resource)
+        limit: Floats = table.topology.memoize(
+            ('aggregate limit', self.name, default), lambda: total * stated[1]
+        )
+        return limit
 
-    def remaining_formula(
-        self, table: HostTable, settings: Settings
-    ) -> Formula:
-        """Return the formula of ``limit - used`` of some rows, float64."""
-        limit, used = self.limit(table, settings), self.used(table)
-        return lambda rows: limit[rows] - used[rows]
-
-    def remaining(self, table: HostTable, settings: Settings) -> Floats:
-        """Return ``limit - used`` of each host, float64[n].
-
-        Negative where more is used than the limit allows.
-        """
-        formula = self.remaining_formula(table, settings)
-        remaining: Floats = formula(slice(None))
-        return remaining
-
-    def exempt(self, table: HostTable, settings: Settings) -> Mask | None:
+    def exempt(self, table: HostTable) -> Mask | None:
         """Return hosts that pass any request, bool[n]; None: no host."""
         return None
 
@@ -77,44 +75,45 @@ class CapacityFilter(ComparisonFilter, abc.ABC):
         self, table: HostTable, request: Request, settings: Settings
     ) -> Sequence[Comparison]:
         requested = self.requested(request)
-        ratio = settings.default_ratio(self.resource)
-        remaining = table.load_column(
-            (self.name, 'remaining', ratio),
-            self.resource,
-            lambda: self._exempting(
-                table, settings, self.remaining_formula(table, settings)
-            ),
-        )
-        has_room = Comparison(remaining, np.greater_equal, requested)
-        if settings.allow_self_overcommit:
-            return (has_room,)
-        total = table.load_column(
-            (self.name, 'total', ratio),
-            self.resource,
-            lambda: self._exempting(
-                table, settings, lambda rows: self.total(table)[rows] * 1.0
-            ),
-        )
-        return has_room, Comparison(total, np.greater_equal, requested)
+        return [
+            Comparison(column, np.greater_equal, requested)
+            for column in self._columns(table, settings)
+        ]
 
-    def _exempting(
-        self, table: HostTable, settings: Settings, formula: Formula
-    ) -> Formula:
-        """Return the formula, infinite for hosts that are exempt."""
-        exempt = self.exempt(table, settings)
-        if exempt is None or not exempt.any():
-            return formula
-        return lambda rows: np.where(exempt[rows], np.inf, formula(rows))
+    def _columns(self, table: HostTable, settings: Settings) -> list[Floats]:
+        """Return what is left of hosts and, where it counts, their size.
+
+        Infinite for hosts that are exempt.
+        """
+
+        def left() -> Formula:
+            limit, used = self.limit(table, settings), self.used(table)
+            return exempting(lambda rows: limit[rows] - used(rows))
+
+        def size() -> Formula:
+            total = self.total(table) * 1.0
+            return exempting(lambda rows: total[rows])
+
+        def exempting(formula: Formula) -> Formula:
+            exempt = self.exempt(table)
+            if exempt is None or not exempt.any():
+                return formula
+            return lambda rows: np.where(exempt[rows], np.inf, formula(rows))
+
+        formulas = {'remaining': left}
+        if not settings.allow_self_overcommit:
+            formulas['total'] = size
+        ratio = settings.default_ratio(self.resource)
+        return [
+            table.load_column((self.name, name, ratio), self.resource, make)
+            for name, make in formulas.items()
+        ]
 
     def miss(
         self, table: HostTable, request: Request, settings: Settings
     ) -> tuple[np.ndarray[Any, Any], str] | None:
-        """Return what each host lacks, float64[n], and the unit."""
-        requested = self.requested(request)
-        lacks = requested - self.remaining(table, settings)
-        if not settings.allow_self_overcommit:
-            lacks = np.maximum(lacks, requested - self.total(table))
-        return lacks, self.unit
+        columns = self._columns(table, settings)
+        return self.requested(request) - np.minimum.reduce(columns), self.unit
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
@@ -127,7 +126,7 @@ class CapacityFilter(ComparisonFilter, abc.ABC):
                 f'{figure(total)} that the host has in all'
             )
         limit = self.limit(table, settings)[row]
-        used = self.used(table)[row]
+        used = self.used(table)(row)
         return (
             f'{requested} {self.unit} requested, {figure(limit - used)} free '
             f'(limit {figure(limit)}, {figure(used)} used)'
@@ -144,40 +143,7 @@ class CapacityFilter(ComparisonFilter, abc.ABC):
     def limits(
         self, table: HostTable, row: int, settings: Settings
     ) -> dict[str, float]:
-        """Report the limit, so that the host itself can check it again."""
         return {self.limit_name: float(self.limit(table, settings)[row])}
-
-
-class AggregateRatioMixin(CapacityFilter):
-    """Comes before a capacity filter in the bases of a class.
-
-    The allocation ratio of a host is then the least that its aggregates
-    state in their metadata. The host's own ratio counts where they state
-    none, and where one of several values is not a number.
-
-    :cvar ratio_key: metadata key of the ratio
-    """
-
-    ratio_key: ClassVar[str] = ''
-
-    def limit(self, table: HostTable, settings: Settings) -> Floats:
-        """Return the limit under the ratio of the aggregates, float64[n]."""
-        own_limit = super().limit(table, settings)
-        stated = self._stated(table)
-        if stated is None:
-            return own_limit
-
-        def limits() -> Floats:
-            total = np.asarray(self.total(table), np.float64)
-            unstated = np.isneginf(stated)
-            ratio = np.where(unstated, 1.0, stated)
-            return np.where(unstated, own_limit, total * ratio)
-
-        default = settings.default_ratio(self.resource)
-        limit: Floats = table.topology.memoize(
-            ('aggregate limit', self.name, default), limits
-        )
-        return limit
 
     def ratios(
         self, table: HostTable, settings: Settings
@@ -187,13 +153,10 @@ class AggregateRatioMixin(CapacityFilter):
         if stated is None:
             return None
         default = settings.default_ratio(self.resource)
-
-        def claim_ratios() -> Floats:
-            own = table.resources[self.resource].ratios(default)
-            return np.where(np.isneginf(stated), own, stated)
-
+        own = table.resources[self.resource].ratios
         ratios: Floats = table.topology.memoize(
-            ('claim ratio', self.name, default), claim_ratios
+            ('claim ratio', self.name, default),
+            lambda: np.where(np.isneginf(stated), own(default), stated),
         )
         return self.resource, ratios
 
@@ -204,7 +167,7 @@ class AggregateRatioMixin(CapacityFilter):
         None where no aggregate at all has the key.
         """
         key = self.ratio_key
-        if not table.any_aggregate_has(key):
+        if not key or not table.any_aggregate_has(key):
             return None
 
         def ratio_of(ids: frozenset[int]) -> float:
@@ -223,15 +186,28 @@ class CountFilter(ComparisonFilter):
     :cvar option: name of the limit in the settings, and the metadata key
         that aggregates use for it
     :cvar unit: what is counted, as reasons show it
+    :cvar by_aggregate: whether the limit is the least that the aggregates of
+        a host state; the option counts where they state none, and where one
+        of several values is not a whole number
     """
 
     column: ClassVar[str] = ''
     option: ClassVar[str] = ''
     unit: ClassVar[str] = ''
+    by_aggregate: ClassVar[bool] = False
 
     def limit(self, table: HostTable, settings: Settings) -> Any:
         """Return the limit: a number for all hosts, or an array [n]."""
-        return getattr(settings, self.option)
+        key, default = self.option, getattr(settings, self.option)
+        if not self.by_aggregate or not table.any_aggregate_has(key):
+            return default
+
+        def limit_of(ids: frozenset[int]) -> float:
+            return least_number(table.values_of(ids, key), default, int)
+
+        return table.topology.memoize(
+            ('limit', key, default), lambda: table.by_aggregate_ids(limit_of)
+        )
 
     def comparisons(
         self, table: HostTable, request: Request, settings: Settings
@@ -248,28 +224,6 @@ class CountFilter(ComparisonFilter):
         return (
             f'the host has {count} {self.unit}, and must have fewer than '
             f'{figure(host_limit)}'
-        )
-
-
-class AggregateLimitMixin(CountFilter):
-    """Comes before a count filter in the bases of a class.
-
-    The limit of a host is then the least that its aggregates state in their
-    metadata. The option counts where they state none, and where one of
-    several values is not a whole number.
-    """
-
-    def limit(self, table: HostTable, settings: Settings) -> Any:
-        """Return the least limit of a host's aggregates, or the option."""
-        key, default = self.option, getattr(settings, self.option)
-        if not table.any_aggregate_has(key):
-            return default
-
-        def limit_of(ids: frozenset[int]) -> float:
-            return least_number(table.values_of(ids, key), default, int)
-
-        return table.topology.memoize(
-            ('limit', key, default), lambda: table.by_aggregate_ids(limit_of)
         )
 
 

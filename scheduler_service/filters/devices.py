@@ -66,7 +66,8 @@ def requested_devices(
     named = _named_devices(request)
     if not named:
         return ()
-    aliases = configured_aliases(settings)
+    configured = (msgspec.json.decode(text) for text in settings.pci_aliases)
+    aliases = {alias['name']: alias for alias in configured}
     unknown = [alias for alias, _ in named if alias not in aliases]
     if unknown:
         raise refusal(
@@ -103,12 +104,6 @@ def _named_devices(request: Request) -> list[tuple[str, int]]:
             alias, _, count = part.strip().partition(':')
             devices.append((alias, int(count or 1)))
     return devices
-
-
-def configured_aliases(settings: Settings) -> dict[str, dict[str, Any]]:
-    """Return the aliases of ``[pci] alias`` by name."""
-    aliases = (msgspec.json.decode(text) for text in settings.pci_aliases)
-    return {alias['name']: alias for alias in aliases}
 
 
 class GuestPlace(NamedTuple):

@@ -70,12 +70,9 @@ def column(table: HostTable, name: str, settings: Settings) -> Column | None:
     if name in _COUNTS:
         return table.number(name)
     if name == 'service':
-        return _services(table)
-    return _numbers(table, name, settings)
-
-
-def _numbers(table: HostTable, name: str, settings: Settings) -> Column | None:
-    """Return int64[n] or float64[n] of capacity and use, None if unknown."""
+        return table.topology.memoize(
+            ('attribute', name), lambda: _services(table)
+        )
     if name in _RESOURCES:
         resource, field = _RESOURCES[name]
         return getattr(table.resources[resource], field)
@@ -130,13 +127,6 @@ _LOAD: dict[str, tuple[str, Callable[[HostTable], Formula]]] = {
 
 def _services(table: HostTable) -> DictionaryColumn:
     """Return the service record of each host, a mapping."""
-    services: DictionaryColumn = table.topology.memoize(
-        ('attribute', 'service'), lambda: _encode_services(table)
-    )
-    return services
-
-
-def _encode_services(table: HostTable) -> DictionaryColumn:
     reasons = table.coded['disabled_reason']
     rows = zip(
         table.number('enabled').tolist(), reasons.codes.tolist(), strict=True

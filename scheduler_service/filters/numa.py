@@ -125,22 +125,18 @@ def guest_topology(request: Request) -> GuestTopology | None:
 
 
 def _explicit(stated: GuestNuma) -> GuestTopology:
-    """Return a topology that the request states itself."""
+
+    def own(value: Any, default: Any) -> Any:
+        return default if value is None else value
+
     cells = []
     for cell in stated.cells:
-        dedicated = cell.cpus if stated.pinned else 0
-        if cell.dedicated is not None:
-            dedicated = cell.dedicated
+        dedicated = own(cell.dedicated, cell.cpus if stated.pinned else 0)
+        policy = own(cell.thread_policy, stated.thread_policy)
+        page = own(cell.page_size, stated.page_size)
+        shared = cell.cpus - dedicated
         cells.append(
-            GuestCell(
-                cell.cpus - dedicated,
-                dedicated,
-                cell.memory_mb,
-                stated.thread_policy
-                if cell.thread_policy is None
-                else cell.thread_policy,
-                stated.page_size if cell.page_size is None else cell.page_size,
-            )
+            GuestCell(shared, dedicated, cell.memory_mb, policy, page)
         )
     return GuestTopology(
         tuple(cells),
@@ -311,11 +307,6 @@ def columns_of(text: bytes | None) -> CellColumns:
     return _joined([_read(text)])
 
 
-def forget_topologies() -> None:
-    """Drop what was read, as a benchmark of first requests needs it."""
-    _read.cache_clear()
-
-
 def why_unreadable(text: bytes | None) -> str:
     """Return why a topology cannot be read; empty: it can."""
     return unreadable.why_unreadable(_parse, 'numa_topology', text)
@@ -366,7 +357,6 @@ def _array(rows: list[tuple[float, ...]], width: int) -> Numbers:
 
 
 def _cell(cell: dict[str, Any]) -> tuple[float, ...]:
-    """Return the columns of a host cell."""
     cpus = set(cell.get('cpuset') or ())
     pcpus = cell.get('pcpuset')
     usable = cpus if pcpus is None else set(pcpus)
@@ -401,7 +391,6 @@ def _cell(cell: dict[str, Any]) -> tuple[float, ...]:
 
 
 def _pages(number: int, cell: dict[str, Any]) -> list[tuple[float, ...]]:
-    """Return the columns of the pages of a host cell."""
     pages = cell.get('mempages') or []
     sizes = sorted(int(page['size_kb']) for page in pages)
     rows: list[tuple[float, ...]] = []
@@ -462,13 +451,6 @@ class Hosts(NamedTuple):
     cpu_ratio: Floats
     ram_ratio: Floats
 
-    def only(self, at: int) -> Hosts:
-        """Return a single one of them."""
-        one = slice(at, at + 1)
-        return Hosts(
-            self.topology[one], self.cpu_ratio[one], self.ram_ratio[one]
-        )
-
 
 class _Kind(NamedTuple):
     """Guest cells that fit the same host cells.
@@ -488,13 +470,16 @@ def evaluate(
     :param results: int8[n], gets YES or NO; only UNKNOWN changes
     :raises TimeSliceOver: call it again with the same results
     """
-    kinds = _kinds(guest)
+    kinds = Counter(_kinds(guest))
     counts = np.diff(columns.starts)[hosts.topology]
     results[counts < len(guest.cells)] = NO
     undecided = np.flatnonzero(results == UNKNOWN)
     done = 0
     while done < len(undecided):
-        step = _step(counts[undecided[done:]], len(kinds))
+        step = _STEP_MATCHINGS
+        if len(kinds) <= _FEW_KINDS:
+            pairs = np.cumsum(counts[undecided[done:]]) * len(kinds)
+            step = max(1, int(np.searchsorted(pairs, _STEP_PAIRS)))
         some = undecided[done : done + step]
         taken = Hosts(
             hosts.topology[some], hosts.cpu_ratio[some], hosts.ram_ratio[some]
@@ -516,7 +501,7 @@ def fits_on(
     :param host: one host
     :param sets: numbers of cells, as many in each as there are guest cells
     """
-    kinds = _kinds(guest)
+    kinds = Counter(_kinds(guest))
     counts = np.diff(columns.starts)[host.topology]
     fit = _fitting(guest, list(kinds), columns, host, counts)
     amounts = list(kinds.values())
@@ -539,7 +524,7 @@ def first_cells(
     :param is_near: whether the guest may have a set of cells, in any order
     :return: None: the guest cells do not fit
     """
-    listed = _listed_kinds(guest)
+    listed = _kinds(guest)
     kinds = list(dict.fromkeys(listed))
     counts = np.diff(columns.starts)[host.topology]
     fit = _fitting(guest, kinds, columns, host, counts)
@@ -558,21 +543,7 @@ def first_cells(
     return complete([])
 
 
-def _step(counts: Ints, kinds: int) -> int:
-    """Return how many hosts are evaluated at once, at least 1."""
-    if kinds > _FEW_KINDS:
-        return _STEP_MATCHINGS
-    pairs = np.cumsum(counts) * kinds
-    return max(1, int(np.searchsorted(pairs, _STEP_PAIRS)))
-
-
-def _kinds(guest: GuestTopology) -> Counter[_Kind]:
-    """Return the kinds of guest cells with their counts."""
-    return Counter(_listed_kinds(guest))
-
-
-def _listed_kinds(guest: GuestTopology) -> list[_Kind]:
-    """Return the kind of each guest cell."""
+def _kinds(guest: GuestTopology) -> list[_Kind]:
     return [
         _Kind(cell, guest.emulator_cpus(number))
         for number, cell in enumerate(guest.cells)
@@ -654,39 +625,20 @@ def _assignable(fit: Mask, counts: Ints, amounts: Sequence[int]) -> Mask:
     :param amounts: how many guest cells there are of each kind
     """
     starts = np.cumsum(counts) - counts
-    if len(amounts) <= _FEW_KINDS:
-        sets = [
-            some
-            for size in range(1, len(amounts) + 1)
-            for some in itertools.combinations(range(len(amounts)), size)
-        ]
-        return _have_enough(fit, starts, amounts, sets)
-    sets = [(number,) for number in range(len(amounts))]
-    passed = _have_enough(
-        fit, starts, amounts, [*sets, tuple(range(len(fit)))]
-    )
-    for at in np.flatnonzero(passed).tolist():
+    numbers = range(len(amounts))
+    are_few = len(amounts) <= _FEW_KINDS
+    sizes = numbers if are_few else (0, len(amounts) - 1)
+    passed = np.ones(len(counts), np.bool_)
+    # For all sets of kinds that is the condition of Hall: then, and only
+    # then, there is a matching.
+    for size in sizes:
+        for some in itertools.combinations(numbers, size + 1):
+            usable = fit[list(some)].any(axis=0)
+            needed = sum(amounts[number] for number in some)
+            passed &= np.add.reduceat(usable, starts, dtype=np.int64) >= needed
+    for at in () if are_few else np.flatnonzero(passed).tolist():
         cells = fit[:, starts[at] : starts[at] + counts[at]]
         passed[at] = _matches(cells, amounts)
-    return passed
-
-
-def _have_enough(
-    fit: Mask,
-    starts: Ints,
-    amounts: Sequence[int],
-    sets: Sequence[Sequence[int]],
-) -> Mask:
-    """Return bool[n]: hosts with as many cells for each set as it needs.
-
-    For all sets of kinds that is the condition of Hall: then, and only then,
-    there is a matching.
-    """
-    passed = np.ones(len(starts), np.bool_)
-    for some in sets:
-        usable = fit[list(some)].any(axis=0)
-        needed = sum(amounts[number] for number in some)
-        passed &= np.add.reduceat(usable, starts, dtype=np.int64) >= needed
     return passed
 
 

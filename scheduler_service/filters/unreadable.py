@@ -28,7 +28,10 @@ FAULTS = (
 )
 
 
-def where_readable(predicate: Callable[..., bool]) -> Callable[..., bool]:
+def where_readable(
+    predicate: Callable[..., bool],
+    faults: tuple[type[Exception], ...] = FAULTS,
+) -> Callable[..., bool]:
     """Return a predicate that is false of values that cannot be read.
 
     The predicate must not parse the request: such faults would be hidden.
@@ -37,22 +40,7 @@ def where_readable(predicate: Callable[..., bool]) -> Callable[..., bool]:
     def passes(*values: Any) -> bool:
         try:
             return predicate(*values)
-        except FAULTS:
-            return False
-
-    return passes
-
-
-def where_comparable(predicate: Callable[..., bool]) -> Callable[..., bool]:
-    """Return a predicate that is false of values that are no numbers.
-
-    Any other fault is a fault of the request, and fails it.
-    """
-
-    def passes(*values: Any) -> bool:
-        try:
-            return predicate(*values)
-        except specops.NotComparableError:
+        except faults:
             return False
 
     return passes

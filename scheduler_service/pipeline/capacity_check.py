@@ -38,7 +38,11 @@ class CapacityCheck(ComparisonFilter):
     name = 'resources'
 
     def __init__(self, filters: Sequence[HostFilter] = ()) -> None:
-        self._filters = filters
+        self._stating = [
+            each
+            for each in filters
+            if type(each).ratios is not HostFilter.ratios
+        ]
         self._capacity: dict[str, list[CapacityFilter]] = {}
         for host_filter in filters:
             if isinstance(host_filter, CapacityFilter):
@@ -49,7 +53,6 @@ class CapacityCheck(ComparisonFilter):
     def comparisons(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Sequence[Comparison]:
-        """Compare the free capacity of each class that no filter checks."""
         comparisons: list[Comparison] = []
         # Filters do not run where hosts are forced.
         filters = {} if request.forced else self._capacity
@@ -65,30 +68,37 @@ class CapacityCheck(ComparisonFilter):
     def _class(
         self, table: HostTable, name: str, amount: int, settings: Settings
     ) -> list[Comparison]:
-        """Return the comparisons for one class."""
         if name not in table.resources:
             nobody = table.topology.memoize(
                 'no host', lambda: np.zeros(len(table), np.bool_)
             )
             return [Comparison(nobody, np.equal, True)]
-        room = table.load_column(
-            ('room', name, settings.default_ratio(name)),
-            name,
-            lambda: self._room(table, name, settings),
-        )
+        room = self._room(table, name, settings)
         has_room = Comparison(room, np.greater_equal, amount)
         return [has_room, *_in_units(table, name, amount)]
 
-    def _room(
-        self, table: HostTable, name: str, settings: Settings
-    ) -> Formula:
-        """Return the formula of the free capacity of a class.
+    def _room(self, table: HostTable, name: str, settings: Settings) -> Floats:
+        """Return the free capacity of a class, float64[n].
 
         Infinite for hosts without figures, minus infinity for those that do
         not offer the class.
         """
-        limit = self._limit(table, name, settings)
+        return table.load_column(
+            ('room', name, settings.default_ratio(name)),
+            name,
+            lambda: self._formula(table, name, settings),
+        )
+
+    def _formula(
+        self, table: HostTable, name: str, settings: Settings
+    ) -> Formula:
+        stated = self.ratios(table, settings, name)
         columns = table.resources[name]
+        limit = (
+            table.capacity(name, settings)
+            if stated is None
+            else (columns.total - columns.reserved) * stated[1]
+        )
         if name == 'VCPU':
             limit = np.where(columns.total == 0, np.inf, limit)
         elif name not in STANDARD_CLASSES:
@@ -104,12 +114,11 @@ class CapacityCheck(ComparisonFilter):
     def miss(
         self, table: HostTable, request: Request, settings: Settings
     ) -> tuple[np.ndarray[Any, Any], str] | None:
-        """Return the miss of the class that rejects most hosts."""
         worst: tuple[int, np.ndarray[Any, Any], str] | None = None
         for name, amount in request.resources.items():
             if name not in table.resources:
                 continue
-            lacking = self.lacks(table, name, amount, settings)
+            lacking = amount - self._room(table, name, settings)
             out = int(np.count_nonzero(lacking > 0))
             if out and (worst is None or out > worst[0]):
                 worst = out, lacking, name
@@ -118,7 +127,6 @@ class CapacityCheck(ComparisonFilter):
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Name the classes without enough free capacity, with the figures."""
         reasons = []
         for name, amount in request.resources.items():
             at = np.array([row])
@@ -127,53 +135,25 @@ class CapacityCheck(ComparisonFilter):
                 for comparison in self._class(table, name, amount, settings)
             ):
                 continue
-            offered = name in table.resources and (
-                table.resources[name].total[row] >= 0
-            )
-            missing = (
-                self.lacks(table, name, amount, settings)[row]
-                if offered
-                else 0
-            )
+            lacks = -np.inf
+            if name in table.resources:
+                lacks = amount - self._room(table, name, settings)[row]
             reasons.append(
-                f'{amount} {name} asked, lacks {figure(missing)}'
-                if missing > 0
+                f'{amount} {name} asked, lacks {figure(lacks)}'
+                if 0 < lacks < np.inf
                 else f'{amount} {name} asked, not offered in such units'
             )
         return '; '.join(reasons)
-
-    def lacks(
-        self, table: HostTable, name: str, amount: int, settings: Settings
-    ) -> np.ndarray[Any, Any]:
-        """Return what each host lacks of *amount*, float64[n]; <= 0: fits."""
-        columns = table.resources[name]
-        used: Any = columns.used
-        if name == 'DISK_GB':
-            used = columns.total - table.free_disk_mb() / 1024.0
-        missing: np.ndarray[Any, Any] = (
-            amount + used - self._limit(table, name, settings)
-        )
-        return missing
 
     def ratios(
         self, table: HostTable, settings: Settings, name: str = ''
     ) -> tuple[str, Floats] | None:
         """Return the ratios that a filter states for a class, or None."""
-        for host_filter in self._filters:
+        for host_filter in self._stating:
             stated = host_filter.ratios(table, settings)
             if stated is not None and stated[0] == name:
                 return stated
         return None
-
-    def _limit(
-        self, table: HostTable, name: str, settings: Settings
-    ) -> Floats:
-        stated = self.ratios(table, settings, name)
-        if stated is None:
-            return table.capacity(name, settings)
-        columns = table.resources[name]
-        limit: Floats = (columns.total - columns.reserved) * stated[1]
-        return limit
 
 
 def _in_units(

@@ -15,7 +15,7 @@ import numpy as np
 from scheduler_service import errors
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.dictionary import Mask
-from scheduler_service.filters.base import HostFilter, Miss
+from scheduler_service.filters.base import HostFilter, figure
 from scheduler_service.model import Request
 from scheduler_service.pipeline.filtering import FilterResult, as_rows
 from scheduler_service.request_filters import short_query
@@ -100,11 +100,10 @@ def _rejection(
         near = np.where(lacking[among] > 0, lacking[among], np.inf)
         row = int(among[near.argmin()])
         if np.isfinite(near.min()):
-            miss = Miss(float(lacking[row]), unit)
             entry['closest'] = {
                 'host': table.host_at(row),
                 'node': table.node_at(row),
-                'lacks': miss.lacks,
+                'lacks': float(lacking[row]),
                 'unit': unit,
             }
     entry['reason'] = _reason(host_filter, subject, row)
@@ -151,8 +150,8 @@ def _short_cause(cause: dict[str, Any]) -> str:
     text = f'{cause["filter"]} alone keeps out {cause["alone"]}'
     closest = cause.get('closest')
     if closest:
-        miss = Miss(closest['lacks'], closest['unit'])
-        return f'{text} (closest: {closest["host"]} {miss})'
+        lacks = f'lacks {figure(closest["lacks"])} {closest["unit"]}'
+        return f'{text} (closest: {closest["host"]} {lacks})'
     return f'{text} ({cause["reason"]})'
 
 
@@ -180,7 +179,6 @@ def host_report(
 
 
 def _reason(host_filter: HostFilter, subject: Subject, row: int) -> str:
-    """Return why a host fails, cut to a readable length."""
     why = host_filter.reason(
         subject.table, row, subject.request, subject.settings
     )

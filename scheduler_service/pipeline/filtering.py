@@ -5,7 +5,8 @@ Any thread may call this, each on its own table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,6 @@ from scheduler_service.filters.base import (
     HostFilter,
     OneHostFilter,
     RowFilter,
-    RowSet,
 )
 from scheduler_service.filters.capacity import CapacityFilter
 from scheduler_service.filters.hosts.aggregate_multi_tenancy_isolation import (
@@ -27,8 +27,10 @@ from scheduler_service.filters.hosts.aggregate_multi_tenancy_isolation import (
 )
 from scheduler_service.model import Request
 from scheduler_service.pipeline.capacity_check import CapacityCheck
-from scheduler_service.pipeline.earlier_instances import EarlierInstances
-from scheduler_service.pipeline.mandatory_filters import MANDATORY_FILTERS
+from scheduler_service.pipeline.mandatory_filters import (
+    MANDATORY_FILTERS,
+    EarlierInstances,
+)
 from scheduler_service.settings import Settings
 from scheduler_service.time_slice import Counts
 
@@ -117,11 +119,9 @@ class Filtering:
         # Forcing a host overrides the configured filters.
         self._forced = [_with_preparation(each) for each in in_order((), room)]
         # Others than those of this package may read what instances hosts have.
-        self.row_plugins = [
-            (at, each)
-            for at, (each, form, _) in enumerate(self._all)
-            if form == ROWS and is_plugin(each)
-        ]
+        self.has_row_plugins = any(
+            form == ROWS and is_plugin(each) for each, form, _ in self._all
+        )
         self._rebuild = [step for step in self._all if step[0].rebuild]
         self._reads_caller = bool(settings.isolated_images) or any(
             map(is_plugin, filters)
@@ -166,7 +166,7 @@ class Filtering:
         except errors.SchedulerError:
             raise
         except Exception as fault:
-            raise _error(host_filter, fault) from fault
+            raise _error(host_filter.name, fault) from fault
         return steps
 
     def _kept_mask(
@@ -185,40 +185,32 @@ class Filtering:
             lambda: host_filter.mask(table, request, settings),
         )
 
-    def plan_rows(
-        self, table: HostTable, request: Request, steps: Sequence[Step]
+    def plan_again(
+        self,
+        table: HostTable,
+        request: Request,
+        steps: Sequence[Step],
+        again: Callable[[HostFilter], bool],
     ) -> list[Step]:
-        """Return the steps of a request like an earlier one.
+        """Return the steps with filters that name hosts evaluated again.
 
-        Plug-ins that name hosts are evaluated again: their verdict may depend
-        on the instances that hosts have.
+        For the next instance of a request, or for a request like an earlier
+        one on the same topology.
 
-        :param steps: of the earlier request, on the same topology
+        :param again: says which of these filters
         :raises FilterFault: a filter failed
         """
-        again = list(steps)
-        for at, host_filter in self.row_plugins:
-            verdict = self._evaluate(host_filter, ROWS, table, request, None)
-            again[at] = host_filter, ROWS, verdict, False
-        return again
-
-    def plan_again(
-        self, table: HostTable, request: Request, steps: Sequence[Step]
-    ) -> list[Step]:
-        """Return the steps for the next instance of the request.
-
-        Filters that run once for a request are not evaluated again.
-        """
-        again: list[Step] = []
-        for step in steps:
-            host_filter, form, _, each_time = step
-            if form == ROWS and not host_filter.once:
-                verdict = self._evaluate(
-                    host_filter, form, table, request, None
-                )
-                step = host_filter, form, verdict, each_time
-            again.append(step)
-        return again
+        return [
+            (
+                host_filter,
+                form,
+                self._evaluate(host_filter, form, table, request, None)
+                if form == ROWS and again(host_filter)
+                else verdict,
+                each_time,
+            )
+            for host_filter, form, verdict, each_time in steps
+        ]
 
     def run(
         self,
@@ -317,17 +309,12 @@ class Filtering:
         request: Request,
         among: Mask | None,
     ) -> Any:
-        """Return a filter's verdict."""
-        try:
+        with faults_of(host_filter.name):
             if form == ROWS:
                 return host_filter.row_set(table, request, self.settings)
             if form == ONE_HOST:
                 return host_filter.passing(table, request, among)
             return host_filter.mask(table, request, self.settings)
-        except errors.SchedulerError:
-            raise
-        except Exception as fault:
-            raise _error(host_filter, fault) from fault
 
 
 def _with_preparation(host_filter: HostFilter) -> tuple[HostFilter, int, Any]:
@@ -353,11 +340,24 @@ def is_counted(step: Step) -> bool:
     return verdict is not None or not host_filter.name[0].islower()
 
 
-def _error(host_filter: HostFilter, fault: Exception) -> errors.FilterFault:
-    """Return a fault of a filter as an error that names the filter."""
+@contextlib.contextmanager
+def faults_of(name: str) -> Iterator[None]:
+    """Turn a fault of a filter or weigher into an error that names it.
+
+    :raises FilterFault: any exception but an error of this package
+    """
+    try:
+        yield
+    except errors.SchedulerError:
+        raise
+    except Exception as fault:
+        raise _error(name, fault) from fault
+
+
+def _error(name: str, fault: Exception) -> errors.FilterFault:
     return errors.FilterFault(
-        f'{host_filter.name} failed: {type(fault).__name__}: {fault}',
-        filter=host_filter.name,
+        f'{name} failed: {type(fault).__name__}: {fault}',
+        filter=name,
         fault=type(fault).__name__,
     )
 
@@ -369,17 +369,12 @@ def _and(passed: Mask, form: int, verdict: Any) -> None:
             passed &= operator(column, value)
     elif form != ROWS:
         passed &= verdict
-    else:
-        _and_rows(passed, verdict)
-
-
-def _and_rows(passed: Mask, named: RowSet) -> None:
-    if named.passes:
-        kept = passed[named.rows]
+    elif verdict.passes:
+        kept = passed[verdict.rows]
         passed[:] = False
-        passed[named.rows] = kept
+        passed[verdict.rows] = kept
     else:
-        passed[named.rows] = False
+        passed[verdict.rows] = False
 
 
 def as_rows(counts: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:

@@ -102,8 +102,7 @@ class HostPipeline:
         several = request.num_instances > 1
         if placed is None:
             placed = {}
-        start = overlay.begin(several)
-        try:
+        with overlay.transaction(count_builds=several):
             left: Sequence[int] = range(len(uuids))
             if placed:
                 left = resume(self, overlay, request, placed)
@@ -137,12 +136,6 @@ class HostPipeline:
             assignments = [placed[uuid] for uuid in uuids]
             self._builder.add_alternates(table, request, ranking, assignments)
             return ScheduleResult(assignments, reasons)
-        except BaseException:
-            overlay.forget(start)
-            raise
-        finally:
-            if several:
-                overlay.end()
 
     def _search(
         self,
@@ -151,7 +144,6 @@ class HostPipeline:
         spread: int,
         bonuses: Bonuses | None,
     ) -> HostSearch | CachedSearch:
-        """Return a search for the instances of a request."""
         settings, best = self.settings, 0
         if bonuses is None and not settings.shuffle_best_same_weighed_hosts:
             best = max(
@@ -252,20 +244,6 @@ def resume(
     :param placed: instance -> its place; instances that do not fit are removed
     :return: indexes of the instances that are left, at least one
     """
-    _assume_again(pipeline, overlay, request, placed)
-    uuids = request.instance_uuids
-    left = [at for at, uuid in enumerate(uuids) if uuid not in placed]
-    request.placing = uuids[left[0]]
-    return left
-
-
-def _assume_again(
-    pipeline: HostPipeline,
-    overlay: Overlay,
-    request: Request,
-    placed: dict[str, Assignment],
-) -> None:
-    """Assume the earlier places that are still free; drop the others."""
     by_row = _by_row(overlay.table, request, placed)
     while by_row:
         earlier = [
@@ -278,11 +256,15 @@ def _assume_again(
             last = [some[-1] for some in by_row.values()]
             _assume(overlay, request, last)
             time_slice.renew()
-            return
+            break
         overlay.forget_last(len(earlier))
         for row in full:
             for assignment in by_row.pop(row):
                 del placed[assignment.uuid]
+    uuids = request.instance_uuids
+    left = [at for at, uuid in enumerate(uuids) if uuid not in placed]
+    request.placing = uuids[left[0]]
+    return left
 
 
 def _by_row(

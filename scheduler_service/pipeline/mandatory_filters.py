@@ -6,7 +6,8 @@ hosts, aggregates and traits; for capacity see ``capacity_check``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
@@ -14,10 +15,19 @@ from scheduler_service.columns.dictionary import Mask, Rows, combinations
 from scheduler_service.columns.reports import decoded
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
-from scheduler_service.filters.base import (
-    HostFilter,
-    RowFilter,
-    RowSet,
+from scheduler_service.filters import host_attributes, numa
+from scheduler_service.filters.base import HostFilter, RowFilter, RowSet
+from scheduler_service.filters.devices import requested_devices
+from scheduler_service.filters.hosts.numa_topology_filter import (
+    NUMATopologyFilter,
+)
+from scheduler_service.filters.hosts.pci_passthrough_filter import (
+    PciPassthroughFilter,
+)
+from scheduler_service.filters.numa_placement import (
+    HostReports,
+    Needs,
+    with_instance,
 )
 from scheduler_service.model import Request
 from scheduler_service.model.request import HOST_CLASSES
@@ -31,32 +41,26 @@ class RequestedDestination(RowFilter):
     name = 'requested_destination'
     once = True
     rebuild = True
+    why = 'another host, node or cell is requested'
 
     def row_set(
         self, table: HostTable, request: Request, settings: Settings
     ) -> RowSet | None:
-        """Compare names exactly; a cell counts where a move must stay."""
         destination = request.requested_destination
         if destination is None:
             return None
-        if destination.host:
-            rows = table.rows_of_host(destination.host)
-            if destination.node:
-                nodes = rows_with(table, 'node', destination.node)
-                rows = np.intersect1d(rows, nodes)
-            return RowSet(rows, passes=True)
         if destination.node:
-            return RowSet(rows_with(table, 'node', destination.node), True)
+            rows = rows_with(table, 'node', destination.node)
+            if destination.host:
+                hosts = table.rows_of_host(destination.host)
+                rows = np.intersect1d(rows, hosts)
+            return RowSet(rows, passes=True)
+        if destination.host:
+            return RowSet(table.rows_of_host(destination.host), passes=True)
         if destination.cell and not destination.allow_cross_cell_move:
             cell = rows_with(table, 'cell_uuid', destination.cell)
             return RowSet(cell, passes=True)
         return None
-
-    def reason(
-        self, table: HostTable, row: int, request: Request, settings: Settings
-    ) -> str:
-        """Say that another host, node or cell is requested."""
-        return 'another host, node or cell is requested'
 
 
 class IgnoreHosts(RowFilter):
@@ -68,11 +72,11 @@ class IgnoreHosts(RowFilter):
     name = 'ignore_hosts'
     once = True
     rebuild = True
+    why = 'the request ignores this host'
 
     def row_set(
         self, table: HostTable, request: Request, settings: Settings
     ) -> RowSet | None:
-        """Look up the few names."""
         if not request.ignore_hosts and not request.ignore_nodes:
             return None
         rows = rows_in_any_case(table, request.ignored)
@@ -81,12 +85,6 @@ class IgnoreHosts(RowFilter):
             rows = np.union1d(rows, nodes)
         return RowSet(rows, passes=False)
 
-    def reason(
-        self, table: HostTable, row: int, request: Request, settings: Settings
-    ) -> str:
-        """Say that the caller ignores the host."""
-        return 'the request ignores this host'
-
 
 class ForceHosts(RowFilter):
     """Leaves the hosts (any case) and nodes (exact) that are forced."""
@@ -94,11 +92,11 @@ class ForceHosts(RowFilter):
     name = 'force_hosts'
     once = True
     rebuild = True
+    why = 'other hosts or nodes are forced'
 
     def row_set(
         self, table: HostTable, request: Request, settings: Settings
     ) -> RowSet | None:
-        """Look up the few names; where both are given, both must hold."""
         if not request.forced:
             return None
         forced: list[Rows] = []
@@ -115,12 +113,6 @@ class ForceHosts(RowFilter):
             rows = np.intersect1d(rows, forced[1])
         return RowSet(rows, passes=True)
 
-    def reason(
-        self, table: HostTable, row: int, request: Request, settings: Settings
-    ) -> str:
-        """Say that other hosts or nodes are forced."""
-        return 'other hosts or nodes are forced'
-
 
 # How many aggregates a reason names at most.
 _MOST_NAMED = 5
@@ -135,7 +127,6 @@ class Aggregates(HostFilter):
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        """Evaluate each distinct set of aggregates once."""
         scope = _scope(table, request, settings)
         every = table.topology.aggregates
 
@@ -150,7 +141,6 @@ class Aggregates(HostFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return the aggregates that are required and forbidden."""
         scope = _scope(table, request, settings)
         required, forbidden = (
             scope.required_aggregates,
@@ -163,7 +153,6 @@ class Aggregates(HostFilter):
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Name the forbidden aggregate, or the required ones that it lacks."""
         scope = _scope(table, request, settings)
         every = table.topology.aggregates
         own = [
@@ -200,7 +189,6 @@ class Traits(HostFilter):
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        """Evaluate each distinct set of traits once."""
         required, forbidden, anywhere = self.mask_key(table, request, settings)
 
         def verdict(have: frozenset[str]) -> bool:
@@ -247,7 +235,6 @@ class Traits(HostFilter):
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Name the traits that are missing or forbidden."""
         have = table.coded['trait_set'].at(row)
         required, forbidden, anywhere = self.mask_key(table, request, settings)
         below = decoded(table, 'child_traits').at(row) or ()
@@ -293,6 +280,85 @@ def has_node(table: HostTable, host: str | None, node: str | None) -> bool:
         nodes = rows_with(table, 'node', node)
         rows = nodes if rows is None else np.intersect1d(rows, nodes)
     return rows is None or len(rows) > 0
+
+
+class EarlierInstances(RowFilter):
+    """Rejects hosts that earlier instances of the request fill.
+
+    Their NUMA cells, pages and PCI devices count, which only hosts count, once
+    they build the instances.
+
+    :param filters: the configured filters; NUMA cells and devices count only
+        with the filter that checks them
+    """
+
+    name = 'earlier_instances'
+
+    def __init__(self, filters: Sequence[HostFilter]) -> None:
+        self._cells = any(
+            isinstance(each, NUMATopologyFilter) for each in filters
+        )
+        self._devices = any(
+            isinstance(each, PciPassthroughFilter) for each in filters
+        )
+
+    def row_set(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> RowSet | None:
+        if not table.builds:
+            return None
+        needs = self._needs(request, settings)
+        if needs is None:
+            return None
+        full = [
+            row
+            for row, count in Counter(table.builds).items()
+            if not _fits(table, row, needs, count + 1, settings)
+        ]
+        return RowSet(np.array(full, np.intp), passes=False)
+
+    def _needs(self, request: Request, settings: Settings) -> Needs | None:
+        """Return what counts of an instance; None: nothing."""
+        guest = numa.guest_topology(request) if self._cells else None
+        is_near = guest is not None and bool(request.pci_requests)
+        devices = (
+            requested_devices(request, settings)
+            if self._devices or is_near
+            else ()
+        )
+        if not request.pci_requests:
+            # Aliases do not say any distance.
+            devices = tuple(
+                device._replace(policy='preferred') for device in devices
+            )
+        return Needs(guest, devices) if guest or devices else None
+
+    def reason(
+        self, table: HostTable, row: int, request: Request, settings: Settings
+    ) -> str:
+        count = (table.builds or []).count(row)
+        return (
+            f'the NUMA cells or PCI devices do not suffice for another '
+            f'instance beside {count} of the same request'
+        )
+
+
+def _fits(
+    table: HostTable, row: int, needs: Needs, count: int, settings: Settings
+) -> bool:
+    cpu_ratio, ram_ratio = (
+        host_attributes.ratios(table, name, settings).at(row)
+        for name in ('cpu_allocation_ratio', 'ram_allocation_ratio')
+    )
+    host: HostReports | None = HostReports(
+        table.coded['numa_topology'].at(row),
+        table.coded['pci_device_pools'].at(row),
+        cpu_ratio,
+        ram_ratio,
+    )
+    for _ in range(count):
+        host = host and with_instance(host, needs)
+    return host is not None
 
 
 MANDATORY_FILTERS: tuple[HostFilter, ...] = (

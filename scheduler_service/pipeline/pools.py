@@ -12,11 +12,12 @@ from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.filters.pools import Caller, PoolFilter
-from scheduler_service.filters.pools.attribute_filter import (
+from scheduler_service.filters.pools.built_in import (
     AttributeFilter,
     is_bare,
 )
 from scheduler_service.model import Pool, ZoneRequest
+from scheduler_service.pipeline.filtering import faults_of
 from scheduler_service.pipeline.ranking import RandomSource
 from scheduler_service.settings import Settings
 
@@ -98,7 +99,15 @@ class PoolPipeline:
         """
         steps = self.run_filters(context, pools, zone, rng)
         remaining = steps[-1][1]
-        explanation = {'pools': len(pools), 'funnel': _funnel(steps)}
+        funnel = [
+            {
+                'filter': name,
+                'left': len(left),
+                'pools': [pool.name for pool in left[:_POOLS_NAMED]],
+            }
+            for name, left in steps
+        ]
+        explanation = {'pools': len(pools), 'funnel': funnel}
         if len(remaining) == 1:
             return PoolChoice(remaining[0], explanation)
         facts = {'zone': zone.name, **explanation}
@@ -138,18 +147,11 @@ class PoolPipeline:
         for filter_class in self.filters:
             name = filter_class.name or filter_class.__name__
             try:
-                pool_filter = filter_class(storage)
-                current = list(pool_filter.filter(context, current, zone))
+                with faults_of(name):
+                    pool_filter = filter_class(storage)
+                    current = list(pool_filter.filter(context, current, zone))
             except errors.ForcedPoolFilteredOut as error:
                 raise _with_filter_name(error, steps) from None
-            except errors.SchedulerError:
-                raise
-            except Exception as fault:
-                raise errors.FilterFault(
-                    f'{name} failed: {type(fault).__name__}: {fault}',
-                    filter=name,
-                    fault=type(fault).__name__,
-                ) from fault
             steps.append((name, current))
         return steps
 
@@ -169,7 +171,6 @@ def _hint(steps: Steps, pools: Mapping[str, Pool]) -> str:
 def _with_filter_name(
     error: errors.ForcedPoolFilteredOut, steps: Steps
 ) -> errors.ForcedPoolFilteredOut:
-    """Return the error with the first filter that left the pool out."""
     pool_id = error.facts['pool_id']
     rejected_by = next(
         (
@@ -184,14 +185,3 @@ def _with_filter_name(
         pool_id=pool_id,
         filter=rejected_by,
     )
-
-
-def _funnel(steps: Steps) -> list[dict[str, Any]]:
-    return [
-        {
-            'filter': name,
-            'left': len(left),
-            'pools': [pool.name for pool in left[:_POOLS_NAMED]],
-        }
-        for name, left in steps
-    ]

@@ -6,13 +6,14 @@ A search belongs to the thread of its pipeline.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from scheduler_service.columns.dictionary import Floats, Mask, Rows
+from scheduler_service.columns.dictionary import Mask, Rows
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Topology
 from scheduler_service.model import Request
@@ -23,14 +24,14 @@ from scheduler_service.pipeline.filtering import (
     Passed,
     Step,
     is_counted,
+    is_plugin,
 )
 from scheduler_service.pipeline.ranking import Ranking
 from scheduler_service.pipeline.selection import Bonuses
 from scheduler_service.pipeline.weighing import (
     Term,
     Weighing,
-    added,
-    normalised,
+    summed,
 )
 from scheduler_service.request_filters import short_query
 from scheduler_service.time_slice import Counts
@@ -41,6 +42,7 @@ Range = tuple[float, float]
 _PLANS_KEPT = 2048
 
 
+@dataclasses.dataclass(slots=True)
 class SearchPlan:
     """What filters and weighers say about requests that ask for the same.
 
@@ -51,16 +53,14 @@ class SearchPlan:
     :ivar credit: how likely it is that they will be of use
     """
 
-    __slots__ = ('credit', 'query', 'steps', 'terms', 'top')
-
-    def __init__(
-        self, steps: list[Step], terms: list[Term], query: str
-    ) -> None:
-        self.steps, self.terms, self.query = steps, terms, query
-        self.top: TopHosts | None = None
-        self.credit = 0
+    steps: list[Step]
+    terms: list[Term]
+    query: str
+    top: TopHosts | None = None
+    credit: int = 0
 
 
+@dataclasses.dataclass(slots=True)
 class _KeptPlans:
     """The plans for one table.
 
@@ -69,10 +69,9 @@ class _KeptPlans:
     :ivar by_shape: the plan that was used longest ago first
     """
 
-    def __init__(self) -> None:
-        self.topology: Topology | None = None
-        self.reads_caller = False
-        self.by_shape: dict[Any, SearchPlan] = {}
+    topology: Topology | None = None
+    reads_caller: bool = False
+    by_shape: dict[Any, SearchPlan] = dataclasses.field(default_factory=dict)
 
 
 class HostSearch:
@@ -115,8 +114,10 @@ class HostSearch:
             ):
                 self._best = best
         self.steps, self.terms = self.plan.steps, self.plan.terms
-        if filtering.row_plugins and request.shape is not None:
-            self.steps = filtering.plan_rows(table, request, self.steps)
+        if filtering.has_row_plugins and request.shape is not None:
+            self.steps = filtering.plan_again(
+                table, request, self.steps, is_plugin
+            )
             self._best = 0
 
     def _make_plan(self) -> SearchPlan:
@@ -205,7 +206,9 @@ class HostSearch:
         request = self.request
         if index < len(request.instance_uuids):
             request.placing = request.instance_uuids[index]
-        self.steps = self.filtering.plan_again(self.table, request, self.steps)
+        self.steps = self.filtering.plan_again(
+            self.table, request, self.steps, lambda each: not each.once
+        )
 
     def next(self, row: int, index: int) -> Ranking | None:
         """Return the ranking for the next instance.
@@ -402,8 +405,7 @@ class TopHosts:
         count = self._count - len(self._rejected)
         if count < 2 or len(rows) < min(best, count):
             return None
-        totals: Floats | None = None
-        parts: list[tuple[str, Floats]] = []
+        weighed = []
         rise, moved = 0.0, False
         for (weigher, factor, _), values, low, high, before, others in zip(
             self._terms,
@@ -423,12 +425,8 @@ class TopHosts:
                 moved = True
             if not isinstance(factor, float):
                 factor = factor[rows]
-            part = normalised(values, low, high, factor)
-            if part is not None:
-                parts.append((weigher.name, part))
-                totals = added(totals, part, len(parts))
-        if totals is None:
-            totals = np.zeros(len(rows))
+            weighed.append((weigher.name, values, (low, high), factor))
+        totals, parts = summed(weighed, len(rows))
         ranking = Ranking(rows, totals, parts, count)
         last = ranking.best_at(best)[-1]
         total, most = totals.item(last), self._cut + rise

@@ -34,7 +34,7 @@ from scheduler_service.pipeline.filtering import (
 )
 from scheduler_service.pipeline.ranking import Ranking
 from scheduler_service.pipeline.search import HostSearch
-from scheduler_service.pipeline.weighing import Term, added, normalised
+from scheduler_service.pipeline.weighing import Term, normalised, summed
 from scheduler_service.time_slice import Counts
 
 _MIN_HOSTS = 20_000
@@ -119,12 +119,47 @@ class CachedSearch:
         self._kept = kept
         self._plan = plan
         self._best = best
-        # Rows that steps of earlier instances named: rejected rows, and the
-        # only rows that may pass.
-        self._out: set[int] = set()
-        self._only: Rows | None = None
+        # Rows that steps of this request named, and that would pass otherwise.
+        self._gone = np.empty(0, np.intp)
         self._rejections = kept.rejections.get(plan.table, plan.steps)
-        self._counts, self._left = self._count()
+        self._judge()
+
+    def _judge(self) -> None:
+        """Set the first step that rejects each host, and count hosts by it.
+
+        With the steps that name a few hosts for this request.
+        """
+        rejections, plan = self._rejections, self._plan
+        first, counts = rejections.first, np.array(rejections.counts)
+        named = [
+            (index, verdict)
+            for index, (_, form, verdict, _) in enumerate(plan.steps)
+            if form == ROWS and verdict is not None
+        ]
+
+        def move(rows: Rows, steps: Any) -> None:
+            counts[:] += np.bincount(steps, minlength=len(counts))
+            counts[:] -= np.bincount(first[rows], minlength=len(counts))
+            first[rows] = steps
+
+        if named or len(self._gone):
+            first = first.copy()
+            move(self._gone, np.zeros(len(self._gone), np.uint8))
+        for index, verdict in named:
+            rows = np.unique(verdict.rows)
+            before = first[rows]
+            if verdict.passes:
+                np.minimum(first, index, out=first)
+                counts[index] = counts[index:].sum()
+                counts[index + 1 :] = 0
+                move(rows, before)
+            else:
+                move(rows, np.minimum(before, index))
+        if named and plan.request.num_instances > 1:
+            out = np.flatnonzero(first < rejections.first)
+            self._gone = np.union1d(self._gone, out)
+        self._first, self._counts = first, counts.tolist()
+        self._left = self._counts[rejections.passing]
 
     def ranking(self, index: int = 0) -> Ranking | None:
         """Return the ranking for an instance; None: no host passes.
@@ -134,35 +169,11 @@ class CachedSearch:
         """
         if not self._left:
             return None
-        first, passing = self._rejections.first, self._rejections.passing
-        out = [row for row in self._out if first[row] == passing]
-        first[out] = 0
-        try:
-            return self._ranked(first, passing)
-        finally:
-            first[out] = passing
-
-    def next(self, row: int, index: int) -> Ranking | None:
-        """Return the ranking for the next instance.
-
-        :param row: host of the previous instance
-        :param index: of the next instance; past the last for alternates
-        :raises FilterFault: a filter or weigher failed
-        """
-        self._plan.advance(index)
-        self._rejections.refresh(self._plan.table)
-        self._counts, self._left = self._count()
-        return self.ranking(index)
-
-    def _ranked(self, first: Any, passing: int) -> Ranking | None:
-        """Rank the hosts that pass, those of this request's rows alone."""
-        plan, rows = self._plan, self._only
-        if rows is not None:
-            rows = rows[first[rows] == passing]
-        elif self._left <= _FEW:
-            rows = np.flatnonzero(first == passing)
-        if rows is not None:
+        plan, first = self._plan, self._first
+        passing = self._rejections.passing
+        if self._left <= _FEW:
             self._cache.hits += 1
+            rows = np.flatnonzero(first == passing)
             return plan.weighing.rank_rows(
                 plan.table, rows, plan.request, plan.terms
             )
@@ -174,6 +185,18 @@ class CachedSearch:
         return plan.weighing.rank(
             plan.table, first == passing, self._left, plan.request, plan.terms
         )
+
+    def next(self, row: int, index: int) -> Ranking | None:
+        """Return the ranking for the next instance.
+
+        :param row: host of the previous instance
+        :param index: of the next instance; past the last for alternates
+        :raises FilterFault: a filter or weigher failed
+        """
+        self._plan.advance(index)
+        self._rejections.refresh(self._plan.table)
+        self._judge()
+        return self.ranking(index)
 
     def _of_leaders(self, first: Any, passing: int) -> Ranking | None:
         table, terms = self._plan.table, self._plan.terms
@@ -188,51 +211,6 @@ class CachedSearch:
         if ranking is None and leaders.choose_if_aged(table):
             ranking = leaders.rank(passed, self._left, self._best)
         return ranking
-
-    def _count(self) -> tuple[list[int], int]:
-        """Return hosts by the step that rejects them, and how many pass.
-
-        With the steps that name a few hosts for this request.
-        """
-        counts = list(self._rejections.counts)
-        self._count_out(counts, self._out, 0)
-        if self._only is not None:
-            self._keep_only(counts, self._only, 0)
-        for index, (_, form, verdict, _) in enumerate(self._plan.steps):
-            if form != ROWS or verdict is None:
-                continue
-            rows = np.unique(verdict.rows)
-            if verdict.passes:
-                self._keep_only(counts, rows, index)
-                continue
-            if self._only is not None:
-                rows = np.intersect1d(rows, self._only)
-            out = set(rows.tolist()) - self._out
-            self._count_out(counts, out, index)
-            self._out |= out
-        return counts, counts[self._rejections.passing]
-
-    def _count_out(self, counts: list[int], rows: Any, index: int) -> None:
-        """Count that a step rejects rows which came as far as to it."""
-        first = self._rejections.first
-        for row in rows:
-            later = first.item(row)
-            if later > index:
-                counts[later] -= 1
-                counts[index] += 1
-
-    def _keep_only(self, counts: list[int], rows: Rows, index: int) -> None:
-        """Count that a step rejects all but some rows."""
-        if self._only is not None:
-            rows = np.intersect1d(rows, self._only)
-        self._only = rows
-        kept = [0] * len(counts)
-        for row in rows.tolist():
-            if row not in self._out:
-                kept[self._rejections.first.item(row)] += 1
-        for later in range(index + 1, len(counts)):
-            counts[index] += counts[later] - kept[later]
-            counts[later] = kept[later]
 
     def filter(self) -> Counts:
         """Return the counts as a pass over all hosts makes them.
@@ -273,16 +251,6 @@ class FirstRejections:
     :ivar counts: hosts by value of ``first``
     """
 
-    __slots__ = (
-        '_by_masks',
-        '_comparisons',
-        '_position',
-        '_steps',
-        'counts',
-        'first',
-        'passing',
-    )
-
     def __init__(
         self, table: HostTable, steps: Sequence[Step], by_masks: Indexes
     ) -> None:
@@ -313,39 +281,31 @@ class FirstRejections:
             self._evaluate_all(table)
             return
         self._position = changes.end
-        before = self.first.take(rows)
-        after = self._evaluated(rows)
-        changed = before != after
-        if not changed.any():
+        before, after = self.first.take(rows), self._evaluated(rows)
+        changed = np.flatnonzero(before != after)
+        if not len(changed):
             return
         self.first[rows] = after
-        counts = self.counts
         # A row that changed several times counts once.
-        old_and_new = zip(
-            before[changed].tolist(), after[changed].tolist(), strict=True
-        )
-        for old, new in dict(
-            zip(rows[changed].tolist(), old_and_new, strict=True)
-        ).values():
-            counts[old] -= 1
-            counts[new] += 1
+        _, once = np.unique(rows[changed], return_index=True)
+        for at in changed[once].tolist():
+            self.counts[before[at]] -= 1
+            self.counts[after[at]] += 1
 
     def _evaluate_all(self, table: HostTable) -> None:
         self._position = table.load.changes.end
-        self.first = self._by_masks.copy()
-        for index, (column, operator, value) in self._comparisons:
-            fails = ~operator(column, value)
-            fails &= self.first > index
-            self.first[fails] = index
+        self.first = self._evaluated(slice(None))
         counts = np.bincount(self.first, minlength=self.passing + 1)
         self.counts = counts.tolist()
 
-    def _evaluated(self, rows: Rows) -> Indexes:
-        """Return ``first`` of some rows as of now."""
-        first = np.full(len(rows), self.passing, np.uint8)
+    def _evaluated(self, rows: Any) -> Indexes:
+        """Return ``first`` of some rows, or of all, as of now."""
+        by_masks = self._by_masks[rows]
+        first = np.full(len(by_masks), self.passing, np.uint8)
         for index, comparison in self._comparisons:
             first[~comparison.at(rows)] = index
-        return np.minimum(first, self._by_masks.take(rows))
+        evaluated: Indexes = np.minimum(first, by_masks)
+        return evaluated
 
 
 class RejectionCache:
@@ -396,7 +356,6 @@ def _make_room(kept: dict[Any, Any], hosts: int) -> None:
 
 
 def _identity(form: int, verdict: Any) -> Any:
-    """Return the identity of a step's verdict."""
     if verdict is None or form not in (MASK, COMPARISONS):
         return None
     if form == MASK:
@@ -508,7 +467,6 @@ class Leaders:
         return None
 
     def _choose(self, table: HostTable) -> None:
-        """Choose the leaders among all hosts."""
         self._position = self._chosen_at = table.load.changes.end
         count = len(table)
         self._ranges: list[_Range] = []
@@ -548,7 +506,6 @@ class Leaders:
         self._finite = bool(np.isfinite(self._raw).all())
 
     def _leads(self, row: int, raw: Sequence[float]) -> bool:
-        """Whether a host has to become a leader."""
         total = 0.0
         for term, value, span in zip(
             self._terms, raw, self._ranges, strict=True
@@ -593,18 +550,13 @@ class Leaders:
         leads: Any,
     ) -> Ranking:
         """Normalise, multiply and add, as a pass over all hosts does."""
-        lows, highs = ends
-        totals: Floats | None = None
-        parts: list[tuple[str, Floats]] = []
+        weighed = []
         for at, (weigher, factor, _) in enumerate(self._terms):
             if not isinstance(factor, float):
                 factor = self._factors[at].take(leads)
-            part = normalised(raw[at], lows[at], highs[at], factor)
-            if part is not None:
-                parts.append((weigher.name, part))
-                totals = added(totals, part, len(parts))
-        if totals is None:
-            totals = np.zeros(len(rows))
+            span = ends[0][at], ends[1][at]
+            weighed.append((weigher.name, raw[at], span, factor))
+        totals, parts = summed(weighed, len(rows))
         return Ranking(rows, totals, parts, count)
 
     def _is_certain(

@@ -94,19 +94,11 @@ class SelectionBuilder:
     ) -> None:
         self._settings = settings
         self._resources = resources
-        self._limiting = tuple(
-            host_filter
-            for host_filter in filters
-            if type(host_filter).limits is not HostFilter.limits
-        )
+        self._filters = tuple(filters)
         self._numa = tuple(
             host_filter
             for host_filter in filters
             if type(host_filter).numa_limits is not HostFilter.numa_limits
-        )
-        self._stating = any(
-            type(host_filter).ratios is not HostFilter.ratios
-            for host_filter in filters
         )
         self._topology: Topology | None = None
         self._kept: dict[tuple[int, bool], Selection] = {}
@@ -121,7 +113,7 @@ class SelectionBuilder:
             row=row,
             host_id=table.ids.item(row),
             amounts=request.resources,
-            ratios=self._ratios(table, row, request) if self._stating else {},
+            ratios=self._ratios(table, row, request),
             placement=Placement(instance_uuid=uuid, selected=selection),
             placed=PlacedInstance(
                 uuid,
@@ -190,7 +182,7 @@ class SelectionBuilder:
 
     def _make(self, table: HostTable, row: int, forced: bool) -> Selection:
         limits: dict[str, int] = {}
-        for host_filter in () if forced else self._limiting:
+        for host_filter in () if forced else self._filters:
             stated = host_filter.limits(table, row, self._settings)
             limits.update((name, int(v)) for name, v in stated.items())
         return Selection(

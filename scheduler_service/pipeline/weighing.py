@@ -5,39 +5,26 @@ Any thread may call this, each on its own table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from scheduler_service import errors
 from scheduler_service.columns.dictionary import Floats, Mask, Rows
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import EACH_TIME, least_number
 from scheduler_service.model import Request
-from scheduler_service.pipeline.filtering import is_plugin
+from scheduler_service.pipeline.filtering import faults_of, is_plugin
 from scheduler_service.pipeline.ranking import Ranking
 from scheduler_service.settings import Settings
 from scheduler_service.weighers.base import ColumnWeigher, Weigher
 
 
-class ActiveWeigher(NamedTuple):
-    """A weigher whose multiplier is not 0.
-
-    :ivar factor: sign x multiplier, a float or float64[n] where it differs
-        by host
-    :ivar column: raw weights of all hosts, which follow load, [n]; None where
-        they depend on the request
-    """
-
-    weigher: Weigher
-    factor: Any
-    column: Any
-
-
 class Term(NamedTuple):
     """One weigher's part in the weights of a request.
 
+    :ivar factor: sign x multiplier, a float or float64[n] where it differs
+        by host
     :ivar raw: raw weights of all hosts, inside the weigher's bounds, [n];
         None: they are computed each time
     """
@@ -66,9 +53,13 @@ class Weighing:
         :raises FilterFault: a weigher failed
         """
         terms = []
-        for weigher, factor, raw in self._active(table):
+        active: list[Term] = table.load.memoize(
+            self._key, lambda: list(self._active(table))
+        )
+        for weigher, factor, raw in active:
             if raw is None:
-                key = self._weight_key(weigher, table, request)
+                with faults_of(weigher.name):
+                    key = weigher.weight_key(table, request, self._settings)
                 if key is None:
                     continue
                 if key is not EACH_TIME:
@@ -77,16 +68,6 @@ class Weighing:
                         continue
             terms.append(Term(weigher, factor, raw))
         return terms
-
-    def _weight_key(
-        self, weigher: Weigher, table: HostTable, request: Request
-    ) -> Any:
-        try:
-            return weigher.weight_key(table, request, self._settings)
-        except errors.SchedulerError:
-            raise
-        except Exception as fault:
-            raise _error(weigher, fault) from fault
 
     def _kept_weights(
         self, weigher: Weigher, key: Any, table: HostTable, request: Request
@@ -137,26 +118,19 @@ class Weighing:
         :return: None: a weigher has to run, or a host that did not pass is at
             the end of a range
         """
-        totals: Floats | None = None
-        parts: list[tuple[str, Floats]] = []
-        ranges: list[tuple[float, float]] = []
+        weighed: list[Weighed] = []
         for weigher, factor, raw in terms:
             ends = None if raw is None else _ends(weigher, raw, mask)
             if ends is None:
                 return None
-            ranges.append(ends)
-            part = normalised(raw, *ends, factor)
-            if part is not None:
-                parts.append((weigher.name, part))
-                totals = added(totals, part, len(parts))
-        if totals is None:
-            totals = np.zeros(len(table))
+            weighed.append((weigher.name, raw, ends, factor))
+        totals, parts = summed(weighed, len(table))
         if count < len(table):
             if len(parts) == 1:
                 totals = totals.copy()
             totals[~mask] = -np.inf
         rows = table.load.memoize('every row', lambda: np.arange(len(table)))
-        return Ranking(rows, totals, parts, count, ranges)
+        return Ranking(rows, totals, parts, count, [w[2] for w in weighed])
 
     def rank_rows(
         self,
@@ -166,9 +140,7 @@ class Weighing:
         terms: Sequence[Term],
     ) -> Ranking:
         """Add the weighers' parts; a single host is not weighed."""
-        totals: Floats | None = None
-        parts: list[tuple[str, Floats]] = []
-        ranges: list[tuple[float, float]] = []
+        weighed: list[Weighed] = []
         for weigher, factor, raw in terms if len(rows) > 1 else ():
             if raw is not None:
                 weights = raw.take(rows)
@@ -183,23 +155,13 @@ class Weighing:
             low, high = weigher.minval, weigher.maxval
             low = np.minimum.reduce(weights) if low is None else low
             high = np.maximum.reduce(weights) if high is None else high
-            ranges.append((low, high))
-            part = normalised(weights, low, high, factor)
-            if part is not None:
-                parts.append((weigher.name, part))
-                totals = added(totals, part, len(parts))
-        if totals is None:
-            totals = np.zeros(len(rows))
+            weighed.append((weigher.name, weights, (low, high), factor))
+        totals, parts = summed(weighed, len(rows))
+        ranges = [ends for _, _, ends, _ in weighed]
         return Ranking(rows, totals, parts, len(rows), ranges)
 
-    def _active(self, table: HostTable) -> list[ActiveWeigher]:
-        """Return the weighers whose multiplier is not 0 on these hosts."""
-        active: list[ActiveWeigher] = table.load.memoize(
-            self._key, lambda: list(self._make_active(table))
-        )
-        return active
-
-    def _make_active(self, table: HostTable) -> Iterator[ActiveWeigher]:
+    def _active(self, table: HostTable) -> Iterator[Term]:
+        """Yield the weighers whose multiplier is not 0, with load columns."""
         for weigher in self.weighers:
             multiplier = _multiplier(weigher, table, self._settings)
             if multiplier is None:
@@ -207,7 +169,7 @@ class Weighing:
             column = None
             if isinstance(weigher, ColumnWeigher):
                 column = weigher.column(table, self._settings)
-            yield ActiveWeigher(weigher, weigher.sign * multiplier, column)
+            yield Term(weigher, weigher.sign * multiplier, column)
 
 
 def _ends(weigher: Weigher, raw: Floats, mask: Mask) -> tuple[Any, Any] | None:
@@ -215,19 +177,42 @@ def _ends(weigher: Weigher, raw: Floats, mask: Mask) -> tuple[Any, Any] | None:
 
     None where a host outside of it is at one of the ends.
     """
-    low: Any = weigher.minval
-    high: Any = weigher.maxval
-    if low is None:
-        at = raw.argmin()
-        if not mask[at]:
-            return None
-        low = raw[at]
-    if high is None:
-        at = raw.argmax()
-        if not mask[at]:
-            return None
-        high = raw[at]
-    return low, high
+    ends: list[Any] = [weigher.minval, weigher.maxval]
+    for end, find in enumerate((raw.argmin, raw.argmax)):
+        if ends[end] is None:
+            at = find()
+            if not mask[at]:
+                return None
+            ends[end] = raw[at]
+    return ends[0], ends[1]
+
+
+# A weigher's name, raw weights of some hosts, their range, and the factor.
+Weighed = tuple[str, Any, tuple[float, float], Any]
+
+
+def summed(
+    weighed: Iterable[Weighed], hosts: int
+) -> tuple[Floats, list[tuple[str, Floats]]]:
+    """Return the totals of hosts, float64[m], and (weigher, its part) pairs.
+
+    Weighers for which all hosts are equal have no part.
+    """
+    totals: Any = None
+    parts: list[tuple[str, Floats]] = []
+    for name, raw, ends, factor in weighed:
+        part = normalised(raw, *ends, factor)
+        if part is None:
+            continue
+        parts.append((name, part))
+        # The first part is not written to.
+        if len(parts) == 1:
+            totals = part
+        elif len(parts) == 2:
+            totals = totals + part
+        else:
+            totals += part
+    return np.zeros(hosts) if totals is None else totals, parts
 
 
 def normalised(raw: Any, low: float, high: float, factor: Any) -> Any:
@@ -246,19 +231,6 @@ def normalised(raw: Any, low: float, high: float, factor: Any) -> Any:
     return part
 
 
-def added(totals: Floats | None, part: Floats, count: int) -> Floats:
-    """Add a part to totals; return the sum of the first *count* parts.
-
-    Parts are not written to.
-    """
-    if totals is None:
-        return part
-    if count == 2:
-        return totals + part
-    totals += part
-    return totals
-
-
 def raw_weights(
     weigher: Weigher,
     table: HostTable,
@@ -270,12 +242,8 @@ def raw_weights(
 
     :raises FilterFault: the weigher failed
     """
-    try:
+    with faults_of(weigher.name):
         raw = weigher.weigh(table, rows, request, settings)
-    except errors.SchedulerError:
-        raise
-    except Exception as fault:
-        raise _error(weigher, fault) from fault
     if raw is None:
         return None
     if not np.isfinite(raw).all():
@@ -294,15 +262,6 @@ def _with_worst(raw: Floats, multiplier: float) -> Floats:
         return np.zeros(len(raw))
     worst = raw[finite].min() if multiplier >= 0.0 else raw[finite].max()
     return np.where(finite, raw, worst)
-
-
-def _error(weigher: Weigher, fault: Exception) -> errors.FilterFault:
-    """Return a fault of a weigher as an error that names the weigher."""
-    return errors.FilterFault(
-        f'{weigher.name} failed: {type(fault).__name__}: {fault}',
-        filter=weigher.name,
-        fault=type(fault).__name__,
-    )
 
 
 def _multiplier(weigher: Weigher, table: HostTable, settings: Settings) -> Any:

@@ -5,29 +5,25 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Iterator
 
 from scheduler_service.weighers import base
 from scheduler_service.weighers.base import Weigher
 
-
-def _defined() -> Iterator[type[Weigher]]:
-    """Yield the weighers that the modules of this package define."""
-    for info in pkgutil.iter_modules(__path__, f'{__name__}.'):
-        module = importlib.import_module(info.name)
-        for _, kind in inspect.getmembers(module, inspect.isclass):
-            if (
-                issubclass(kind, Weigher)
-                and kind.__module__ == info.name != base.__name__
-                and not inspect.isabstract(kind)
-            ):
-                yield kind
-
-
 # By name, whichever module defines a class: filters and weighers run in this
 # order where all are configured.
 BUILT_IN: tuple[type[Weigher], ...] = tuple(
-    sorted(_defined(), key=lambda kind: kind.__name__.lower())
+    sorted(
+        (
+            kind
+            for info in pkgutil.iter_modules(__path__, f'{__name__}.')
+            for kind in vars(importlib.import_module(info.name)).values()
+            if inspect.isclass(kind)
+            and issubclass(kind, Weigher)
+            and kind.__module__ == info.name != base.__name__
+            and not inspect.isabstract(kind)
+        ),
+        key=lambda kind: kind.__name__.lower(),
+    )
 )
 
 

@@ -28,7 +28,6 @@ class CrossCellWeigher(Weigher):
         request: Request,
         settings: Settings,
     ) -> Floats | None:
-        """Return 1 for hosts in the preferred cell, -1 for others."""
         cell = self.weight_key(table, request, settings)
         if cell is None:
             return None

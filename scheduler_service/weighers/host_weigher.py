@@ -51,7 +51,6 @@ class BuildFailureWeigher(HostWeigher):
     sign = -1.0
 
     def weights(self, table: HostTable) -> Floats:
-        """Return the number of failed builds."""
         weights: Floats = table.number('failed_builds') * 1.0
         return weights
 

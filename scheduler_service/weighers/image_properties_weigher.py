@@ -31,7 +31,6 @@ class ImagePropertiesWeigher(Weigher):
         request: Request,
         settings: Settings,
     ) -> Floats | None:
-        """Return the sum over the instances of each host."""
         # An option of 0, the default, spares the loop over all instances,
         # even where aggregates set a multiplier of their own.
         if settings.image_props_weight_multiplier == 0.0:

@@ -22,7 +22,6 @@ class CPUWeigher(ColumnWeigher):
     minval = 0.0
 
     def column(self, table: HostTable, settings: Settings) -> Floats:
-        """Return the vCPUs left under the allocation ratio, at least 0."""
 
         def make() -> Formula:
             limit = table.capacity('VCPU', settings)
@@ -44,7 +43,6 @@ class RAMWeigher(ColumnWeigher):
     minval = 0.0
 
     def column(self, table: HostTable, settings: Settings) -> Floats:
-        """Return the free memory in MB, at least 0."""
 
         def make() -> Formula:
             ram = table.resources['MEMORY_MB']
@@ -66,7 +64,6 @@ class DiskWeigher(ColumnWeigher):
     minval = 0.0
 
     def column(self, table: HostTable, settings: Settings) -> Floats:
-        """Return the free disk in MB, at least 0."""
 
         def make() -> Formula:
             free = table.free_disk_formula()
@@ -86,7 +83,6 @@ class IoOpsWeigher(ColumnWeigher):
     minval = 0.0
 
     def column(self, table: HostTable, settings: Settings) -> Floats:
-        """Return the operations, those of builds in progress included."""
         return table.count_column('num_io_ops')
 
 
@@ -100,5 +96,4 @@ class NumInstancesWeigher(ColumnWeigher):
     multiplier_option = 'num_instances_weight_multiplier'
 
     def column(self, table: HostTable, settings: Settings) -> Floats:
-        """Return the count of instances."""
         return table.count_column('num_instances')

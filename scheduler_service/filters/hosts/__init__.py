@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Iterator
 
 from scheduler_service.filters.base import (
     AdaptedHostFilter,
@@ -14,24 +13,21 @@ from scheduler_service.filters.base import (
     OneHostFilter,
 )
 
-
-def _defined() -> Iterator[type[HostFilter]]:
-    """Yield the filters that the modules of this package define."""
-    for info in pkgutil.iter_modules(__path__, f'{__name__}.'):
-        module = importlib.import_module(info.name)
-        for _, kind in inspect.getmembers(module, inspect.isclass):
-            if (
-                issubclass(kind, HostFilter)
-                and kind.__module__ == info.name
-                and not inspect.isabstract(kind)
-            ):
-                yield kind
-
-
 # By name, whichever module defines a class: filters and weighers run in this
 # order where all are configured.
 BUILT_IN: tuple[type[HostFilter], ...] = tuple(
-    sorted(_defined(), key=lambda kind: kind.__name__.lower())
+    sorted(
+        (
+            kind
+            for info in pkgutil.iter_modules(__path__, f'{__name__}.')
+            for kind in vars(importlib.import_module(info.name)).values()
+            if inspect.isclass(kind)
+            and issubclass(kind, HostFilter)
+            and kind.__module__ == info.name
+            and not inspect.isabstract(kind)
+        ),
+        key=lambda kind: kind.__name__.lower(),
+    )
 )
 
 

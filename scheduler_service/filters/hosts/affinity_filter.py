@@ -42,29 +42,6 @@ def members_by_host(
     return counts
 
 
-def hosts_of_hint(
-    table: HostTable, request: Request, hint: str
-) -> set[str] | None:
-    """Return the hosts of the instances that a hint names.
-
-    :return: None: the hint is absent
-    :raises InvalidRequest: it is neither a uuid nor a list
-    """
-    value = request.hint(hint)
-    if value is None:
-        return None
-    if isinstance(value, str):
-        value = [value]
-    if not isinstance(value, list):
-        raise refusal(
-            f'scheduler_hints.{hint}',
-            'the uuid of an instance, or a list of them',
-            value,
-        )
-    uuids = [uuid for uuid in value if isinstance(uuid, str)]
-    return hosts_of(table, uuids) if uuids else None
-
-
 def hosts_of(table: HostTable, uuids: Iterable[str]) -> set[str]:
     """Return the service hosts of the instances that are stored."""
     instances = (table.instances.get(uuid) for uuid in uuids)
@@ -75,11 +52,10 @@ class HintedHostsFilter(RowFilter, abc.ABC):
     """Base of filters by the hosts of instances that a hint names.
 
     :cvar passes: whether these hosts alone pass; false: all others pass
-    :cvar why: the reason of hosts that fail; ``{group}`` stands for the hint
+    :cvar why: ``{group}`` in it stands for the hint of that name
     """
 
     passes: ClassVar[bool] = True
-    why: ClassVar[str] = ''
 
     @abc.abstractmethod
     def hosts(self, table: HostTable, request: Request) -> set[str] | None:
@@ -109,23 +85,38 @@ class DifferentHostFilter(HintedHostsFilter):
     once = True
     passes = False
     why = 'an instance named by the hint different_host is on this host'
+    hint: ClassVar[str] = 'different_host'
 
     def hosts(self, table: HostTable, request: Request) -> set[str] | None:
-        return hosts_of_hint(table, request, 'different_host')
+        """Return the hosts of the instances that are stored.
+
+        :raises InvalidRequest: the hint is neither a uuid nor a list
+        """
+        value = request.hint(self.hint)
+        if value is None:
+            return None
+        if isinstance(value, str):
+            value = [value]
+        if not isinstance(value, list):
+            raise refusal(
+                f'scheduler_hints.{self.hint}',
+                'the uuid of an instance, or a list of them',
+                value,
+            )
+        uuids = [uuid for uuid in value if isinstance(uuid, str)]
+        return hosts_of(table, uuids) if uuids else None
 
 
-class SameHostFilter(HintedHostsFilter):
+class SameHostFilter(DifferentHostFilter):
     """Passes hosts that have any instance named by ``same_host``.
 
     The hint holds the uuid of one instance or a list of them. Where none of
     them is stored, every host fails.
     """
 
-    once = True
+    passes = True
     why = 'no instance named by the hint same_host is on this host'
-
-    def hosts(self, table: HostTable, request: Request) -> set[str] | None:
-        return hosts_of_hint(table, request, 'same_host')
+    hint = 'same_host'
 
 
 class GroupAffinityFilter(HintedHostsFilter):
@@ -223,7 +214,7 @@ class ServerGroupAntiAffinityFilter(RowFilter):
     ) -> str:
         group = group_of(table, request, self.policy)
         if group is None:
-            return 'does not pass'
+            return self.why
         counts = members_by_host(table, group, request)
         count = counts[table.host_at(row)]
         return (

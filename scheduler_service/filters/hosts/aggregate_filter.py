@@ -43,7 +43,6 @@ class AggregateFilter(HostFilter, abc.ABC):
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        """Evaluate each distinct set of aggregates once."""
         key = self.mask_key(table, request, settings)
         if key is None:
             return None

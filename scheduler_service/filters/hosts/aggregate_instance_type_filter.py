@@ -114,24 +114,15 @@ def _failing_metadata_key(
 ) -> str | None:
     """Return the first metadata key that the flavor does not satisfy."""
     for key, requirements in metadata.items():
-        exempt = key in _EXEMPT_KEYS or key.startswith(_EXEMPT_PREFIX)
-        if not exempt and not _satisfies_metadata(
-            key, requirements, specs.get(key)
-        ):
+        if key in _EXEMPT_KEYS or key.startswith(_EXEMPT_PREFIX):
+            continue
+
+        def matches(spec: str, metadata: str, key: str = key) -> bool:
+            return _matches(key, True, metadata, spec)
+
+        if not _satisfies(requirements, specs.get(key), True, matches):
             return key
     return None
-
-
-def _satisfies_metadata(
-    key: str, requirements: Set[str], specs: Set[str] | None
-) -> bool:
-    """Return whether any extra spec under a key satisfies the metadata."""
-    return _satisfies(
-        requirements,
-        specs,
-        True,
-        lambda spec, metadata: _matches(key, True, metadata, spec),
-    )
 
 
 def _satisfies(

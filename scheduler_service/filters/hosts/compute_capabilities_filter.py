@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
 
 from scheduler_service import specops
-from scheduler_service.columns.dictionary import Mask
+from scheduler_service.columns.dictionary import DictionaryColumn, Mask
+from scheduler_service.columns.reports import decoded
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import EACH_TIME, Key
 from scheduler_service.filters import host_attributes
@@ -18,7 +18,7 @@ from scheduler_service.filters.unreadable import (
     UNREADABLE,
     reading,
     spec_path,
-    where_comparable,
+    where_readable,
 )
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
@@ -52,7 +52,6 @@ class ComputeCapabilitiesFilter(HostFilter):
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        """AND the extra specs, each evaluated once per distinct value."""
         passed: Mask | None = None
         for path, requirement, scoped in _capability_specs(request):
             key = ':'.join((SCOPE, *path) if scoped else path)
@@ -87,11 +86,11 @@ class ComputeCapabilitiesFilter(HostFilter):
             present = host_attributes.has_attribute(table, path[0], settings)
             if not matches[row] and (scoped or present[row]):
                 failing.append(f'{":".join(path)} {requirement}')
-                why = _why_not_comparable(
-                    table, row, path, requirement, settings
-                )
-                if why:
-                    return f'{UNREADABLE}{failing[-1]}: {why}'
+                column, keys = _values(table, path, settings)
+                try:
+                    _value_matches(column.at(row), keys, requirement)
+                except specops.NotComparableError as fault:
+                    return f'{UNREADABLE}{failing[-1]}: {fault}'
         return f'the host does not match {"; ".join(failing)}'
 
 
@@ -114,23 +113,29 @@ def _matches(
     table: HostTable, path: Path, requirement: str, settings: Settings
 ) -> Mask:
     """Return bool[n]: hosts that have the path, with a value that matches."""
-    name, keys = path[0], path[1:]
-    column = host_attributes.column(table, name, settings)
-    if column is None:
-        name, keys = 'stats', path
-    if isinstance(column, np.ndarray) and not keys:
-        mask = _compare_numbers(column, requirement)
-        if mask is None:
-            mask = _compare_texts(column, requirement)
-        if mask is not None:
+    words = requirement.split()
+    if len(path) == 1 and len(words) > 1 and words[0] in _NUMERIC_OPERATORS:
+        numbers = host_attributes.column(table, path[0], settings)
+        if isinstance(numbers, np.ndarray):
+            mask: Mask = _NUMERIC_OPERATORS[words[0]](numbers, float(words[1]))
             return mask
-    encoded = host_attributes.dictionary_column(table, name, settings)
-    assert encoded is not None
-    return encoded.mask_where(
-        where_comparable(
-            lambda value: _value_matches(value, keys, requirement)
+    column, keys = _values(table, path, settings)
+    return column.mask_where(
+        where_readable(
+            lambda value: _value_matches(value, keys, requirement),
+            (specops.NotComparableError,),
         )
     )
+
+
+def _values(
+    table: HostTable, path: Path, settings: Settings
+) -> tuple[DictionaryColumn, Path]:
+    """Return an attribute, or ``stats``, and the path of keys within it."""
+    column = host_attributes.dictionary_column(table, path[0], settings)
+    if column is None:
+        return decoded(table, 'stats'), path
+    return column, path[1:]
 
 
 def _value_matches(value: Any, keys: Path, requirement: str) -> bool:
@@ -144,56 +149,3 @@ def _value_matches(value: Any, keys: Path, requirement: str) -> bool:
     except LookupError:
         return False
     return value is not None and specops.match(str(value), requirement)
-
-
-def _why_not_comparable(
-    table: HostTable,
-    row: int,
-    path: Path,
-    requirement: str,
-    settings: Settings,
-) -> str:
-    """Return why the value of a host cannot be compared, '' where it can."""
-    name, keys = path[0], path[1:]
-    if host_attributes.column(table, name, settings) is None:
-        name, keys = 'stats', path
-    encoded = host_attributes.dictionary_column(table, name, settings)
-    assert encoded is not None
-    try:
-        _value_matches(encoded.at(row), keys, requirement)
-    except specops.NotComparableError as fault:
-        return str(fault)
-    return ''
-
-
-def _compare_numbers(values: Any, requirement: str) -> Mask | None:
-    """Return bool[n], or None where the operator is not numeric."""
-    words = requirement.split()
-    if len(words) < 2 or words[0] not in _NUMERIC_OPERATORS:
-        return None
-    passed: Mask = _NUMERIC_OPERATORS[words[0]](values, float(words[1]))
-    return passed
-
-
-def _compare_texts(values: Any, requirement: str) -> Mask | None:
-    """Return bool[n]: whole numbers that are one of some texts.
-
-    :return: None where the requirement is anything else
-    """
-    if values.dtype != np.int64:
-        return None
-    words = requirement.split()
-    if len(words) > 1 and words[0] == '<or>':
-        texts = words[1::2]
-    elif len(words) > 1 and words[0] == 's==':
-        texts = words[1:2]
-    elif len(words) == 1 and words[0] != '<or>':
-        texts = [requirement]
-    else:
-        return None
-    passed = np.zeros(len(values), np.bool_)
-    for text in texts:
-        # Texts that no number is written as match none.
-        if re.fullmatch('0|-?[1-9][0-9]{0,18}', text):
-            passed |= values == int(text)
-    return passed

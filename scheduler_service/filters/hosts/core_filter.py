@@ -10,7 +10,6 @@ from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.load import Formula
 from scheduler_service.columns.table import HostTable
 from scheduler_service.filters.capacity import (
-    AggregateRatioMixin,
     CapacityFilter,
     ExactCapacityFilter,
 )
@@ -34,20 +33,19 @@ class CoreFilter(CapacityFilter):
     def requested(self, request: Request) -> int:
         return request.flavor.vcpus
 
-    def exempt(self, table: HostTable, settings: Settings) -> Mask | None:
+    def exempt(self, table: HostTable) -> Mask | None:
         exempt: Mask = self.total(table) == 0
         return exempt
 
     def limits(
         self, table: HostTable, row: int, settings: Settings
     ) -> dict[str, float]:
-        """Report the limit, none where the host reports no vCPUs."""
         if self.total(table)[row] == 0:
             return {}
         return super().limits(table, row, settings)
 
 
-class AggregateCoreFilter(AggregateRatioMixin, CoreFilter):
+class AggregateCoreFilter(CoreFilter):
     """CoreFilter with ``cpu_allocation_ratio`` from aggregate metadata.
 
     The least value counts where several aggregates of a host set one. Where
@@ -56,17 +54,6 @@ class AggregateCoreFilter(AggregateRatioMixin, CoreFilter):
     """
 
     ratio_key = 'cpu_allocation_ratio'
-
-    def exempt(self, table: HostTable, settings: Settings) -> Mask | None:
-        """Return hosts that report no vCPUs, and those whose ratio is nan.
-
-        The rule rejects hosts where ``remaining < requested``, and that is
-        false for nan.
-        """
-        exempt: Mask = (self.total(table) == 0) | np.isnan(
-            self.limit(table, settings)
-        )
-        return exempt
 
 
 class ExactCoreFilter(ExactCapacityFilter):

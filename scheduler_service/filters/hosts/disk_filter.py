@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from scheduler_service.columns.dictionary import Floats
-from scheduler_service.columns.load import Formula, Index
+from scheduler_service.columns.load import Formula
 from scheduler_service.columns.table import HostTable
 from scheduler_service.filters.capacity import (
-    AggregateRatioMixin,
     CapacityFilter,
     ExactCapacityFilter,
 )
@@ -36,33 +33,14 @@ class DiskFilter(CapacityFilter):
         return request.disk_mb
 
     def total(self, table: HostTable) -> Any:
-        """Return the size of each host's disk in MB, int64[n]."""
         return table.resources['DISK_GB'].total * 1024
 
-    def used(self, table: HostTable) -> Any:
-        """Return the disk that is not free in MB, float64[n]."""
-        return self.total(table) - table.free_disk_mb()
+    def used(self, table: HostTable) -> Formula:
+        total, free = self.total(table), table.free_disk_formula()
+        return lambda rows: total[rows] - free(rows)
 
     def limit(self, table: HostTable, settings: Settings) -> Floats:
-        """Return how much of each host may be used in MB, float64[n]."""
         return super().limit(table, settings) * 1024
-
-    def remaining_formula(
-        self, table: HostTable, settings: Settings
-    ) -> Formula:
-        """Return the formula of ``limit - used``, in MB."""
-        disk = table.resources['DISK_GB']
-        limit_gb = super().limit(table, settings)
-        total, used = disk.total, disk.used
-        if not table.some_measure_disk():
-            return lambda rows: (limit_gb[rows] - used[rows]) * 1024
-        least = table.number('disk_available_least')
-
-        def remaining(rows: Index) -> Any:
-            free = np.fmin(total[rows] - used[rows], least[rows])
-            return (limit_gb[rows] - (total[rows] - free)) * 1024
-
-        return remaining
 
     def checks(self, request: Request, amount: int) -> bool:
         """Return whether the filter compares the amount that a claim takes.
@@ -74,11 +52,10 @@ class DiskFilter(CapacityFilter):
     def limits(
         self, table: HostTable, row: int, settings: Settings
     ) -> dict[str, float]:
-        """Report the limit in GB."""
         return {self.limit_name: self.limit(table, settings)[row] / 1024}
 
 
-class AggregateDiskFilter(AggregateRatioMixin, DiskFilter):
+class AggregateDiskFilter(DiskFilter):
     """DiskFilter with ``disk_allocation_ratio`` from aggregate metadata.
 
     The least value counts where several aggregates of a host set one. Where
@@ -87,14 +64,6 @@ class AggregateDiskFilter(AggregateRatioMixin, DiskFilter):
     """
 
     ratio_key = 'disk_allocation_ratio'
-
-    def remaining_formula(
-        self, table: HostTable, settings: Settings
-    ) -> Formula:
-        """Return the formula of ``limit - used``, in MB."""
-        limit, total = self.limit(table, settings), self.total(table)
-        free = table.free_disk_formula()
-        return lambda rows: limit[rows] - (total[rows] - free(rows))
 
 
 class ExactDiskFilter(ExactCapacityFilter):
@@ -109,5 +78,4 @@ class ExactDiskFilter(ExactCapacityFilter):
         return request.disk_mb
 
     def free(self, table: HostTable) -> Any:
-        """Return the free disk in MB, float64[n]."""
         return table.free_disk_mb()

@@ -42,7 +42,6 @@ class ImagePropertiesFilter(HostFilter):
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        """Evaluate each distinct value of the hosts' columns once."""
         required = image_requirements(request, settings)
         names = required.supported
         if not names:
@@ -72,7 +71,16 @@ class ImagePropertiesFilter(HostFilter):
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
         required = image_requirements(request, settings)
-        why = _why_unreadable(table, row, required)
+        bits = required.address_bits
+        why = why_unreadable(
+            is_supported,
+            'supported_instances',
+            table.coded['supported_instances'].at(row),
+            required.supported,
+        )
+        if bits and not why:
+            info = table.coded['cpu_info'].at(row)
+            why = why_unreadable(has_address_bits, 'cpu_info', info, bits)
         if why:
             return why
         requirements = ', '.join(str(value) for value in required if value)
@@ -83,25 +91,6 @@ class ImagePropertiesFilter(HostFilter):
             f'the image requires {requirements}; the host supports '
             f'{text.decode()}, hypervisor version {shown}'
         )
-
-
-def _why_unreadable(
-    table: HostTable, row: int, required: ImageRequirements
-) -> str:
-    """Return what of the host cannot be read, '' where all can."""
-    why = why_unreadable(
-        lambda text: is_supported(text, required.supported),
-        'supported_instances',
-        table.coded['supported_instances'].at(row),
-    )
-    bits = required.address_bits
-    if bits and not why:
-        why = why_unreadable(
-            lambda text: has_address_bits(text, bits),
-            'cpu_info',
-            table.coded['cpu_info'].at(row),
-        )
-    return why
 
 
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {

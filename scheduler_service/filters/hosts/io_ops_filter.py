@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler_service.filters.capacity import AggregateLimitMixin, CountFilter
+from scheduler_service.filters.capacity import CountFilter
 
 
 class IoOpsFilter(CountFilter):
@@ -17,10 +17,12 @@ class IoOpsFilter(CountFilter):
     unit = 'I/O operations'
 
 
-class AggregateIoOpsFilter(AggregateLimitMixin, IoOpsFilter):
+class AggregateIoOpsFilter(IoOpsFilter):
     """IoOpsFilter with the limit from aggregate metadata.
 
     The metadata key is ``max_io_ops_per_host``. The least value counts where
     several aggregates of a host set one. Where none does, or one of the
     values is not a whole number, the option counts.
     """
+
+    by_aggregate = True

@@ -25,13 +25,9 @@ class IsolatedHostsFilter(HostFilter):
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        """Look up the rows of the isolated hosts."""
-        image_id = request.image.id if request.image else None
         isolated = table.mask_of(table.rows_of_hosts(settings.isolated_hosts))
-        if image_id is not None and image_id in settings.isolated_images:
+        if _is_isolated(request, settings):
             return isolated
-        if not settings.isolated_hosts:
-            return None
         if settings.restrict_isolated_hosts_to_isolated_images:
             return ~isolated
         return None
@@ -39,10 +35,7 @@ class IsolatedHostsFilter(HostFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        image_id = request.image.id if request.image else None
-        isolated = (
-            image_id is not None and image_id in settings.isolated_images
-        )
+        isolated = _is_isolated(request, settings)
         if not isolated and not settings.isolated_hosts:
             return None
         return (isolated,)
@@ -53,3 +46,8 @@ class IsolatedHostsFilter(HostFilter):
         if table.host_at(row) in settings.isolated_hosts:
             return 'the host is isolated, the image is not'
         return 'the image is isolated, the host is not'
+
+
+def _is_isolated(request: Request, settings: Settings) -> bool:
+    image_id = request.image.id if request.image else None
+    return image_id is not None and image_id in settings.isolated_images

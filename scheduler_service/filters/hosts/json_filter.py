@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from scheduler_service.columns.dictionary import (
     DictionaryColumn,
     Mask,
-    mask_of_combinations,
+    combinations,
 )
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import EACH_TIME, Key
@@ -76,15 +76,13 @@ class JsonFilter(HostFilter):
         query = _parse(request.hint('query'))
         values: list[str] = []
         by_name: dict[str, Any] = {}
-        for variable in variables(query):
+        for variable in _variables(query):
             name = attribute_of(variable)
             column = host_attributes.dictionary_column(table, name, settings)
             if column is not None:
                 by_name[name] = column.at(row)
                 values.append(f'{variable} is {_shown(by_name[name])}')
-        why = why_unreadable(
-            JsonQuery(query).matches, ', '.join(values), by_name
-        )
+        why = why_unreadable(matches, ', '.join(values), query, by_name)
         if why:
             return why
         if not values:
@@ -93,7 +91,6 @@ class JsonFilter(HostFilter):
 
 
 def _shown(value: Any) -> str:
-    """Return a value as text, shortened: a host may report any."""
     text = str(value)
     return text if len(text) <= _MAX_SHOWN else f'{text[:_MAX_SHOWN]}...'
 
@@ -104,10 +101,10 @@ def _parse(text: Any) -> Any:
     :raises ValueError: it is not JSON, or too long
     :raises TypeError: it is not a text
     """
-    if isinstance(text, str) and len(text) > _MAX_CHARACTERS:
-        raise ValueError(f'a query has at most {_MAX_CHARACTERS} characters')
     if not isinstance(text, str):
         raise TypeError('a query is one JSON text, not a list or an object')
+    if len(text) > _MAX_CHARACTERS:
+        raise ValueError(f'a query has at most {_MAX_CHARACTERS} characters')
     return json.loads(text)
 
 
@@ -122,7 +119,7 @@ class ColumnEvaluator:
         self._table = table
         self._settings = settings
         # Hosts on whose values some part of the query cannot be evaluated.
-        self._unreadable: Mask | None = None
+        self._unreadable = np.zeros(len(table), np.bool_)
 
     def evaluate(self, query: Any) -> Mask:
         """Return bool[n]; false where a host's values cannot be read.
@@ -132,14 +129,12 @@ class ColumnEvaluator:
             the hosts report
         :raises ValueError: the query is too large or nested too deeply
         """
-        whole = JsonQuery(query)
+        _check(query)
         try:
             mask = self._evaluate(query, top=True)
         except NotColumnarError:
-            mask = self._evaluate_combinations(whole)
-        if self._unreadable is not None:
-            mask = mask & ~self._unreadable
-        return mask
+            mask = self._evaluate_combinations(query)
+        return mask & ~self._unreadable
 
     def _evaluate(self, query: Any, top: bool = False) -> Mask:
         """Return bool[n].
@@ -165,13 +160,12 @@ class ColumnEvaluator:
         raise NotColumnarError
 
     def _compare(self, query: list[Any]) -> Mask:
-        """Compare the first argument with each further argument."""
         sign, arguments = query[0], query[1:]
         if any(isinstance(argument, list) for argument in arguments):
             raise NotColumnarError
         numbers = [self._number(argument) for argument in arguments]
         if len(numbers) < 2 or any(number is None for number in numbers):
-            return self._evaluate_combinations(JsonQuery(query))
+            return self._evaluate_combinations(query)
         compare: Callable[[Any, Any], Any] = COMPARISONS.get(sign, operator.eq)
         masks = [compare(numbers[0], other) for other in numbers[1:]]
         mask = _join('or' if sign == 'in' else 'and', masks)
@@ -194,53 +188,37 @@ class ColumnEvaluator:
             return column if isinstance(column, np.ndarray) else None
         return None
 
-    def _evaluate_combinations(self, query: JsonQuery) -> Mask:
+    def _evaluate_combinations(self, query: Any) -> Mask:
         """Return bool[n], evaluated once per combination of values in use."""
         columns: dict[str, DictionaryColumn] = {}
-        for name in sorted({attribute_of(name) for name in query.variables}):
+        for name in sorted({attribute_of(name) for name in _variables(query)}):
             column = host_attributes.dictionary_column(
                 self._table, name, self._settings
             )
             if column is not None:
                 columns[name] = column
         if not columns:
-            return np.full(len(self._table), query.matches({}), np.bool_)
+            return np.full(len(self._table), matches(query, {}), np.bool_)
         free_form = any(map(host_attributes.is_free_form, columns))
-        every = list(columns.values())
-        faulty = False
-
-        def matches(*values: Any) -> bool:
-            nonlocal faulty
+        codes, combination = combinations(list(columns.values()))
+        passes, faulty = np.zeros((2, len(codes[0])), np.bool_)
+        values = (
+            [column.values[code] for code in own.tolist()]
+            for column, own in zip(columns.values(), codes, strict=True)
+        )
+        for at, some in enumerate(zip(*values, strict=True)):
             try:
-                return query.matches(dict(zip(columns, values, strict=True)))
+                passes[at] = matches(
+                    query, dict(zip(columns, some, strict=True))
+                )
             except FAULTS:
                 if not free_form:
                     raise
-                faulty = True
-                return False
-
-        def fails(*values: Any) -> bool:
-            attributes = dict(zip(columns, values, strict=True))
-            return bool(why_unreadable(query.matches, 'query', attributes))
-
-        mask = _mask_of(every, matches)
-        if faulty:
-            self._add_unreadable(_mask_of(every, fails))
+                faulty[at] = True
+        if faulty.any():
+            self._unreadable |= faulty.take(combination)
+        mask: Mask = passes.take(combination)
         return mask
-
-    def _add_unreadable(self, mask: Mask) -> None:
-        if self._unreadable is not None:
-            mask = mask | self._unreadable
-        self._unreadable = mask
-
-
-def _mask_of(
-    columns: Sequence[DictionaryColumn], predicate: Callable[..., bool]
-) -> Mask:
-    """Return the rows whose values satisfy a predicate, bool[n]."""
-    if len(columns) == 1:
-        return columns[0].mask_where(predicate)
-    return mask_of_combinations(columns, predicate)
 
 
 def _join(sign: str, masks: Sequence[Any]) -> Mask:
@@ -260,46 +238,29 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-class JsonQuery:
-    """A query, bounded in size and depth.
+def matches(query: Any, values: Mapping[str, Any]) -> bool:
+    """Return whether a query is true.
 
-    :ivar variables: the variables it names, such as ``$free_ram_mb``, sorted
-    :raises ValueError: it is too large or nested too deeply
-    :raises KeyError: it names an operator that does not exist
-    :raises TypeError: it is not a query
+    :param values: attributes of a host by name, without the ``$``
+    :raises TypeError: it compares values of different types
+    :raises AttributeError: it looks for a key in what has none
     """
+    result = _value(query, values)
+    return any(result) if isinstance(result, list) else bool(result)
 
-    def __init__(self, query: Any) -> None:
-        _check_size(query)
-        _check_operators(query)
-        self._query = query
-        self.variables = sorted(set(variables(query)))
 
-    def matches(self, values: Mapping[str, Any]) -> bool:
-        """Return whether the query is true.
-
-        :param values: attributes of a host by name, without the ``$``
-        :raises TypeError: it compares values of different types
-        :raises AttributeError: it looks for a key in what has none
-        """
-        result = self._evaluate(self._query, values)
-        if isinstance(result, list):
-            return any(result)
-        return bool(result)
-
-    def _evaluate(self, query: Any, values: Mapping[str, Any]) -> Any:
-        if not query:
-            return True
-        apply = _OPERATORS[query[0]]
-        arguments = []
-        for argument in query[1:]:
-            if isinstance(argument, list):
-                argument = self._evaluate(argument, values)
-            elif isinstance(argument, str):
-                argument = _resolve(argument, values)
-            if argument is not None:
-                arguments.append(argument)
-        return apply(arguments)
+def _value(query: Any, values: Mapping[str, Any]) -> Any:
+    if not query:
+        return True
+    arguments = []
+    for argument in query[1:]:
+        if isinstance(argument, list):
+            argument = _value(argument, values)
+        elif isinstance(argument, str):
+            argument = _resolve(argument, values)
+        if argument is not None:
+            arguments.append(argument)
+    return _OPERATORS[query[0]](arguments)
 
 
 def _resolve(text: str, values: Mapping[str, Any]) -> Any:
@@ -349,45 +310,30 @@ def attribute_of(variable: str) -> str:
     return variable[1:].split('.')[0]
 
 
-def variables(query: Any) -> Iterator[str]:
-    """Yield the variables that a query names, with their ``$``."""
-    if isinstance(query, list):
-        for argument in query[1:]:
-            if isinstance(argument, str) and argument.startswith('$'):
-                yield argument
-            else:
-                yield from variables(argument)
+def _variables(query: Any) -> list[str]:
+    if not isinstance(query, list):
+        is_variable = isinstance(query, str) and query.startswith('$')
+        return [query] if is_variable else []
+    return [name for part in query[1:] for name in _variables(part)]
 
 
-def _check_operators(query: Any) -> None:
-    """Refuse a query with an operator that does not exist.
-
-    :raises KeyError: there is no such operator
-    :raises TypeError: it is not a query
-    """
-    if query:
-        _OPERATORS[query[0]]
-        for argument in query[1:]:
-            if isinstance(argument, list):
-                _check_operators(argument)
-
-
-def _check_size(query: Any) -> None:
+def _check(query: Any) -> None:
     """Refuse a query that would take too long to evaluate.
 
     :raises ValueError: it is too large or nested too deeply
+    :raises KeyError: it names an operator that does not exist
+    :raises TypeError: it is not a query
     """
     level, parts = [query], 0
     for _ in range(MAX_DEPTH):
-        level = [
-            argument
-            for part in level
-            if isinstance(part, list)
-            for argument in part
-        ]
-        parts += len(level)
-        if not level:
-            return
+        for part in level:
+            if part:
+                _OPERATORS[part[0]]
+        arguments = [argument for part in level for argument in part]
+        parts += len(arguments)
         if parts > MAX_PARTS:
             raise ValueError(f'a query has at most {MAX_PARTS} parts')
+        level = [part for part in arguments if isinstance(part, list)]
+        if not level:
+            return
     raise ValueError(f'a query is nested at most {MAX_DEPTH} levels deep')

@@ -22,7 +22,6 @@ class MetricsFilter(HostFilter):
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        """AND the columns that say which hosts report each metric."""
         names = _metric_names(settings)
         if not names:
             return None

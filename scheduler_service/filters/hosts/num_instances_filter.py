@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler_service.filters.capacity import AggregateLimitMixin, CountFilter
+from scheduler_service.filters.capacity import CountFilter
 
 
 class NumInstancesFilter(CountFilter):
@@ -13,10 +13,12 @@ class NumInstancesFilter(CountFilter):
     unit = 'instances'
 
 
-class AggregateNumInstancesFilter(AggregateLimitMixin, NumInstancesFilter):
+class AggregateNumInstancesFilter(NumInstancesFilter):
     """NumInstancesFilter with the limit from aggregate metadata.
 
     The metadata key is ``max_instances_per_host``. The least value counts
     where several aggregates of a host set one. Where none does, or one of
     the values is not a whole number, the option counts.
     """
+
+    by_aggregate = True

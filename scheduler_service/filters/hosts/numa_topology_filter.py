@@ -101,7 +101,9 @@ class NUMATopologyFilter(HostFilter):
                     documents[topologies[at]]['cells'],
                     [] if pools is None else listed[pools[at]] or [],
                     cells,
-                    hosts.only(at),
+                    numa.Hosts(
+                        topologies[[at]], cpu_ratio[[at]], ram_ratio[[at]]
+                    ),
                 )
                 results[at] = _NEAR if is_near else numa.NO
                 time_slice.check()
@@ -118,7 +120,6 @@ class NUMATopologyFilter(HostFilter):
     def has_devices(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> bool:
-        """Compare the cells of the host with its own pools."""
         guest = numa.guest_topology(request)
         if guest is None:
             return True
@@ -137,7 +138,6 @@ class NUMATopologyFilter(HostFilter):
     def numa_limits(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> dict[str, float]:
-        """Return the ratios within which the cells fit."""
         if numa.guest_topology(request) is None:
             return {}
         code = table.coded['numa_topology'].codes[row]

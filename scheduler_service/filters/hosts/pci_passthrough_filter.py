@@ -30,7 +30,6 @@ class PciPassthroughFilter(HostFilter):
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        """Evaluate each distinct list of device pools once."""
         devices = requested_devices(request, settings)
         if not devices:
             return None
@@ -46,7 +45,6 @@ class PciPassthroughFilter(HostFilter):
     def has_devices(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> bool:
-        """Compare the host's own pools."""
         pools = decoded(table, 'pci_device_pools').at(row) or []
         devices = requested_devices(request, settings)
         return where_readable(has_devices)(pools, devices)

@@ -6,7 +6,6 @@ from typing import Any
 
 from scheduler_service.columns.table import HostTable
 from scheduler_service.filters.capacity import (
-    AggregateRatioMixin,
     CapacityFilter,
     ExactCapacityFilter,
 )
@@ -30,7 +29,7 @@ class RamFilter(CapacityFilter):
         return request.flavor.memory_mb
 
 
-class AggregateRamFilter(AggregateRatioMixin, RamFilter):
+class AggregateRamFilter(RamFilter):
     """RamFilter with ``ram_allocation_ratio`` from aggregate metadata.
 
     The least value counts where several aggregates of a host set one. Where
@@ -50,5 +49,4 @@ class ExactRamFilter(ExactCapacityFilter):
         return request.flavor.memory_mb
 
     def free(self, table: HostTable) -> Any:
-        """Return the memory that is not used in MB, [n]."""
         return table.unused('MEMORY_MB')

@@ -17,6 +17,8 @@ class RetryFilter(RowFilter):
     same host passes.
     """
 
+    why = 'the host was already tried for this request'
+
     def row_set(
         self, table: HostTable, request: Request, settings: Settings
     ) -> RowSet | None:
@@ -27,8 +29,3 @@ class RetryFilter(RowFilter):
         )
         rows = [row for row in nodes if row is not None]
         return RowSet(np.unique(np.array(rows, np.intp)), passes=False)
-
-    def reason(
-        self, table: HostTable, row: int, request: Request, settings: Settings
-    ) -> str:
-        return 'the host was already tried for this request'

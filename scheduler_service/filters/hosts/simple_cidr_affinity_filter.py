@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import ipaddress
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,15 +33,21 @@ class SimpleCIDRAffinityFilter(HostFilter):
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        """Compare all distinct addresses at once."""
         network = _network(request)
         if network is None:
             return None
         column = table.coded['host_ip']
-        addresses: Addresses = table.topology.memoize(
-            'addresses', lambda: Addresses.parse(column.values)
-        )
-        return column.expand(addresses.inside(network))
+
+        def parse() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+            parsed = [_address(text) for text in column.values]
+            return (
+                np.array([a.version if a else 0 for a in parsed], np.int64),
+                np.array([int(a) if a else 0 for a in parsed], object),
+            )
+
+        versions, numbers = table.topology.memoize('addresses', parse)
+        inside = numbers & int(network.netmask) == int(network.network_address)
+        return column.expand(inside & (versions == network.version))
 
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
@@ -84,45 +88,6 @@ def _network(request: Request) -> Network | None:
 
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-_LOW_64_BITS = 2**64 - 1
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Addresses:
-    """Distinct addresses as numbers: an array element for each address.
-
-    :ivar version: int64, 4 or 6; 0 where there is no valid address
-    :ivar high: uint64, the high 64 bits
-    :ivar low: uint64, the low 64 bits
-    """
-
-    version: np.ndarray[Any, Any]
-    high: np.ndarray[Any, Any]
-    low: np.ndarray[Any, Any]
-
-    @classmethod
-    def parse(cls, texts: Sequence[str | None]) -> Addresses:
-        """Parse addresses of both versions."""
-        parsed = [_address(text) for text in texts]
-        numbers = [int(address) if address else 0 for address in parsed]
-        return cls(
-            np.array([a.version if a else 0 for a in parsed], np.int64),
-            np.array([number >> 64 for number in numbers], np.uint64),
-            np.array([number & _LOW_64_BITS for number in numbers], np.uint64),
-        )
-
-    def inside(self, network: Network) -> np.ndarray[Any, Any]:
-        """Return whether each address is in a network, bool."""
-        mask, base = int(network.netmask), int(network.network_address)
-        inside: np.ndarray[Any, Any] = (
-            (self.version == network.version)
-            & (self.high & np.uint64(mask >> 64) == np.uint64(base >> 64))
-            & (
-                self.low & np.uint64(mask & _LOW_64_BITS)
-                == np.uint64(base & _LOW_64_BITS)
-            )
-        )
-        return inside
 
 
 def _address(

@@ -98,21 +98,9 @@ def _formula(table: HostTable, numbers: dict[FlavorId, int]) -> Formula:
             return numbers.setdefault(flavor_id, len(numbers))
         return _NONE
 
-    def every_row() -> npt.NDArray[np.int64]:
-        by_host = [_NONE] * len(hosts.values)
-        for instance in instances:
-            code = hosts.code(instance.host)
-            if code < 0:
-                continue
-            number = numbers.setdefault(instance.flavorid, len(numbers))
-            if by_host[code] not in (_NONE, number):
-                number = _SEVERAL
-            by_host[code] = number
-        return hosts.expand(np.array(by_host, np.int64))
-
     def formula(rows: Any) -> Any:
         if isinstance(rows, slice):
-            return every_row()[rows]
+            rows = np.arange(len(table))
         return [
             number_of(instances.on_host(hosts.at(row)))
             for row in np.atleast_1d(rows).tolist()

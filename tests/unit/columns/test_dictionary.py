@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_service.columns import DictionaryColumn
-from scheduler_service.columns.dictionary import mask_of_combinations
+from scheduler_service.columns.dictionary import combinations
 
 WORDS = st.sampled_from(['a', 'b', 'c', 'd', None])
 
@@ -73,32 +73,33 @@ values = st.integers(0, 3)
 
 
 @given(st.lists(st.tuples(values, values, values), min_size=1))
-def test_a_mask_of_combinations_is_the_predicate_of_each_row(rows):
-    seen = []
-
-    def is_odd(*combination):
-        seen.append(combination)
-        return sum(combination) % 2 == 1
-
+def test_combinations_are_the_rows_each_once(rows):
     columns = [
         DictionaryColumn.of(column) for column in zip(*rows, strict=True)
     ]
-    mask = mask_of_combinations(columns, is_odd)
-    assert mask.tolist() == [sum(row) % 2 == 1 for row in rows]
-    assert sorted(seen) == sorted(set(rows))
+    assert seen(columns) == (rows, sorted(set(rows)))
+
+
+def seen(columns):
+    """Return the values of each row, and the combinations, sorted."""
+    codes, combination = combinations(columns)
+    values = [
+        tuple(c.values[code] for c, code in zip(columns, some, strict=True))
+        for some in zip(*codes, strict=True)
+    ]
+    return [values[at] for at in combination], sorted(values)
 
 
 @pytest.mark.parametrize('count', [1, 3, 1000])
 def test_many_distinct_values(count):
-    columns = [
-        DictionaryColumn.of(range(count)),
-        DictionaryColumn.of(range(count, 0, -1)),
-        DictionaryColumn.of(range(count)),
-    ]
-    mask = mask_of_combinations(columns, lambda a, b, c: a + b == count)
-    assert mask.all()
+    numbers = range(count), range(count, 0, -1), range(count)
+    rows = list(zip(*numbers, strict=True))
+    assert seen([DictionaryColumn.of(some) for some in numbers]) == (
+        rows,
+        sorted(rows),
+    )
 
 
 def test_values_that_no_row_has_are_left_out():
     column = DictionaryColumn.of(['a', 'b']).take([0])
-    assert mask_of_combinations([column], {'a': True}.__getitem__).all()
+    assert seen([column]) == ([('a',)], [('a',)])

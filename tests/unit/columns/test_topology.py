@@ -60,13 +60,6 @@ def test_masks_are_dropped_when_their_keys_are_large():
     assert masks.made == [*range(703), 0]
 
 
-def test_mask_is_not_kept_when_its_key_is_very_large():
-    masks = Masks()
-    for _ in range(3):
-        masks.ask(frozenset(range(5000)))
-    assert len(masks.made) == 3
-
-
 @pytest.mark.parametrize(
     ('values', 'expected'),
     [
