@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -149,17 +149,6 @@ def strings(document: Any, name: str) -> list[str] | None:
     return items
 
 
-def reasons(document: Any, name: str) -> dict[str, str]:
-    """Return an object of strings; empty if it is absent or null.
-
-    :raises WireError: it is something else
-    """
-    texts = field(document, name, dict) or {}
-    if not all(isinstance(text, str) for text in texts.values()):
-        raise WireError(f'{name}: expected strings only')
-    return dict(texts)
-
-
 def name_of(document: Any) -> str:
     """Return ``metadata.name`` of a v1 object."""
     name: str = field(field(document, 'metadata', dict) or {}, 'name', str)
@@ -185,14 +174,19 @@ class FilterReply(NamedTuple):
 
     :ivar nodes: names of the node objects; None without a list
     :ivar failed: node -> reason
-    :ivar unresolvable: the same, for nodes that no eviction can help
     """
 
     nodes: list[str] | None
     node_names: list[str] | None
     failed: dict[str, str]
-    unresolvable: dict[str, str]
     error: str
+
+
+def _reasons(document: Any, name: str) -> dict[str, str]:
+    texts: dict[str, str] = field(document, name, dict) or {}
+    if not all(isinstance(text, str) for text in texts.values()):
+        raise WireError(f'{name}: expected strings only')
+    return texts
 
 
 def filter_reply(document: Any) -> FilterReply:
@@ -201,13 +195,15 @@ def filter_reply(document: Any) -> FilterReply:
     :raises WireError: it is not valid
     """
     if document is None:
-        return FilterReply(None, None, {}, {}, '')
+        return FilterReply(None, None, {}, '')
     nodes = items(document, 'Nodes')
     return FilterReply(
         None if nodes is None else [name_of(node) for node in nodes],
         strings(document, 'NodeNames'),
-        reasons(document, 'FailedNodes'),
-        reasons(document, 'FailedAndUnresolvableNodes'),
+        {
+            **_reasons(document, 'FailedNodes'),
+            **_reasons(document, 'FailedAndUnresolvableNodes'),
+        },
         field(document, 'Error', str),
     )
 
@@ -247,43 +243,24 @@ class Victims(NamedTuple):
     violations: int
 
 
-def victims(document: Any) -> dict[str, Victims]:
-    """Parse the reply of a preempt verb: victims by node.
-
-    :raises WireError: it is not valid
-    """
-    if document is None:
-        return {}
-    return _victims(
-        document, 'NodeNameToMetaVictims', lambda pod: field(pod, 'UID', str)
-    )
-
-
-def _victims(
-    document: Any, name: str, uid_of: Callable[[Any], str]
-) -> dict[str, Victims]:
-    by_node = {}
-    for node, entry in (field(document, name, dict) or {}).items():
-        if entry is None:
-            by_node[node] = Victims([], 0)
-            continue
-        pods = [uid_of(pod) for pod in field(entry, 'Pods', list) or []]
-        by_node[node] = Victims(pods, field(entry, 'NumPDBViolations', int))
-    return by_node
-
-
 def candidate_victims(document: Any) -> dict[str, Victims]:
     """Parse the candidates of a preempt call, with pods or with uids.
 
     :raises WireError: it is not valid
     """
-    if field(document, 'NodeNameToMetaVictims', dict) is not None:
-        return victims(document)
-    return _victims(
-        document,
-        'NodeNameToVictims',
-        lambda pod: str(field(field(pod, 'metadata', dict) or {}, 'uid', str)),
-    )
+    by_node = field(document, 'NodeNameToMetaVictims', dict)
+    with_pods = by_node is None
+    if with_pods:
+        by_node = field(document, 'NodeNameToVictims', dict) or {}
+    found = {}
+    for node, entry in by_node.items():
+        victims = {} if entry is None else entry
+        pods = field(victims, 'Pods', list) or []
+        if with_pods:
+            pods = [field(pod, 'metadata', dict) or {} for pod in pods]
+        uids = [field(pod, 'uid', str) for pod in pods]
+        found[node] = Victims(uids, field(victims, 'NumPDBViolations', int))
+    return found
 
 
 def meta_victims(

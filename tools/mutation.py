@@ -45,14 +45,13 @@ ROOMS = {
     ),
     'acknowledgement': (
         'rpc/server.py', 'rpc/delivery.py', 'bus/replies.py',
-        'bus/consumer.py', 'rpc/cast_replies.py',
+        'bus/consumer.py',
     ),
     'quarantine': (
         'store/ports/redeliveries.py', 'store/records/quarantine.py',
     ),
     'policy': (
-        'policies.py', 'rpc/authorization.py', 'rpc/context.py',
-        'request_context.py',
+        'policies.py', 'rpc/authorization.py', 'request_context.py',
     ),
     'masks': (
         'filters/*.py', 'filters/hosts/*.py', 'pipeline/filtering.py',

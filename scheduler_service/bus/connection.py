@@ -7,8 +7,8 @@ of its own, so that a certificate is checked against the name of its node.
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
+import math
 import os
 import random
 import select
@@ -40,7 +40,6 @@ _LONGEST_WAIT_S = 5.0
 # Frames that are read before anything else is done.
 _MOST_FRAMES = 256
 _NOT_DURABLE = "inequivalent arg 'durable'"
-_LOGIN_REFUSALS = AccessRefused, NotAllowed
 
 
 class Connection:
@@ -50,31 +49,37 @@ class Connection:
     :param host: the node
     :param rate: heartbeats in the time after which a silent node is dead
     :ivar blocked: whether the broker takes no messages, for want of memory
+    :ivar fileno: returns the descriptor of its socket
+    :ivar buffered: returns how many bytes were received and not read
+    :ivar heartbeat_s: seconds between heartbeats; infinite: none are sent
     """
 
     def __init__(self, raw: Any, host: str, rate: int) -> None:
         self.host = host
         self.blocked = False
         self._raw = raw
+        raw.on_blocked = self._note_blocked
+        raw.on_unblocked = self._note_unblocked
         self._rate = rate
         self._socket = raw.sock
         self._socket.settimeout(min(_IO_S, raw.heartbeat or _IO_S))
+        self.fileno = self._socket.fileno
         # TLS may have read more than was asked of it.
-        self._buffered: Callable[[], int] = getattr(
+        self.buffered: Callable[[], int] = getattr(
             self._socket, 'pending', lambda: 0
         )
         self._readable = select.poll()
         self._readable.register(self._socket, select.POLLIN)
         interval = raw.heartbeat / max(rate, 1) / 2
-        self.heartbeat_s: float | None = interval or None
+        self.heartbeat_s: float = interval or math.inf
 
-    def fileno(self) -> int:
-        """Return the descriptor of its socket."""
-        return int(self._socket.fileno())
+    def _note_blocked(self, reason: str) -> None:
+        self.blocked = True
+        LOG.error('The broker has blocked the connection: %s', reason)
 
-    def has_buffered(self) -> bool:
-        """Whether anything was received and not read."""
-        return self._buffered() > 0
+    def _note_unblocked(self) -> None:
+        self.blocked = False
+        LOG.info('The broker has unblocked the connection')
 
     def read(self) -> None:
         """Handle the frames that have arrived, or one frame.
@@ -83,7 +88,7 @@ class Connection:
         """
         for _ in range(_MOST_FRAMES):
             self._raw.blocking_read()
-            if not (self._readable.poll(0) or self._buffered()):
+            if not (self._readable.poll(0) or self.buffered()):
                 return
 
     def beat(self) -> None:
@@ -126,34 +131,33 @@ class Connection:
 
         :raises PreconditionFailed: it is of another kind otherwise
         """
-        durable = entity.durable
-        try:
-            self._declare(entity, durable)
-        except PreconditionFailed as refusal:
-            if _NOT_DURABLE not in str(refusal):
-                raise
-            self._declare(entity, not durable)
-
-    def _declare(
-        self, entity: kombu.Queue | kombu.Exchange, durable: bool
-    ) -> None:
-        # A refusal closes the channel.
-        with self._raw.channel() as channel:
-            bound = entity(channel)
-            bound.durable = durable
-            if isinstance(entity, kombu.Queue):
-                bound.queue_declare()
+        for durable in (entity.durable, not entity.durable):
+            try:
+                # A refusal closes the channel.
+                with self._raw.channel() as channel:
+                    bound = entity(channel)
+                    bound.durable = durable
+                    if isinstance(entity, kombu.Queue):
+                        bound.queue_declare()
+                    else:
+                        bound.declare()
+            except PreconditionFailed as refusal:
+                is_last = durable != entity.durable
+                if is_last or _NOT_DURABLE not in str(refusal):
+                    raise
             else:
-                bound.declare()
+                return
 
-    def exists(self, look: Callable[[Any], Any]) -> bool:
-        """Whether a passive declaration on a channel succeeds."""
+    def passive(self, entity: kombu.Queue | kombu.Exchange) -> Any:
+        """Return what the broker says of a queue or an exchange, or None."""
         try:
             with self._raw.channel() as channel:
-                look(channel)
+                if isinstance(entity, kombu.Queue):
+                    return channel.queue_declare(entity.name, passive=True)
+                entity(channel).declare(passive=True)
+                return entity
         except NotFound:
-            return False
-        return True
+            return None
 
     def close(self) -> None:
         """Close it, and wait until the node has closed it as well."""
@@ -174,20 +178,17 @@ class Connection:
 class Dialler:
     """Connects to one node of the broker after the other.
 
+    :ivar count: of nodes
     :ivar fault: address and reason of the last failure; empty after a success
     """
 
     def __init__(self, options: RabbitOptions) -> None:
         self._options = options
         self._hosts = list(options.hosts)
+        self.count = len(self._hosts)
         random.shuffle(self._hosts)
         self._next = 0
         self.fault = ''
-
-    @property
-    def count(self) -> int:
-        """The number of nodes."""
-        return len(self._hosts)
 
     def addresses(self) -> str:
         """Return the addresses of all nodes."""
@@ -222,16 +223,6 @@ class Dialler:
         options = self._options
         name = host.hostname or 'localhost'
         silence_s = options.heartbeat_timeout_threshold or 60
-        blocked: list[Connection] = []
-
-        def note_blocked(is_blocked: bool, reason: str = '') -> None:
-            for each in blocked:
-                each.blocked = is_blocked
-            if is_blocked:
-                LOG.error('The broker has blocked the connection: %s', reason)
-            else:
-                LOG.info('The broker has unblocked the connection')
-
         raw = kombu.Connection(
             hostname=f'[{name}]' if ':' in name else name,
             port=host.port or 5672,
@@ -249,13 +240,9 @@ class Dialler:
                     )
                 },
                 'socket_settings': {socket.TCP_USER_TIMEOUT: 1000 * silence_s},
-                'on_blocked': lambda reason: note_blocked(True, reason),
-                'on_unblocked': lambda: note_blocked(False),
             },
         ).transport.establish_connection()
-        made = Connection(raw, _address(host), options.heartbeat_rate)
-        blocked.append(made)
-        return made
+        return Connection(raw, _address(host), options.heartbeat_rate)
 
     def wait_s(self, rounds: int) -> float:
         """Return how long to wait after all nodes failed, in seconds.
@@ -284,8 +271,8 @@ def connected(options: RabbitOptions) -> Iterator[Connection]:
         try:
             made = dialler.dial()
             break
-        except _LOGIN_REFUSALS as refusal:
-            raise bus_options.login_refused(refusal) from None
+        except (AccessRefused, NotAllowed) as refusal:
+            raise bus_options.refused(refusal) from None
         except Exception as fault:
             if not left:
                 raise oslo_messaging.MessageDeliveryFailure(
@@ -304,17 +291,13 @@ def unconsumed(options: RabbitOptions, names: Iterable[str]) -> dict[str, int]:
     :raises ConfigurationError: the broker refuses the login
     :raises MessageDeliveryFailure: no node accepts a connection
     """
-    waiting: dict[str, int] = {}
-
-    def look(channel: Any, name: str) -> None:
-        found = channel.queue_declare(name, passive=True)
-        if found.message_count and not found.consumer_count:
-            waiting[name] = found.message_count
-
     with connected(options) as made:
-        for name in names:
-            made.exists(functools.partial(look, name=name))
-    return waiting
+        found = [made.passive(kombu.Queue(name)) for name in names]
+    return {
+        queue.queue: queue.message_count
+        for queue in found
+        if queue and queue.message_count and not queue.consumer_count
+    }
 
 
 def look(options: RabbitOptions, exchange: str, topic: str) -> None:
@@ -327,13 +310,8 @@ def look(options: RabbitOptions, exchange: str, topic: str) -> None:
     queue = options.shared_queue(exchange, topic)
     with connected(options) as made:
         try:
-            if made.exists(
-                lambda channel: queue.exchange(channel).declare(passive=True)
-            ):
-                made.declare_alone(queue.exchange)
-            if made.exists(
-                lambda channel: channel.queue_declare(topic, passive=True)
-            ):
-                made.declare_alone(queue)
+            for entity in (queue.exchange, queue):
+                if made.passive(entity) is not None:
+                    made.declare_alone(entity)
         except PreconditionFailed as refusal:
-            raise bus_options.of_another_kind(refusal) from None
+            raise bus_options.refused(refusal) from None

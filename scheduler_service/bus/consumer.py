@@ -34,7 +34,7 @@ from scheduler_service.bus import options as bus_options
 from scheduler_service.bus import wire
 from scheduler_service.bus.connection import Connection, Dialler
 from scheduler_service.bus.options import RabbitOptions, error_text
-from scheduler_service.bus.replies import CallHeartbeats, Publisher
+from scheduler_service.bus.replies import CallHeartbeats, Publisher, Timers
 from scheduler_service.bus.wire import Consumer, Publication, Request
 from scheduler_service.engine.health import Health
 
@@ -78,12 +78,19 @@ class RabbitConsumer(Consumer):
         self._sources = options.sources(target)
         self._take = take
         self._dialler = Dialler(options)
+        self._timers = Timers()
         self._publisher = Publisher(
             health,
+            self._timers,
             options.topic_exchange,
             options.kombu_missing_consumer_retry_timeout,
         )
-        self._heartbeats = CallHeartbeats(self._publisher, health)
+        self._delivery_limit = (
+            options.rabbit_quorum_delivery_limit or _DELIVERY_LIMIT
+        )
+        self._heartbeats = CallHeartbeats(
+            self._publisher, self._timers, health
+        )
         self._inbox: collections.deque[_Work] = collections.deque()
         # Set while the thread waits: it has to be woken.
         self._waiting = False
@@ -141,11 +148,11 @@ class RabbitConsumer(Consumer):
 
     def pause(self) -> None:
         self._paused = True
-        self.call(self._nothing)
+        self.call(_nothing)
 
     def resume(self) -> None:
         self._paused = False
-        self.call(self._nothing)
+        self.call(_nothing)
 
     def is_connected(self) -> bool:
         """Whether it has a connection, or its first one is not late."""
@@ -165,7 +172,7 @@ class RabbitConsumer(Consumer):
         self._ready.set()
         self._wait_for(self._cancel)
         # What arrived before the consumers were cancelled is handed over.
-        self._wait_for(self._nothing)
+        self._wait_for(_nothing)
 
     def close(self) -> None:
         """Delete the server's own queues, and close the connection."""
@@ -228,9 +235,9 @@ class RabbitConsumer(Consumer):
             self._forget(request)
 
     def _tags_of(self, request: Request) -> list[int]:
-        """Return the tags of a request on the present connection."""
         number, tags = request.tags
-        return tags if number == self._number else []
+        found: list[int] = tags if number == self._number else []
+        return found
 
     def _forget(self, request: Request) -> None:
         key = _key(request)
@@ -244,13 +251,9 @@ class RabbitConsumer(Consumer):
         self._unacknowledged[tag] = True
 
     def _new_poll(self) -> select.poll:
-        """Return what waits for a wake-up."""
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
         return poll
-
-    def _nothing(self) -> None:
-        """Let the thread look at what changed."""
 
     def _run(self) -> None:
         rounds = 0
@@ -274,12 +277,12 @@ class RabbitConsumer(Consumer):
                 return False
             try:
                 self._open(self._dialler.dial())
-            except (AccessRefused, NotAllowed) as refusal:
-                if self._refuse_start(bus_options.login_refused(refusal)):
-                    return False
-            except PreconditionFailed as refusal:
-                if self._refuse_start(bus_options.of_another_kind(refusal)):
-                    return False
+            except (AccessRefused, NotAllowed, PreconditionFailed) as refusal:
+                # It ends the start; later it is a fault as others.
+                if not self._ready.is_set():
+                    self._refusal = bus_options.refused(refusal)
+                    self._ended = True
+                    self._ready.set()
             except Exception:
                 # The dialler keeps the reason.
                 LOG.debug('No connection', exc_info=True)
@@ -289,17 +292,7 @@ class RabbitConsumer(Consumer):
                 return True
         return False
 
-    def _refuse_start(self, error: errors.ConfigurationError) -> bool:
-        """Whether an error ends the start; later it is a fault as others."""
-        if self._ready.is_set():
-            return False
-        self._refusal = error
-        self._ended = True
-        self._ready.set()
-        return True
-
     def _open(self, connection: Connection) -> None:
-        """Declare the queues and consume from them."""
         try:
             for source in self._sources:
                 connection.declare(source.queue, source.keys)
@@ -321,11 +314,9 @@ class RabbitConsumer(Consumer):
         self._connection = connection
         self._poll.register(connection, select.POLLIN)
         self._look_at = time.monotonic()
-        if connection.heartbeat_s is not None:
-            self._beat_at = time.monotonic() + connection.heartbeat_s
+        self._beat_at = self._look_at + connection.heartbeat_s
 
     def _consume(self, source: bus_options.Source) -> None:
-        """Consume from a queue."""
         name = source.queue.name
         arguments = dict(source.arguments)
         if source.stream:
@@ -374,7 +365,7 @@ class RabbitConsumer(Consumer):
         while not self._ended and (left := end - time.monotonic()) > 0:
             self._await(None, left)
             self._work_off()
-            self._run_timers()
+            self._timers.run_due(time.monotonic())
 
     def _turn(self) -> None:
         """Wait for messages and work, and do what there is to do.
@@ -387,18 +378,24 @@ class RabbitConsumer(Consumer):
             self._acknowledge_at,
             self._beat_at,
             self._look_at if self._paused and not self._stopping else math.inf,
-            self._publisher.next_due(),
-            self._heartbeats.next_due(),
+            self._timers.next_due(),
         )
         if self._await(connection, due - time.monotonic()):
-            self._read(connection)
+            try:
+                connection.read()
+            except Exception as fault:
+                if not self._publisher.close_casts(fault):
+                    raise
         self._work_off()
         if self._connection is None:
             return
-        self._follow_pause(connection)
-        self._run_timers()
+        if self._paused and not self._stopping:
+            self._keep_paused(connection)
+        elif not self._stopping:
+            self._keep_consuming(connection)
         now = time.monotonic()
-        if now >= self._beat_at and connection.heartbeat_s is not None:
+        self._timers.run_due(now)
+        if now >= self._beat_at:
             self._beat_at = now + connection.heartbeat_s
             connection.beat()
         if self._settled:
@@ -413,39 +410,24 @@ class RabbitConsumer(Consumer):
 
         :return: whether something arrived over the connection
         """
-        buffered = connection is not None and connection.has_buffered()
+        buffered = connection is not None and connection.buffered() > 0
         self._waiting = True
-        if self._inbox or buffered or seconds <= 0:
-            wait_ms = 0
-        else:
-            wait_ms = math.ceil(1000 * min(seconds, _LONGEST_WAIT_S))
-        ready = [descriptor for descriptor, _ in self._poll.poll(wait_ms)]
+        if self._inbox or buffered:
+            seconds = 0.0
+        wait_s = min(max(seconds, 0.0), _LONGEST_WAIT_S)
+        ready = dict(self._poll.poll(math.ceil(1000 * wait_s)))
         self._waiting = False
-        if self._wake in ready:
-            ready.remove(self._wake)
+        if ready.pop(self._wake, None):
             os.eventfd_read(self._wake)
         return bool(ready) or buffered
 
-    def _read(self, connection: Connection) -> None:
-        try:
-            connection.read()
-        except Exception as fault:
-            if not self._publisher.close_casts(fault):
-                raise
-
     def _work_off(self) -> None:
-        """Do the work of other threads."""
         for _ in range(len(self._inbox)):
             work, args = self._inbox.popleft()
             try:
                 work(*args)
             except Exception:
                 LOG.exception('Work on the thread of the message bus failed')
-
-    def _run_timers(self) -> None:
-        now = time.monotonic()
-        self._publisher.run_due(now)
-        self._heartbeats.run_due(now)
 
     def _on_message(self, shared: bool, message: Any) -> None:
         """Keep a message that arrived until it is its turn."""
@@ -519,67 +501,46 @@ class RabbitConsumer(Consumer):
         self._acknowledge_at = math.inf
         self._settled = 0
         tags = self._unacknowledged
-        first = [
-            tag
-            for tag, _ in itertools.takewhile(
-                lambda item: item[1], tags.items()
-            )
-        ]
-        others = [
-            tag
-            for tag, settled in itertools.islice(
-                tags.items(), len(first), None
-            )
-            if settled
-        ]
-        for tag in (*first, *others):
-            del tags[tag]
+        first = list(itertools.takewhile(tags.__getitem__, tags))
         if first:
             self._channel.basic_ack(first[-1], multiple=len(first) > 1)
-        for tag in others:
+        for tag in first:
+            del tags[tag]
+        for tag in [tag for tag, settled in tags.items() if settled]:
             self._channel.basic_ack(tag)
+            del tags[tag]
 
     # Pausing:
 
-    def _follow_pause(self, connection: Connection) -> None:
-        """Stop or start consuming from the shared queue."""
-        if self._stopping:
-            return
-        if not self._paused:
-            if self._topic not in self._tags and not connection.blocked:
-                self._consume_shared()
-            if self._held:
-                self._process_held()
-            return
+    def _keep_consuming(self, connection: Connection) -> None:
+        """Consume from the shared queue, after a pause."""
+        if self._topic not in self._tags and not connection.blocked:
+            for source in self._sources:
+                if source.shared:
+                    self._consume(source)
+            LOG.info('Consuming from %s again', self._topic)
+        held, self._held = self._held, []
+        for request in held:
+            request.settled = False
+            self._hand_over(request)
+
+    def _keep_paused(self, connection: Connection) -> None:
+        """Consume nothing from the shared queue."""
         now = time.monotonic()
         if connection.blocked:
             self._look_at = now + _LOOK_S
             return
         # The broker would delete such a queue with its messages.
         if self._topic in self._tags and not self._options.amqp_auto_delete:
-            self._cancel_shared()
+            for source in self._sources:
+                if source.shared:
+                    tag = self._tags.pop(source.queue.name)
+                    self._channel.basic_cancel(tag)
+            LOG.info('Stopped consuming from %s', self._topic)
             self._look_at = now
         if now >= self._look_at:
             self._look_at = now + _LOOK_S
             self._look()
-
-    def _consume_shared(self) -> None:
-        for source in self._sources:
-            if source.shared:
-                self._consume(source)
-        LOG.info('Consuming from %s again', self._topic)
-
-    def _cancel_shared(self) -> None:
-        for source in self._sources:
-            if source.shared:
-                self._channel.basic_cancel(self._tags.pop(source.queue.name))
-        LOG.info('Stopped consuming from %s', self._topic)
-
-    def _process_held(self) -> None:
-        held, self._held = self._held, []
-        for request in held:
-            request.settled = False
-            self._hand_over(request)
 
     def _look(self) -> None:
         """Fetch messages if no daemon consumes, else return held ones."""
@@ -590,33 +551,22 @@ class RabbitConsumer(Consumer):
         if declared.consumer_count > own:
             held, self._held = self._held, []
             for request in held:
-                if self._may_return(request):
-                    self._return(request)
-                else:
+                # Not where the delivery limit of the queue is near.
+                if 2 * request.returns >= self._delivery_limit:
                     self._held.append(request)
+                    continue
+                request.settled = True
+                self._forget(request)
+                for tag in self._tags_of(request):
+                    del self._unacknowledged[tag]
+                    self._channel.basic_reject(tag, requeue=True)
         elif not own:
-            self._fetch()
-
-    def _may_return(self, request: Request) -> bool:
-        """Whether a message is far from the delivery limit of its queue."""
-        limit = self._options.rabbit_quorum_delivery_limit or _DELIVERY_LIMIT
-        return bool(2 * request.returns < limit)
-
-    def _return(self, request: Request) -> None:
-        """Return a request to its queue."""
-        request.settled = True
-        self._forget(request)
-        for tag in self._tags_of(request):
-            del self._unacknowledged[tag]
-            self._channel.basic_reject(tag, requeue=True)
-
-    def _fetch(self) -> None:
-        most = self._options.rabbit_qos_prefetch_count or _MOST_ANSWERED
-        for _ in range(most - len(self._held)):
-            message = self._channel.basic_get(self._topic)
-            if message is None:
-                return
-            self._on_message(True, message)
+            most = self._options.rabbit_qos_prefetch_count or _MOST_ANSWERED
+            for _ in range(most - len(self._held)):
+                message = self._channel.basic_get(self._topic)
+                if message is None:
+                    return
+                self._on_message(True, message)
 
     # Stopping:
 
@@ -649,6 +599,10 @@ class RabbitConsumer(Consumer):
             LOG.info('The connection was not closed: %s', error_text(fault))
             with contextlib.suppress(Exception):
                 connection.drop()
+
+
+def _nothing() -> None:
+    """Let the thread look at what changed."""
 
 
 def _key(request: Request) -> Any:

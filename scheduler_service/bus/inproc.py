@@ -15,9 +15,8 @@ import logging
 import math
 import queue
 import threading
-import time
 import uuid
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import oslo_messaging
@@ -28,66 +27,6 @@ from scheduler_service.bus import wire
 from scheduler_service.bus.wire import Consumer, Publication, Request
 
 LOG = logging.getLogger(__name__)
-
-
-class Broker:
-    """The queues of one bus, by name.
-
-    :ivar replies: queues of waiting callers
-    """
-
-    def __init__(self) -> None:
-        self.queues: dict[str, collections.deque[Any]] = {}
-        self.fanouts: dict[str, set[str]] = {}
-        self.replies: dict[str, queue.Queue[bytes]] = {}
-        self.changed = threading.Condition()
-
-    def servers(self, topic: str) -> list[str]:
-        """Return the queues of the servers of a topic."""
-        with self.changed:
-            return sorted(self.fanouts.get(topic, ()))
-
-    def put(self, name: str, message: Any) -> None:
-        """Add a message, which waits until a listener consumes it."""
-        with self.changed:
-            waiting = self.queues.setdefault(name, collections.deque())
-            waiting.append(message)
-            self.changed.notify_all()
-
-    def put_back(self, name: str, message: Any) -> None:
-        """Put a message back as the first of its queue."""
-        with self.changed:
-            self.queues.setdefault(name, collections.deque()).appendleft(
-                message
-            )
-            self.changed.notify_all()
-
-    def get(self, names: list[str]) -> Any:
-        """Return (queue, next message) of some queues; None: all are empty.
-
-        Called with ``changed`` held.
-        """
-        for name in names:
-            waiting = self.queues.get(name)
-            if waiting:
-                return name, waiting.popleft()
-        return None
-
-
-_brokers: dict[str, Broker] = {}
-_brokers_lock = threading.Lock()
-
-
-def broker(name: str) -> Broker:
-    """Return the process's broker of a name."""
-    with _brokers_lock:
-        return _brokers.setdefault(name, Broker())
-
-
-def name_of(url: Any) -> str:
-    """Return the name of the broker of a transport URL."""
-    hosts = ','.join(host.hostname or '' for host in url.hosts)
-    return f'{hosts}/{url.virtual_host or ""}'
 
 
 class Envelope(NamedTuple):
@@ -102,12 +41,72 @@ class Envelope(NamedTuple):
     redelivered: bool = False
 
 
+class Broker:
+    """The queues of one bus, by name.
+
+    :ivar replies: queues of waiting callers
+    """
+
+    def __init__(self) -> None:
+        self.queues: dict[str, collections.deque[Envelope]] = {}
+        self.fanouts: dict[str, set[str]] = {}
+        self.replies: dict[str, queue.Queue[bytes]] = {}
+        self.changed = threading.Condition()
+
+    def servers(self, topic: str) -> list[str]:
+        """Return the queues of the servers of a topic."""
+        with self.changed:
+            return sorted(self.fanouts.get(topic, ()))
+
+    def put(self, name: str, message: Envelope, first: bool = False) -> None:
+        """Add a message, which waits until a consumer takes it.
+
+        :param first: before all others of its queue
+        """
+        with self.changed:
+            waiting = self.queues.setdefault(name, collections.deque())
+            if first:
+                waiting.appendleft(message)
+            else:
+                waiting.append(message)
+            self.changed.notify_all()
+
+    def get(self, names: Sequence[str]) -> tuple[str, Envelope] | None:
+        """Return (queue, next message) of some queues; None: all are empty.
+
+        Called with ``changed`` held.
+        """
+        for name in names:
+            if waiting := self.queues.get(name):
+                return name, waiting.popleft()
+        return None
+
+    def reply(self, name: str | None, body: bytes) -> None:
+        """Put a reply into its caller's queue, if the caller waits."""
+        replies = self.replies.get(name or '')
+        if replies is not None:
+            replies.put(body)
+
+
+_brokers: dict[str, Broker] = {}
+
+
+def broker(name: str) -> Broker:
+    """Return the process's broker of a name."""
+    return _brokers.setdefault(name, Broker())
+
+
+def _broker_of(url: Any) -> Broker:
+    hosts = ','.join(host.hostname or '' for host in url.hosts)
+    return broker(f'{hosts}/{url.virtual_host or ""}')
+
+
 class InprocConsumer(Consumer):
     """Consumes the requests of a server.
 
     :param url: parsed transport URL
-    :param target: exchange, topic and name of the server; with ``fanout`` it
-        also gets casts to every server of the topic
+    :param names: queues; casts to every server of the last one, a topic, go
+        to the first
     :param take: called with each request, on the consumer's thread
     """
 
@@ -115,19 +114,16 @@ class InprocConsumer(Consumer):
         self,
         url: Any,
         exchange: str,
-        target: Any,
+        names: Sequence[str],
         take: Callable[[Request], None],
     ) -> None:
         super().__init__(exchange)
-        self._bus = broker(name_of(url))
+        self._bus = _broker_of(url)
         self._take = take
-        self._topic = f'{target.exchange}/{target.topic}'
-        self._server = f'{self._topic}.{target.server}'
+        self._names = names
         self._inbox: collections.deque[Callable[[], None]] = (
             collections.deque()
         )
-        # Request -> (queue, message).
-        self._in_work: dict[Request, tuple[str, Envelope]] = {}
         self._stopping = self._ended = False
         self._thread = threading.Thread(
             target=self._run, name='bus', daemon=True
@@ -135,7 +131,8 @@ class InprocConsumer(Consumer):
 
     def start(self) -> None:
         with self._bus.changed:
-            self._bus.fanouts.setdefault(self._topic, set()).add(self._server)
+            servers = self._bus.fanouts.setdefault(self._names[-1], set())
+            servers.add(self._names[0])
         self._thread.start()
 
     def call(self, work: Callable[..., None], *args: Any) -> None:
@@ -146,8 +143,8 @@ class InprocConsumer(Consumer):
     def stop_consuming(self) -> None:
         with self._bus.changed:
             self._stopping = True
-            for names in self._bus.fanouts.values():
-                names.discard(self._server)
+            for servers in self._bus.fanouts.values():
+                servers.discard(self._names[0])
 
     def close(self) -> None:
         """End the thread."""
@@ -159,37 +156,32 @@ class InprocConsumer(Consumer):
 
     def publish(self, publication: Publication) -> None:
         """Put a cast into its queue, or a reply if its caller waits."""
-        if publication.exchange:
-            exchange, key = publication.exchange, publication.key
+        exchange, key = publication.exchange, publication.key
+        if exchange:
+            names = [f'{exchange}/{key}']
             topic = wire.topic_of_peers(key)
-            for name in (
-                [f'{exchange}/{key}']
-                if topic is None
-                else self._bus.servers(f'{exchange}/{topic}')
-            ):
+            if topic is not None:
+                names = self._bus.servers(f'{exchange}/{topic}')
+            for name in names:
                 self._bus.put(name, Envelope(publication.body))
         else:
-            replies = self._bus.replies.get(publication.key)
-            if replies is not None:
-                replies.put(publication.body)
+            self._bus.reply(key, publication.body)
         publication.done(True)
 
     def acknowledge(self, request: Request) -> None:
-        """Forget the message, which has left its queue."""
-        del self._in_work[request]
+        """Do nothing: the message has left its queue."""
 
     def hold(self, request: Request) -> None:
         """Put the message back as the first of its queue."""
-        name, sent = self._in_work.pop(request)
-        self._bus.put_back(name, sent._replace(redelivered=True))
+        name, sent = request.tags
+        self._bus.put(name, sent._replace(redelivered=True), first=True)
 
     def _run(self) -> None:
-        names = [self._server, self._topic]
         while not self._ended:
             taken = None
             with self._bus.changed:
                 if not self._inbox and not self._stopping:
-                    taken = self._bus.get(names)
+                    taken = self._bus.get(self._names)
                 if not (self._inbox or taken or self._ended):
                     self._bus.changed.wait()
             try:
@@ -201,82 +193,66 @@ class InprocConsumer(Consumer):
                 LOG.exception('Work on the thread of the message bus failed')
 
     def _accept(self, name: str, sent: Envelope) -> None:
-        """Hand a message to the server."""
-        request = sent_request(self, sent)
-        self._in_work[request] = name, sent
+        content = wire.read(sent.body, sent.properties)
+        request = wire.request(
+            self, content, sent.properties, sent.redelivered
+        )
+        request.tags = name, sent
         self._take(request)
-
-
-def sent_request(consumer: Any, sent: Envelope) -> Request:
-    """Return the request of a message.
-
-    :raises UnreadableMessage: it is not in the wire form
-    """
-    content = wire.read(sent.body, sent.properties)
-    return wire.request(consumer, content, sent.properties, sent.redelivered)
 
 
 class InprocMessage(base.RpcIncomingMessage):  # type: ignore[misc]
     """A message for one of oslo.messaging's own servers and listeners."""
 
-    def __init__(self, bus: Broker, queue_name: str, sent: Envelope) -> None:
-        request = sent_request(None, sent)
+    def __init__(self, bus: Broker, request: Request) -> None:
         super().__init__(request.ctxt, request.message)
         self._bus = bus
-        self._queue_name = queue_name
-        self._sent = sent
-        self._msg_id = request.msg_id
-        self._replies = bus.replies.get(request.reply_q or '')
+        self._request = request
 
     def reply(self, reply: Any = None, failure: Any = None) -> None:
         """Put the reply into the caller's queue, if it waits."""
-        if self._replies is not None:
-            error = failure[1] if failure else None
-            plain = jsonutils.to_primitive(reply)
-            self._replies.put(wire.reply(self._msg_id, plain, error))
+        error = failure[1] if failure else None
+        plain = jsonutils.to_primitive(reply)
+        body = wire.reply(self._request.msg_id, plain, error)
+        self._bus.reply(self._request.reply_q, body)
 
     def acknowledge(self) -> None:
         """Do nothing: the message has left its queue."""
 
     def requeue(self) -> None:
         """Put the message back as the first of its queue."""
-        again = self._sent._replace(redelivered=True)
-        self._bus.put_back(self._queue_name, again)
+        self._request.requeue()
 
     def heartbeat(self) -> None:
         """Do nothing: the caller is in the same process."""
 
 
-class InprocListener(base.PollStyleListener):  # type: ignore[misc]
-    """Consumes messages of some queues."""
+class InprocListener(base.Listener):  # type: ignore[misc]
+    """Consumes messages for oslo.messaging's own servers and listeners.
 
-    def __init__(self, bus: Broker, names: list[str]) -> None:
-        super().__init__()
-        self._bus = bus
-        self._names = names
-        self._stopped = False
+    :param names: as of :class:`InprocConsumer`
+    """
 
-    @base.batch_poll_helper  # type: ignore[untyped-decorator]
-    def poll(self, timeout: float | None = None) -> Any:
-        """Return the next message, None after *timeout* or when stopped."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        with self._bus.changed:
-            while True:
-                taken = self._bus.get(self._names)
-                if taken is not None:
-                    return InprocMessage(self._bus, *taken)
-                left = deadline and deadline - time.monotonic()
-                if self._stopped or (left is not None and left <= 0):
-                    return None
-                self._bus.changed.wait(left)
+    def __init__(self, url: Any, names: Sequence[str]) -> None:
+        super().__init__(1, None)
+        self._consumer = InprocConsumer(url, '', names, self._take)
+        self._bus = _broker_of(url)
+
+    def _take(self, request: Request) -> None:
+        self.on_incoming_callback([InprocMessage(self._bus, request)])
+
+    def start(self, on_incoming_callback: Any) -> None:
+        """Begin to consume."""
+        super().start(on_incoming_callback)
+        self._consumer.start()
 
     def stop(self) -> None:
-        """Make ``poll`` return, and consume nothing more."""
-        with self._bus.changed:
-            self._stopped = True
-            for names in self._bus.fanouts.values():
-                names.difference_update(self._names)
-            self._bus.changed.notify_all()
+        """Consume nothing more."""
+        self._consumer.stop_consuming()
+
+    def cleanup(self) -> None:
+        """End the thread."""
+        self._consumer.close()
 
 
 class InprocDriver(base.BaseDriver):  # type: ignore[misc]
@@ -290,7 +266,7 @@ class InprocDriver(base.BaseDriver):  # type: ignore[misc]
         allowed_remote_exmods: Any = None,
     ) -> None:
         super().__init__(conf, url, default_exchange, allowed_remote_exmods)
-        self._bus = broker(name_of(url))
+        self._bus = _broker_of(url)
 
     def require_features(self, requeue: bool = False) -> None:
         """Do nothing: the driver has all features."""
@@ -361,13 +337,7 @@ class InprocDriver(base.BaseDriver):  # type: ignore[misc]
     ) -> Any:
         """Consume the messages of a topic and of one server on it."""
         topic = self._name(target, target.topic)
-        server = f'{topic}.{target.server}'
-        with self._bus.changed:
-            self._bus.fanouts.setdefault(topic, set()).add(server)
-        listener = InprocListener(self._bus, [server, topic])
-        return base.PollStyleListenerAdapter(
-            listener, batch_size, batch_timeout
-        )
+        return InprocListener(self._url, [f'{topic}.{target.server}', topic])
 
     def listen_for_notifications(
         self,
@@ -381,10 +351,7 @@ class InprocDriver(base.BaseDriver):  # type: ignore[misc]
             self._name(target, f'{target.topic}.{priority}')
             for target, priority in targets_and_priorities
         ]
-        listener = InprocListener(self._bus, names)
-        return base.PollStyleListenerAdapter(
-            listener, batch_size, batch_timeout
-        )
+        return InprocListener(self._url, names)
 
     def cleanup(self) -> None:
         """Do nothing: there is no connection."""

@@ -57,10 +57,13 @@ def presence_queue(topic: str) -> str:
     return f'{topic}.consuming'
 
 
-def of_another_kind(
-    refusal: PreconditionFailed,
-) -> errors.ConfigurationError:
-    """Return the error for a queue or an exchange with other arguments."""
+def refused(refusal: AMQPError) -> errors.ConfigurationError:
+    """Return the error for a refused login, or a queue of another kind."""
+    if not isinstance(refusal, PreconditionFailed):
+        return errors.ConfigurationError(
+            '[DEFAULT] transport_url: the broker refuses the login '
+            f'({refusal.reply_text}); check user, password and virtual host'
+        )
     return errors.ConfigurationError(
         'RabbitMQ has a queue or an exchange of this name already, of '
         f'another kind ({refusal.reply_text}): set the options of '
@@ -68,14 +71,6 @@ def of_another_kind(
         "made, for the compute service's as they are there; else choose "
         'another topic or exchange, in [scheduler] or in [compute], or '
         'delete it when no service uses it'
-    )
-
-
-def login_refused(refusal: AMQPError) -> errors.ConfigurationError:
-    """Return the error for a user or a virtual host that is refused."""
-    return errors.ConfigurationError(
-        '[DEFAULT] transport_url: the broker refuses the login '
-        f'({refusal.reply_text}); check user, password and virtual host'
     )
 
 
@@ -178,19 +173,18 @@ class RabbitOptions:
         """
         if not self.ssl:
             return False
-        settings: dict[str, Any] = {}
+        settings: dict[str, Any] = {
+            'keyfile': self.ssl_key_file,
+            'certfile': self.ssl_cert_file,
+        }
         if self.ssl_version:
             name = _TLS_VERSIONS[self.ssl_version.lower()]
             settings['ssl_version'] = getattr(ssl, name)
-        if self.ssl_key_file:
-            settings['keyfile'] = self.ssl_key_file
-        if self.ssl_cert_file:
-            settings['certfile'] = self.ssl_cert_file
         if self.ssl_ca_file:
             settings['ca_certs'] = self.ssl_ca_file
             settings['cert_reqs'] = ssl.CERT_REQUIRED
             settings['server_hostname'] = hostname
-        return settings or True
+        return {key: value for key, value in settings.items() if value} or True
 
     def topic_exchange(self, name: str) -> kombu.Exchange:
         """Return an exchange that routes by topics."""
@@ -212,9 +206,8 @@ class RabbitOptions:
         does not include the target's exchange, so that another service on
         the virtual host may use the same name.
         """
-        arguments: dict[str, Any] = {}
-        if self.enable_cancel_on_failover:
-            arguments['x-cancel-on-ha-failover'] = True
+        on_failover = {'x-cancel-on-ha-failover': True}
+        arguments = on_failover if self.enable_cancel_on_failover else {}
         exchange, topic = target.exchange, target.topic
         key = f'{topic}.{target.server}'
         own = self._queue(
@@ -236,7 +229,6 @@ class RabbitOptions:
         return sources
 
     def _fanout(self, topic: str, arguments: dict[str, Any]) -> Source:
-        """Return the queue of casts to all servers of a topic."""
         stream = bool(self.rabbit_stream_fanout)
         quorum = bool(self.rabbit_transient_quorum_queue)
         name = f'{topic}_fanout'

@@ -8,13 +8,15 @@ again, ever more rarely. Other destinations are not delayed.
 from __future__ import annotations
 
 import collections
+import dataclasses
+import functools
 import heapq
 import itertools
 import logging
 import math
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import kombu
@@ -64,8 +66,10 @@ class _ConfirmChannel:
         self._settle = settle
         self._number = 0
         channel.confirm_select()
-        channel.events['basic_ack'].add(self._on_ack)
-        channel.events['basic_nack'].add(self._on_nack)
+        for event, accepted in (('basic_ack', True), ('basic_nack', False)):
+            channel.events[event].add(
+                functools.partial(self._on_confirmed, accepted)
+            )
         channel.events['basic_return'].add(self._on_return)
 
     def publish(self, publication: Publication) -> None:
@@ -96,41 +100,58 @@ class _ConfirmChannel:
         number = int(message.properties['message_id'])
         self.unconfirmed[number].returned = True
 
-    def _on_ack(self, number: int, multiple: bool) -> None:
-        for publication in self._confirmed(number, multiple):
-            self._settle(publication, not publication.returned)
-
-    def _on_nack(self, number: int, multiple: bool) -> None:
-        for publication in self._confirmed(number, multiple):
-            self._settle(publication, False)
-
-    def _confirmed(self, number: int, multiple: bool) -> list[Publication]:
-        """Remove publications that are confirmed; return them."""
-        numbers: Iterable[int] = (number,)
+    def _on_confirmed(
+        self, accepted: bool, number: int, multiple: bool
+    ) -> None:
+        numbers = [number]
         if multiple:
             numbers = list(
-                itertools.takewhile(
-                    lambda each: each <= number, self.unconfirmed
-                )
+                itertools.takewhile(number.__ge__, self.unconfirmed)
             )
-        return [self.unconfirmed.pop(each) for each in numbers]
+        for each in numbers:
+            publication = self.unconfirmed.pop(each)
+            self._settle(publication, accepted and not publication.returned)
 
 
+class Timers:
+    """What is due at some time."""
+
+    def __init__(self) -> None:
+        # (monotonic time, order, work), a heap.
+        self._due: list[tuple[float, int, Callable[[float], None]]] = []
+        self._numbers = itertools.count()
+
+    def at(self, due: float, work: Callable[[float], None]) -> None:
+        """Call *work* with the time then.
+
+        :param due: monotonic
+        """
+        heapq.heappush(self._due, (due, next(self._numbers), work))
+
+    def next_due(self) -> float:
+        """Return the earliest monotonic time; infinite: there is none."""
+        return self._due[0][0] if self._due else math.inf
+
+    def run_due(self, now: float) -> None:
+        """Do what is due."""
+        while self._due and self._due[0][0] <= now:
+            heapq.heappop(self._due)[2](now)
+
+
+@dataclasses.dataclass(slots=True, eq=False)
 class _Line:
     """Publications for a destination that refuses them at the moment.
 
-    :ivar trying: the one that was published again; None: the line is due in
-        the heap
+    :ivar trying: the one that was published again; None: one will be
     :ivar delay: seconds until the next attempt
     """
 
-    __slots__ = ('delay', 'destination', 'trying', 'waiting')
-
-    def __init__(self, destination: str) -> None:
-        self.destination = destination
-        self.delay = _RETRY_S / 2
-        self.trying: Publication | None = None
-        self.waiting: collections.deque[Publication] = collections.deque()
+    destination: str
+    delay: float = _RETRY_S / 2
+    trying: Publication | None = None
+    waiting: collections.deque[Publication] = dataclasses.field(
+        default_factory=collections.deque
+    )
 
 
 class Publisher:
@@ -144,18 +165,17 @@ class Publisher:
     def __init__(
         self,
         health: Health,
+        timers: Timers,
         exchange: Callable[[str], kombu.Exchange],
         give_up_s: float,
     ) -> None:
         self.in_lines = 0
         self._health = health
+        self._timers = timers
         self._exchange = exchange
         self._give_up_s = give_up_s
         self._outgoing: collections.deque[Publication] = collections.deque()
         self._lines: dict[str, _Line] = {}
-        # (time of the next attempt, order, line), a heap.
-        self._due: list[tuple[float, int, _Line]] = []
-        self._numbers = itertools.count()
         self._connection: Connection | None = None
         self._replies: _ConfirmChannel | None = None
         self._casts: _ConfirmChannel | None = None
@@ -176,7 +196,9 @@ class Publisher:
         kept: list[Publication] = []
         for used in (self._replies, self._casts):
             if used is not None:
-                kept += filter(_is_repeated, used.unconfirmed.values())
+                kept += (
+                    each for each in used.unconfirmed.values() if each.repeated
+                )
         self._casts = self._replies = None
         kept += self._outgoing
         # The broker may deliver a refused request again: whoever gets it
@@ -211,27 +233,19 @@ class Publisher:
         :raises Exception: the connection is lost
         """
         while self._outgoing and not self._waits():
-            publication = self._outgoing.popleft()
+            publication = self._outgoing[0]
             try:
-                self._channel_for(publication).publish(publication)
+                used = self._channel_for(publication)
             except ChannelError as fault:
-                if not publication.exchange:
-                    raise
                 self._exchanges.discard(publication.exchange)
                 LOG.warning(
                     'Exchange %s cannot be used: %s',
                     publication.exchange,
                     fault,
                 )
-                self._refuse(publication)
-            except Exception:
-                used = self._casts if publication.exchange else self._replies
-                if (
-                    used is None
-                    or publication not in used.unconfirmed.values()
-                ):
-                    self._outgoing.appendleft(publication)
-                raise
+                self._refuse(self._outgoing.popleft())
+            else:
+                used.publish(self._outgoing.popleft())
 
     def _channel_for(self, publication: Publication) -> _ConfirmChannel:
         """Return the channel of a publication; its exchange is declared.
@@ -281,7 +295,6 @@ class Publisher:
         return True
 
     def _settle(self, publication: Publication, accepted: bool) -> None:
-        """Note what became of a publication."""
         publication.refuses = False
         if not accepted:
             self._refuse(publication)
@@ -352,22 +365,15 @@ class Publisher:
     def _schedule(self, line: _Line, delay: float) -> None:
         """Try a line again after some seconds; remove an empty line."""
         if line.waiting:
-            entry = time.monotonic() + delay, next(self._numbers), line
-            heapq.heappush(self._due, entry)
+            due = time.monotonic() + delay
+            self._timers.at(due, functools.partial(self._try, line))
         else:
             del self._lines[line.destination]
 
-    def next_due(self) -> float:
-        """Return the monotonic time of the next attempt; infinite: none."""
-        return self._due[0][0] if self._due else math.inf
-
-    def run_due(self, now: float) -> None:
-        """Try the first publication of each line that is due."""
-        while self._due and self._due[0][0] <= now:
-            line = heapq.heappop(self._due)[2]
-            line.trying = line.waiting.popleft()
-            self.in_lines -= 1
-            self._outgoing.append(line.trying)
+    def _try(self, line: _Line, now: float) -> None:
+        line.trying = line.waiting.popleft()
+        self.in_lines -= 1
+        self._outgoing.append(line.trying)
 
     def stuck(self) -> int:
         """Return how many wait, if the broker confirms nothing; else 0.
@@ -383,10 +389,6 @@ class Publisher:
         return len(waiting) + self.in_lines if is_stuck else 0
 
 
-def _is_repeated(publication: Publication) -> bool:
-    return publication.repeated
-
-
 class CallHeartbeats:
     """Sends heartbeats to callers that wait for a reply.
 
@@ -396,46 +398,38 @@ class CallHeartbeats:
     none: its client fails then. Only weak references to requests are kept.
     """
 
-    def __init__(self, publisher: Publisher, health: Health) -> None:
+    def __init__(
+        self, publisher: Publisher, timers: Timers, health: Health
+    ) -> None:
         self._publisher = publisher
+        self._timers = timers
         self._health = health
-        # (due time, order, interval in seconds, request): a heap.
-        self._due: list[tuple[float, int, float, weakref.ref[Request]]] = []
-        self._numbers = itertools.count()
 
     def watch(self, request: Request) -> None:
         """Send heartbeats for a request, if its caller expects them."""
         timeout = request.timeout
         if isinstance(timeout, int | float) and timeout > 0:
             interval = max(_SHORTEST_S, min(timeout, 2 * _LONGEST_S) / 2)
-            due = time.monotonic() + interval
-            self._schedule(due, interval, weakref.ref(request))
+            self._schedule(weakref.ref(request), interval, time.monotonic())
 
     def _schedule(
-        self, due: float, interval: float, reference: weakref.ref[Request]
+        self, reference: weakref.ref[Request], interval: float, now: float
     ) -> None:
-        heapq.heappush(
-            self._due, (due, next(self._numbers), interval, reference)
-        )
+        beat = functools.partial(self._beat, reference, interval)
+        self._timers.at(now + interval, beat)
 
-    def next_due(self) -> float:
-        """Return the monotonic time of the next one; infinite: none."""
-        return self._due[0][0] if self._due else math.inf
-
-    def run_due(self, now: float) -> None:
-        """Send the heartbeats that are due."""
-        while self._due and self._due[0][0] <= now:
-            _, _, interval, reference = heapq.heappop(self._due)
-            request = reference()
-            if request is None or request.settled or request.is_late():
-                continue
-            if request.msg_id is None or request.reply_q is None:
-                continue
+    def _beat(
+        self, reference: weakref.ref[Request], interval: float, now: float
+    ) -> None:
+        request = reference()
+        if request is None or request.settled or request.is_late():
+            return
+        if request.reply_q is not None:
             body = wire.reply(request.msg_id, None, ending=False)
             self._publisher.put(
                 Publication(request.reply_q, body, self._count, repeated=False)
             )
-            self._schedule(now + interval, interval, reference)
+            self._schedule(reference, interval, now)
 
     def _count(self, sent: bool) -> None:
         outcome = 'sent' if sent else 'failed'

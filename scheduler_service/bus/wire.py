@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import bz2
+import dataclasses
 import json
 import lzma
 import os
@@ -137,6 +138,7 @@ class Consumer(abc.ABC):
         """Take a request back until it can be processed or returned."""
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Request:
     """A request, which stays unacknowledged until its work is done.
 
@@ -156,25 +158,24 @@ class Request:
     :ivar settled: whether it has its reply, or is no longer processed
     :ivar trace: of the request; None: it is not traced
     :ivar connection: number of the connection that it came over first
-    :ivar tags: number of a connection, and tags of the message there
+    :ivar tags: for the consumer: what identifies the message on the bus
     """
 
-    def __init__(
-        self, consumer: Consumer, message: dict[str, Any], ctxt: dict[str, Any]
-    ) -> None:
-        self.consumer = consumer
-        self.message = message
-        self.ctxt = ctxt
-        self.unique_id: Any = None
-        self.msg_id: str | None = None
-        self.reply_q: str | None = None
-        self.timeout: Any = None
-        self.deadline: float | None = None
-        self.redelivered = self.shared = self.settled = False
-        self.returns = 0
-        self.trace: Trace | None = None
-        self.connection = 0
-        self.tags: tuple[int, list[int]] = 0, []
+    consumer: Consumer
+    message: dict[str, Any]
+    ctxt: dict[str, Any]
+    unique_id: Any = None
+    msg_id: str | None = None
+    reply_q: str | None = None
+    timeout: Any = None
+    deadline: float | None = None
+    redelivered: bool = False
+    shared: bool = False
+    returns: int = 0
+    settled: bool = False
+    trace: Trace | None = None
+    connection: int = 0
+    tags: Any = None
 
     @property
     def method(self) -> Any:
@@ -208,6 +209,7 @@ class Request:
         self.consumer.call(self.consumer.hold, self)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Publication:
     """A message to publish until its queue has it.
 
@@ -222,31 +224,20 @@ class Publication:
         broker may not have noticed that yet
     """
 
-    __slots__ = (
-        'body', 'destination', 'done', 'exchange', 'expires', 'key',
-        'published', 'refuses', 'release', 'repeated', 'returned',
-    )  # fmt: skip
+    destination: str
+    body: bytes
+    done: Callable[[bool], None]
+    release: Callable[[], None] | None = None
+    exchange: str = ''
+    key: str = ''
+    repeated: bool = True
+    expires: float = 0.0
+    published: float = 0.0
+    returned: bool = False
+    refuses: bool = False
 
-    def __init__(
-        self,
-        destination: str,
-        body: bytes,
-        done: Callable[[bool], None],
-        release: Callable[[], None] | None = None,
-        exchange: str = '',
-        key: str = '',
-        repeated: bool = True,
-    ) -> None:
-        self.destination = destination
-        self.body = body
-        self.done = done
-        self.release = release
-        self.exchange = exchange
-        self.key = key or destination
-        self.repeated = repeated
-        self.expires = 0.0
-        self.published = 0.0
-        self.returned = self.refuses = False
+    def __post_init__(self) -> None:
+        self.key = self.key or self.destination
 
 
 class _Envelope(msgspec.Struct):
@@ -339,18 +330,22 @@ def request(
         for key in list(message)
         if key.startswith(_CONTEXT)
     }
-    made = Request(consumer, message, context)
-    made.unique_id = message.pop(_UNIQUE_ID, None)
-    made.msg_id, made.reply_q = reply_address(message)
-    made.timeout = message.pop('_timeout', None)
-    # Redelivered messages are counted in the database first.
-    made.redelivered = redelivered and made.method not in WITHOUT_DATABASE
-    made.deadline = deadline_of(
-        properties, sent_at(context) if redelivered else None
-    )
     headers = properties.get('application_headers') or {}
     count = headers.get('x-delivery-count')
-    made.returns = count if isinstance(count, int) else 0
+    made = Request(
+        consumer,
+        message,
+        context,
+        message.pop(_UNIQUE_ID, None),
+        *reply_address(message),
+        timeout=message.pop('_timeout', None),
+        deadline=deadline_of(
+            properties, sent_at(context) if redelivered else None
+        ),
+        returns=count if isinstance(count, int) else 0,
+    )
+    # Redelivered messages are counted in the database first.
+    made.redelivered = redelivered and made.method not in WITHOUT_DATABASE
     return made
 
 
@@ -386,10 +381,9 @@ def reply_address(
 def sent_at(ctxt: Mapping[str, Any]) -> float | None:
     """Return when a message was sent; None: unknown."""
     value = ctxt.get(SENT_AT)
-    # An integer of JSON may be too large for a float, and NaN compares false.
-    if not isinstance(value, int | float) or not abs(value) < _NO_TIME:
-        return None
-    return float(value)
+    # NaN compares false.
+    is_time = isinstance(value, float) and abs(value) < _NO_TIME
+    return value if is_time else None
 
 
 def deadline_of(properties: Any, sent_at: float | None = None) -> float | None:

@@ -23,11 +23,9 @@ from scheduler_service.cmd.serving import HttpServing
 from scheduler_service.factory import build, plan
 from scheduler_service.model import documents
 from scheduler_service.rpc import transport
-from scheduler_service.rpc.cast_replies import new_notifier
-from scheduler_service.rpc.delivery import RedeliveryWorker
+from scheduler_service.rpc.delivery import RedeliveryWorker, new_notifier
 from scheduler_service.rpc.endpoints import VERSION, SchedulerEndpoint
 from scheduler_service.rpc.host_state import HostStateEndpoint
-from scheduler_service.rpc.incoming import ArgumentParser
 from scheduler_service.rpc.peers import Peers
 from scheduler_service.rpc.server import Dispatcher, Server
 from scheduler_service.scheduler import Scheduler
@@ -93,13 +91,12 @@ class Daemon:
         self._notifier = new_notifier(
             self.conf, self._url, f'scheduler.{self.name}'
         )
-        parser = ArgumentParser()
         scheduling = SchedulerEndpoint(
-            self.scheduler, self._enforcer, parser, self.name, self._peers,
+            self.scheduler, self._enforcer, self.name, self._peers,
             self._notifier,
         )  # fmt: skip
         host_state = HostStateEndpoint(
-            self.scheduler.host_state_writer, self._enforcer, parser
+            self.scheduler.host_state_writer, self._enforcer
         )
         group = self.conf.scheduler
         target = transport.target(group.exchange, group.topic, self.name)

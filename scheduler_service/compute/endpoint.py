@@ -23,8 +23,8 @@ from scheduler_service.pipeline.mandatory_filters import has_node
 from scheduler_service.rpc.delivery import ReplyPlan, undo_of
 from scheduler_service.rpc.incoming import (
     REQUEST_MAX_BYTES,
-    ArgumentParser,
     delivered,
+    parse_arguments,
 )
 from scheduler_service.rpc.server import Dispatcher, Pending
 from scheduler_service.scheduler import Scheduler
@@ -99,7 +99,9 @@ class ComputeEndpoint:
         self._with_groups = with_groups
         self._on_change = on_change
         self.full_reasons = full_reasons
-        self._parse = ArgumentParser(_SIZE_FACTOR * REQUEST_MAX_BYTES).parse
+        self._parse = partial(
+            parse_arguments, max_bytes=_SIZE_FACTOR * REQUEST_MAX_BYTES
+        )
 
     def dispatcher(self) -> Dispatcher:
         """Return the dispatcher of messages to methods."""

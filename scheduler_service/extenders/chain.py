@@ -1,4 +1,4 @@
-"""Calls all extenders in their order: filter, prioritize, bind, preempt.
+"""Calls all extenders in their order: filter, prioritize, bind.
 
 Filters run in sequence, each on the nodes that passed the previous one;
 prioritize calls run in parallel. The rules are those of a kube-scheduler, with
@@ -20,8 +20,6 @@ from scheduler_service.engine.jobs import is_late
 from scheduler_service.extenders.client import CallFailed, Client
 from scheduler_service.extenders.policy_file import Extender
 
-# Called with (label, verb, outcome) after each call.
-Count = Callable[[str, str, str], None]
 _MAX_SCORE = 10
 
 
@@ -42,26 +40,8 @@ class ExtenderArgs:
     deadline: float | None = None
 
     def check_deadline(self) -> None:
-        """Check whether the caller still waits.
-
-        :raises TooLate: it does not
-        """
         if is_late(self.deadline):
             raise errors.TooLate()
-
-
-@dataclasses.dataclass
-class ExtenderFilterResult:
-    """The nodes that passed all filters, and the nodes that failed.
-
-    :ivar names: nodes that passed, in the order in which they were sent
-    :ivar failed: node -> reason, of nodes that failed
-    :ivar unresolvable: failed nodes that no eviction of pods can help
-    """
-
-    names: list[str]
-    failed: dict[str, str] = dataclasses.field(default_factory=dict)
-    unresolvable: set[str] = dataclasses.field(default_factory=set)
 
 
 class Chain:
@@ -76,15 +56,12 @@ class Chain:
         self,
         extenders: Sequence[Extender],
         pool: Executor,
-        count: Count = lambda *_: None,
+        count: Callable[[str, str, str], None] = lambda *_: None,
     ) -> None:
+        self.extenders = extenders
         self._clients = [Client(extender) for extender in extenders]
         self._pool = pool
         self._count = count
-
-    @property
-    def urls(self) -> list[str]:
-        return [client.extender.label for client in self._clients]
 
     def applies_to(self, resources: frozenset[str]) -> bool:
         """Whether any extender is called for a request.
@@ -92,13 +69,13 @@ class Chain:
         :param resources: names of extended resources that it requests
         """
         return any(
-            _is_interested(client.extender, resources)
+            _is_interested(extender, resources)
             and (
-                client.extender.filter_verb
-                or client.extender.prioritize_verb
-                or client.extender.bind_verb
+                extender.filter_verb
+                or extender.prioritize_verb
+                or extender.bind_verb
             )
-            for client in self._clients
+            for extender in self.extenders
         )
 
     def close(self) -> None:
@@ -107,31 +84,37 @@ class Chain:
 
     def filter(
         self, args: ExtenderArgs, names: Sequence[str]
-    ) -> ExtenderFilterResult:
+    ) -> tuple[list[str], dict[str, str]]:
         """Call the filters in sequence.
 
         :param names: of the nodes to filter
+        :return: nodes that passed all, in the order of *names*; and node ->
+            reason, of nodes that failed
         :raises ExtenderFailed: a call failed, and its extender is not
             ignorable
         :raises TooLate: the deadline passed before all were called
         """
-        result = ExtenderFilterResult(list(names))
+        left, failed = list(names), dict[str, str]()
         for client in self._clients_for(args, 'filter_verb'):
-            if not result.names:
+            if not left:
                 break
             args.check_deadline()
+            document = _document(client, args, left)
             try:
                 reply = wire.filter_reply(
-                    self._call(
-                        client, 'filter', _document(client, args, result.names)
-                    )
+                    self._call(client, 'filter', document)
                 )
-                passed = _passed(client.extender, reply, result.names)
+                passed = _passed(client.extender, reply, left)
             except (CallFailed, wire.WireError) as fault:
                 self._fail(client, 'filter', fault)
                 continue
-            self._record(result, reply, passed)
-        return result
+            for name in left:
+                if name not in passed:
+                    failed[name] = reply.failed.get(
+                        name, 'rejected without a reason'
+                    )
+            left = [name for name in left if name in passed]
+        return left, failed
 
     def prioritize(
         self, args: ExtenderArgs, names: Sequence[str]
@@ -144,22 +127,15 @@ class Chain:
         :raises TooLate: the deadline has passed
         """
         args.check_deadline()
-        clients = self._clients_for(args, 'prioritize_verb')
-        running = [
-            (
-                client,
-                self._pool.submit(
-                    contextvars.copy_context().run,
-                    self._call,
-                    client,
-                    'prioritize',
-                    _document(client, args, names),
-                ),
-            )
-            for client in clients
-        ]
+        running = {}
+        for client in self._clients_for(args, 'prioritize_verb'):
+            document = _document(client, args, names)
+            running[client] = self._pool.submit(
+                contextvars.copy_context().run,
+                self._call, client, 'prioritize', document,
+            )  # fmt: skip
         totals = dict.fromkeys(names, 0.0)
-        for client, future in running:
+        for client, future in running.items():
             try:
                 scores = wire.scores(future.result())
             except (CallFailed, wire.WireError) as fault:
@@ -172,10 +148,9 @@ class Chain:
                     totals[name] += score * client.extender.weight / _MAX_SCORE
         return totals
 
-    def bind(self, args: ExtenderArgs, node: str) -> bool:
-        """Bind the pod by the extender that has a bind verb.
+    def bind(self, args: ExtenderArgs, node: str) -> None:
+        """Bind the pod by the extender that has a bind verb, if there is one.
 
-        :return: whether an extender bound the pod
         :raises ExtenderFailed: the call failed, and its extender is not
             ignorable
         """
@@ -189,51 +164,10 @@ class Chain:
         for client in self._clients_for(args, 'bind_verb')[:1]:
             try:
                 error = wire.error_of(self._call(client, 'bind', document))
+                if error:
+                    raise CallFailed('refused', error)
             except (CallFailed, wire.WireError) as fault:
-                return self._fail(client, 'bind', fault)
-            if error:
-                return self._fail(client, 'bind', CallFailed('refused', error))
-            return True
-        return False
-
-    def preempt(
-        self,
-        args: ExtenderArgs,
-        candidates: Mapping[str, wire.Victims],
-        pods: Mapping[str, Mapping[str, Any]],
-    ) -> dict[str, wire.Victims]:
-        """Return the candidates that every preempt verb keeps.
-
-        :param candidates: node -> the pods that would be evicted
-        :param pods: uid -> v1 Pod, of all victims
-        :raises ExtenderFailed: a call failed, or its reply names a node or a
-            pod that was not sent, and its extender is not ignorable
-        """
-        left = dict(candidates)
-        for client in self._clients_for(args, 'preempt_verb'):
-            if not left:
-                break
-            document = {
-                'Pod': args.pod, 'NodeNameToVictims': None,
-                'NodeNameToMetaVictims': None,
-            }  # fmt: skip
-            meta = wire.meta_victims(left, left)['NodeNameToMetaVictims']
-            if client.extender.node_cache_capable:
-                document['NodeNameToMetaVictims'] = meta
-            else:
-                document['NodeNameToVictims'] = {
-                    node: {
-                        'Pods': [pods[uid] for uid in victims.pods],
-                        'NumPDBViolations': victims.violations,
-                    }
-                    for node, victims in left.items()
-                }
-            try:
-                reply = wire.victims(self._call(client, 'preempt', document))
-                left = _kept(reply, left, client.extender.ignorable)
-            except (CallFailed, wire.WireError) as fault:
-                self._fail(client, 'preempt', fault)
-        return left
+                self._fail(client, 'bind', fault)
 
     def _clients_for(self, args: ExtenderArgs, verb: str) -> list[Client]:
         return [
@@ -249,38 +183,20 @@ class Chain:
         self._count(client.extender.label, verb, 'answered')
         return reply
 
-    def _fail(self, client: Client, verb: str, fault: Exception) -> bool:
-        """Count a failure; return False if the extender is ignorable.
+    def _fail(self, client: Client, verb: str, fault: Exception) -> None:
+        """Count a failure.
 
         :raises ExtenderFailed: the extender is not ignorable
         """
         extender = client.extender
         self._count(extender.label, verb, _reason(fault))
-        if extender.ignorable:
-            return False
-        raise errors.ExtenderFailed(
-            f'Extender {extender.label} failed to {verb}: {fault}',
-            extender=extender.label,
-            verb=verb,
-            reason=_reason(fault),
-        )
-
-    def _record(
-        self,
-        result: ExtenderFilterResult,
-        reply: wire.FilterReply,
-        passed: set[str],
-    ) -> None:
-        for name in result.names:
-            if name in passed:
-                continue
-            unresolvable = reply.unresolvable.get(name)
-            result.failed[name] = unresolvable or reply.failed.get(
-                name, 'rejected without a reason'
+        if not extender.ignorable:
+            raise errors.ExtenderFailed(
+                f'Extender {extender.label} failed to {verb}: {fault}',
+                extender=extender.label,
+                verb=verb,
+                reason=_reason(fault),
             )
-            if unresolvable is not None:
-                result.unresolvable.add(name)
-        result.names = [name for name in result.names if name in passed]
 
 
 def _reason(fault: Exception) -> str:
@@ -294,16 +210,12 @@ def _is_interested(extender: Extender, resources: frozenset[str]) -> bool:
 def _document(
     client: Client, args: ExtenderArgs, names: Sequence[str]
 ) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        'Pod': args.pod, 'Nodes': None, 'NodeNames': None,
-    }  # fmt: skip
+    nodes = sent = None
     if client.extender.node_cache_capable:
-        document['NodeNames'] = list(names)
+        sent = list(names)
     else:
-        document['Nodes'] = {
-            'metadata': {}, 'items': args.nodes(names),
-        }  # fmt: skip
-    return document
+        nodes = {'metadata': {}, 'items': args.nodes(names)}
+    return {'Pod': args.pod, 'Nodes': nodes, 'NodeNames': sent}
 
 
 def _passed(
@@ -321,28 +233,3 @@ def _passed(
             'undecodable', f'node {unknown[0]!r} was not sent to it'
         )
     return passed
-
-
-def _kept(
-    reply: Mapping[str, wire.Victims],
-    sent: Mapping[str, wire.Victims],
-    ignorable: bool,
-) -> dict[str, wire.Victims]:
-    """Return the candidates that a reply keeps.
-
-    :raises WireError: the reply names a node or a pod that was not sent, or
-        no victim where the extender is not ignorable
-    """
-    kept = {}
-    for node, victims in reply.items():
-        if node not in sent:
-            raise wire.WireError(f'node {node!r} was not sent to it')
-        if not {*victims.pods} <= {*sent[node].pods}:
-            raise wire.WireError(f'node {node!r}: a pod was not sent to it')
-        if victims.pods:
-            kept[node] = victims
-        elif not ignorable:
-            raise wire.WireError(
-                f'expected at least one victim on node {node!r}'
-            )
-    return kept

@@ -32,7 +32,7 @@ _MAX_BYTES = 64 * 1024 * 1024
 _CHUNK_BYTES = 65536
 _MAX_REDIRECTS = 10
 _REPEAT_AS_POST = (307, 308)
-_REPEAT_AS_GET = (301, 302, 303)
+_REDIRECTS = (301, 302, 303, *_REPEAT_AS_POST)
 _POOL_SIZE = 16
 _HEADERS = {
     'Content-Type': 'application/json',
@@ -79,7 +79,8 @@ class Client:
     def call(self, verb: str, document: Any) -> Any:
         """Send a document to a verb; return the document of the reply.
 
-        :raises CallFailed: there is no usable reply
+        :raises CallFailed: there is no reply
+        :raises WireError: the reply is not JSON
         """
         deadline = time.monotonic() + self.extender.timeout
         url, method = self.extender.url(verb), 'POST'
@@ -89,22 +90,14 @@ class Client:
                 method, url, body, deadline
             )
             if status == 200:
-                return _decoded(reply)
-            if location is None or status not in (
-                *_REPEAT_AS_POST,
-                *_REPEAT_AS_GET,
-            ):
-                raise CallFailed(
-                    'status', f'{without_credentials(url)}: status {status}'
-                )
+                return wire.decode(reply)
+            if location is None or status not in _REDIRECTS:
+                break
             url = parse.urljoin(url, location)
-            if status in _REPEAT_AS_GET:
+            if status not in _REPEAT_AS_POST:
                 method, body = 'GET', None
-        raise CallFailed(
-            'status',
-            f'{without_credentials(url)}: more than {_MAX_REDIRECTS} '
-            'redirects',
-        )
+        shown = without_credentials(url)
+        raise CallFailed('status', f'{shown}: status {status}')
 
     def close(self) -> None:
         self._pool.clear()
@@ -125,13 +118,17 @@ class Client:
                 preload_content=False,
                 timeout=urllib3.Timeout(total=max(seconds, 0.001)),
             )
+            data = b''
             try:
-                data = b''
                 if response.status == 200:
                     data = _read(response, deadline)
-                return response.status, data, response.headers.get('Location')
             finally:
-                _release(response)
+                # Kept open if its response was read to the end.
+                if response.status == 200 and response.closed:
+                    response.release_conn()
+                else:
+                    response.close()
+            return response.status, data, response.headers.get('Location')
         except urllib3.exceptions.TimeoutError:
             raise CallFailed(
                 'timeout',
@@ -156,30 +153,13 @@ def _read(response: Any, deadline: float) -> bytes:
     return bytes(data)
 
 
-def _release(response: Any) -> None:
-    """Keep the connection open if its response was read to the end."""
-    if response.status == 200 and response.closed:
-        response.release_conn()
-    else:
-        response.close()
-
-
-def _decoded(body: bytes) -> Any:
-    try:
-        return wire.decode(body)
-    except wire.WireError as fault:
-        raise CallFailed(
-            'undecodable', f'the reply is not valid: {fault}'
-        ) from None
-
-
 def _manager(url: str, options: dict[str, Any]) -> Any:
     """Return a connection pool, with the environment's proxy if set."""
     parsed = parse.urlsplit(url)
     proxy = request.getproxies().get(parsed.scheme)
     host = parsed.hostname or ''
-    loopback = host == 'localhost' or host.startswith('127.') or host == '::1'
-    if proxy and not loopback and not request.proxy_bypass(parsed.netloc):
+    is_local = host in ('localhost', '::1') or host.startswith('127.')
+    if proxy and not is_local and not request.proxy_bypass(parsed.netloc):
         return urllib3.ProxyManager(proxy, **options)
     return urllib3.PoolManager(**options)
 

@@ -13,7 +13,6 @@ job belong to the dispatcher's thread until the job is back in the queue.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import logging
 import pathlib
@@ -38,13 +37,9 @@ from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob, State
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.extenders import objects, policy_file
-from scheduler_service.extenders.chain import (
-    Chain,
-    ExtenderArgs,
-    ExtenderFilterResult,
-)
+from scheduler_service.extenders.chain import Chain, ExtenderArgs
 from scheduler_service.extenders.policy_file import Extender
-from scheduler_service.model import Placement, Request
+from scheduler_service.model import Request
 from scheduler_service.pipeline import Bonuses, HostPipeline
 from scheduler_service.pipeline.ranking import Ranking
 from scheduler_service.plan import Policy
@@ -55,65 +50,54 @@ _MAX_REASONS = 20
 _REASONS_IN_MESSAGE = 3
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ExtenderOptions:
-    """How extenders are called.
-
-    :ivar domain: of the labels, annotations and resources that are ours
-    :ivar threads: requests that wait for extenders at the same time
-    :ivar max_nodes: in one call; the best nodes are sent first
-    :ivar max_requeries: how often extenders are called again for a request
-        whose hosts were taken before it could claim them
-    """
-
-    domain: str = 'scheduler-service.local'
-    threads: int = 16
-    max_nodes: int = 500
-    max_requeries: int = 3
-
-
 class ExtenderDispatcher:
     """Hands requests to threads that call the extenders.
 
+    :param domain: of the labels, annotations and resources that are ours
+    :param threads: requests that wait for extenders at the same time
+    :param max_nodes: in one call; the best nodes are sent first
     :param queue: lends jobs, and gets each of them back
+    :ivar max_requeries: how often extenders are called again for a request
+        whose hosts were taken before it could claim them
+    :ivar pending: how many jobs are with the dispatcher
+    :ivar urls: of the extenders, without credentials
     :raises ConfigurationError: TLS material does not load
     """
+
+    max_requeries = 3
 
     def __init__(
         self,
         extenders: Sequence[Extender],
-        options: ExtenderOptions,
+        domain: str,
+        threads: int,
+        max_nodes: int,
         pipeline: HostPipeline,
         health: Health,
         queue: RequestQueue,
     ) -> None:
-        self.options = options
-        self.max_requeries = options.max_requeries
+        self._domain = domain
+        self._max_nodes = max_nodes
         self._queue = queue
         self._pipeline = pipeline
-        self._health = health
-        self._nodes = objects.NodeMaker(options.domain, pipeline.settings)
-        self._threads = ThreadPoolExecutor(options.threads, 'extenders')
+        self._nodes = objects.NodeMaker(domain, pipeline.settings)
+        self._threads = ThreadPoolExecutor(threads, 'extenders')
         # Prioritize calls run in parallel, in a pool of their own, since the
         # threads above wait for them.
         self._call_threads = ThreadPoolExecutor(
-            options.threads * max(len(extenders), 1), 'prioritize'
+            threads * len(extenders), 'prioritize'
         )
-        self._chain = Chain(extenders, self._call_threads, self._count_call)
+        self._chain = Chain(
+            extenders,
+            self._call_threads,
+            lambda *call: health.count('extender_calls', ' '.join(call)),
+        )
+        self.urls = [extender.label for extender in extenders]
         self._any_binds = any(extender.bind_verb for extender in extenders)
         self._copier = TableCopier()
         self._lock = threading.Lock()
-        self._pending = 0
+        self.pending = 0
         self._retired = False
-
-    @property
-    def pending(self) -> int:
-        """How many jobs are with the dispatcher."""
-        return self._pending
-
-    @property
-    def urls(self) -> list[str]:
-        return self._chain.urls
 
     def applies_to(self, request: Request) -> bool:
         """Whether any extender is called for a request."""
@@ -146,27 +130,22 @@ class ExtenderDispatcher:
 
     def _bind_all(self, job: HostJob, copy: TableCopy) -> None:
         for placement in job.placements:
+            selected = placement.selected
+            row = copy.table.row_of_node(selected.host, selected.node)
+            name = node_name(selected.node) if row is None else copy.names[row]
+            args = self._args(job.request, placement.instance_uuid)
             try:
-                self._bind_one(job.request, copy, placement)
+                self._chain.bind(args, name)
             except errors.ExtenderFailed:
-                job.excluded_hosts.add(placement.selected.host)
+                job.excluded_hosts.add(selected.host)
                 raise
         job.state = State.BOUND
-
-    def _bind_one(
-        self, request: Request, copy: TableCopy, placement: Placement
-    ) -> None:
-        selected = placement.selected
-        row = copy.table.row_of_node(selected.host, selected.node)
-        name = node_name(selected.node) if row is None else copy.names[row]
-        args = self._args(request, placement.instance_uuid)
-        self._chain.bind(args, name)
 
     def retire(self) -> None:
         """Take no more jobs, and stop when the last one is back."""
         with self._lock:
             self._retired = True
-            idle = not self._pending
+            idle = not self.pending
         if idle:
             self.stop()
 
@@ -183,7 +162,7 @@ class ExtenderDispatcher:
         """
         self._queue.lend([job])
         with self._lock:
-            self._pending += 1
+            self.pending += 1
 
         def run() -> None:
             try:
@@ -199,18 +178,15 @@ class ExtenderDispatcher:
             finally:
                 self._queue.give_back(job)
                 with self._lock:
-                    self._pending -= 1
-                    is_last = self._retired and not self._pending
+                    self.pending -= 1
+                    is_last = self._retired and not self.pending
                 if is_last:
                     self.stop()
 
         self._threads.submit(run)
 
-    def _count_call(self, extender: str, verb: str, outcome: str) -> None:
-        self._health.count('extender_calls', f'{extender} {verb} {outcome}')
-
     def _resources(self, request: Request) -> frozenset[str]:
-        return objects.pod_resources(request, self.options.domain)
+        return objects.pod_resources(request, self._domain)
 
     def _args(
         self,
@@ -220,7 +196,7 @@ class ExtenderDispatcher:
         deadline: float | None = None,
     ) -> ExtenderArgs:
         return ExtenderArgs(
-            objects.pod(request, uuid, self.options.domain),
+            objects.pod(request, uuid, self._domain),
             self._resources(request),
             nodes or (lambda names: []),
             deadline,
@@ -304,8 +280,8 @@ class ExtenderDispatcher:
         )
         order = ranking.best(len(ranking.rows))
         rejected: dict[str, str] = {}
-        for start in range(0, len(order), self.options.max_nodes):
-            rows = order[start : start + self.options.max_nodes]
+        for start in range(0, len(order), self._max_nodes):
+            rows = order[start : start + self._max_nodes]
             by_name = {names[row]: row for row in rows}
 
             def nodes(
@@ -315,23 +291,18 @@ class ExtenderDispatcher:
                 return self._nodes.nodes(table, chosen, list(sent))
 
             args = self._args(request, uuid, nodes, deadline)
-            result = self._chain.filter(args, list(by_name))
-            rejected.update(result.failed)
-            if result.names:
-                scores = self._prioritize(args, result)
+            passed, failed = self._chain.filter(args, list(by_name))
+            rejected.update(failed)
+            if passed:
+                # An only node is selected whatever its score.
+                scores = {passed[0]: 0.0}
+                if len(passed) > 1:
+                    scores = self._chain.prioritize(args, passed)
                 return {
                     by_name[name]: (score, weights[by_name[name]] + score)
                     for name, score in scores.items()
                 }
         raise _no_valid_host(request, len(table), len(order), rejected)
-
-    def _prioritize(
-        self, args: ExtenderArgs, result: ExtenderFilterResult
-    ) -> dict[str, float]:
-        if len(result.names) == 1:
-            # The only node is selected whatever its score.
-            return {result.names[0]: 0.0}
-        return self._chain.prioritize(args, result.names)
 
 
 def _no_valid_host(
@@ -396,8 +367,11 @@ def policy(conf: Any) -> Policy:
         weighers, multipliers = policy_file.weighers(parsed.priorities)
     dispatcher = None
     if parsed.extenders:
-        how = ExtenderOptions(group.domain, group.threads, group.max_nodes)
         dispatcher = functools.partial(
-            ExtenderDispatcher, parsed.extenders, how
+            ExtenderDispatcher,
+            parsed.extenders,
+            group.domain,
+            group.threads,
+            group.max_nodes,
         )
     return Policy(filters, weighers, multipliers, dispatcher)

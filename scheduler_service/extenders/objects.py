@@ -23,6 +23,7 @@ from scheduler_service.model import (
     NESTED_FIELDS,
     STANDARD_CLASSES,
     STANDARD_FIELDS,
+    Aggregate,
     Request,
 )
 from scheduler_service.settings import Settings
@@ -51,15 +52,11 @@ class NodeMaker:
         :param names: of the nodes, one for each row
         """
         nested = {name: decoded(table, name) for name in NESTED_FIELDS}
-        return [
-            self._node(
-                table,
-                row,
-                name,
-                {field: column.at(row) for field, column in nested.items()},
-            )
-            for row, name in zip(rows, names, strict=True)
-        ]
+        made = []
+        for row, name in zip(rows, names, strict=True):
+            documents = {key: nested[key].at(row) for key in nested}
+            made.append(self._node(table, row, name, documents))
+        return made
 
     def _node(
         self,
@@ -73,6 +70,10 @@ class NodeMaker:
         up = bool(view.number('up')[at])
         zone = view.zone_at(at, self._settings.default_availability_zone)
         traits = sorted(view.coded['trait_set'].at(at))
+        aggregates = [
+            view.topology.aggregates[number]
+            for number in sorted(view.coded['aggregate_set'].at(at))
+        ]
         figures = self._figures(view, at)
         capacity = self._capacity(view, at)
         architecture = _architecture(documents['supported_instances'])
@@ -95,7 +96,7 @@ class NodeMaker:
             'kubernetes.io/hostname': name,
             'topology.kubernetes.io/zone': zone,
             **{f'trait.{self._domain}/{trait}': 'true' for trait in traits},
-            **self._aggregate_labels(view, at),
+            **self._aggregate_labels(aggregates),
         }
         if architecture:
             labels['kubernetes.io/arch'] = architecture
@@ -112,7 +113,15 @@ class NodeMaker:
                     f'{self._domain}/usage': _json(figures),
                     f'{self._domain}/traits': _json(traits),
                     f'{self._domain}/aggregates': _json(
-                        self._aggregates(view, at)
+                        [
+                            {
+                                'id': aggregate.id,
+                                'uuid': aggregate.uuid,
+                                'name': aggregate.name,
+                                'metadata': aggregate.metadata,
+                            }
+                            for aggregate in aggregates
+                        ]
                     ),
                     f'{self._domain}/host-document': _json(document),
                 },
@@ -172,26 +181,14 @@ class NodeMaker:
             capacity[f'{self._domain}/{name}'] = str(int(limit(name)))
         return capacity
 
-    def _aggregates(self, view: HostTable, at: int) -> list[dict[str, Any]]:
-        aggregates = view.topology.aggregates
-        ids = sorted(view.coded['aggregate_set'].at(at))
-        return [
-            {
-                'id': aggregates[number].id,
-                'uuid': aggregates[number].uuid,
-                'name': aggregates[number].name,
-                'metadata': aggregates[number].metadata,
-            }
-            for number in ids
-        ]
-
-    def _aggregate_labels(self, view: HostTable, at: int) -> dict[str, str]:
-        aggregates = view.topology.aggregates
+    def _aggregate_labels(
+        self, aggregates: Sequence[Aggregate]
+    ) -> dict[str, str]:
         labels: dict[str, str] = {}
         values: dict[str, set[str]] = {}
-        for number in view.coded['aggregate_set'].at(at):
-            labels[f'aggregate.{self._domain}/{number}'] = 'true'
-            for key, value in aggregates[number].metadata.items():
+        for aggregate in aggregates:
+            labels[f'aggregate.{self._domain}/{aggregate.id}'] = 'true'
+            for key, value in aggregate.metadata.items():
                 values.setdefault(key, set()).add(value)
         for key, distinct in values.items():
             if len(distinct) == 1:
@@ -301,20 +298,14 @@ def _affinity(request: Request, domain: str) -> dict[str, Any]:
 
 
 def _spec(enabled: bool, up: bool) -> dict[str, Any]:
-    taints = []
-    if not enabled:
-        taints.append('unschedulable')
-    if not up:
-        taints.append('unreachable')
-    spec: dict[str, Any] = {}
-    if not enabled:
-        spec['unschedulable'] = True
-    if taints:
-        spec['taints'] = [
-            {'key': f'node.kubernetes.io/{taint}', 'effect': 'NoSchedule'}
-            for taint in taints
-        ]
-    return spec
+    reasons = {'unschedulable': not enabled, 'unreachable': not up}
+    taints = [
+        {'key': f'node.kubernetes.io/{reason}', 'effect': 'NoSchedule'}
+        for reason, holds in reasons.items()
+        if holds
+    ]
+    spec: dict[str, Any] = {} if enabled else {'unschedulable': True}
+    return {**spec, 'taints': taints} if taints else spec
 
 
 def _architecture(supported: Any) -> str:

@@ -101,7 +101,6 @@ class Tls(
     ca_data: bytes = b''
 
     def __post_init__(self) -> None:
-        """Check the settings together."""
         if self.insecure and (self.ca_file or self.ca_data):
             raise ValueError('insecure and a CA exclude each other')
         has_key = bool(self.key_file or self.key_data)
@@ -120,7 +119,6 @@ class ManagedResource(
     ignored_by_scheduler: bool = False
 
     def __post_init__(self) -> None:
-        """Check that the resource is an extended one."""
         if not _EXTENDED.fullmatch(self.name):
             raise ValueError(
                 f'{self.name!r} is not an extended resource: expected '
@@ -154,7 +152,6 @@ class Extender(
     ignorable: bool = False
 
     def __post_init__(self) -> None:
-        """Check rules across fields."""
         if self.prioritize_verb and self.weight <= 0:
             raise ValueError(
                 'weight: expected a positive integer with prioritizeVerb'
@@ -196,7 +193,6 @@ class _Named(msgspec.Struct):
     weight: Annotated[int, msgspec.Meta(ge=0)] = 0
 
     def __post_init__(self) -> None:
-        """Check that there is no argument."""
         if self.argument:
             raise ValueError(f'{self.name} with an argument is not supported')
 
@@ -244,10 +240,10 @@ class PolicyFile(NamedTuple):
     :ivar unknown: paths of keys that were ignored
     """
 
-    extenders: tuple[Extender, ...]
-    predicates: tuple[str, ...] | None
-    priorities: tuple[tuple[str, int], ...] | None
-    unknown: tuple[str, ...]
+    extenders: list[Extender]
+    predicates: list[str] | None
+    priorities: list[tuple[str, int]] | None
+    unknown: list[str]
 
 
 def read(text: bytes, source: str) -> PolicyFile:
@@ -291,16 +287,17 @@ def _policy(document: Any) -> PolicyFile:
     ordered = sorted(parsed.extenders, key=lambda extender: extender.ignorable)
     predicates = priorities = None
     if not is_newer and parsed.predicates is not None:
-        predicates = tuple(named.name for named in parsed.predicates)
+        predicates = [named.name for named in parsed.predicates]
     if not is_newer and parsed.priorities is not None:
-        priorities = tuple(
+        priorities = [
             (named.name, named.weight) for named in parsed.priorities
-        )
-        if at := [n for n, (_, weight) in enumerate(priorities) if not weight]:
-            raise ValueError(
-                f'priorities[{at[0]}].weight: expected a positive integer'
-            )
-    return PolicyFile(tuple(ordered), predicates, priorities, tuple(unknown))
+        ]
+        for at, (_, weight) in enumerate(priorities):
+            if not weight:
+                raise ValueError(
+                    f'priorities[{at}].weight: expected a positive integer'
+                )
+    return PolicyFile(ordered, predicates, priorities, unknown)
 
 
 def _spelled(

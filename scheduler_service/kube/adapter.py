@@ -15,8 +15,8 @@ from scheduler_service.kube import node_reader, verbs
 from scheduler_service.kube.api import Address, ApiServer
 from scheduler_service.kube.evaluator import PodEvaluator, PodPipeline
 from scheduler_service.kube.following import Follower, Recounter
-from scheduler_service.kube.node_tables import UnknownNodes
-from scheduler_service.kube.nodes import HostKeeper, HostWriter, NodeSink
+from scheduler_service.kube.node_tables import SentNodes
+from scheduler_service.kube.nodes import HostKeeper, NodeSink
 from scheduler_service.kube.pod_decisions import PodDecisions
 from scheduler_service.kube.pod_filters import (
     OfferedResources,
@@ -81,8 +81,7 @@ class Adapter(base.Adapter):
             self._parts = [*self._followers]
             if group.keep_hosts:
                 holder = leases.new_holder(conf.scheduler.server)
-                writer = HostWriter(store, holder)
-                self._parts.append(HostKeeper(self._nodes, writer))
+                self._parts.append(HostKeeper(store, holder, self._nodes))
         elif _counts_pods(conf):
             self._parts = [
                 Recounter(
@@ -100,18 +99,15 @@ class Adapter(base.Adapter):
             self._evaluator = self._new_evaluator(conf)
 
     def _new_evaluator(self, conf: Any) -> PodEvaluator:
-        group = conf.extender
-        unknown = UnknownNodes(
-            self._reader, self._nodes.find, self._are_nodes_loaded
-        )
         return PodEvaluator(
             _pod_pipeline(conf),
             self._scheduler.snapshot,
             self._use,
-            PodReader(group.domain),
-            unknown,
+            PodReader(conf.extender.domain),
+            SentNodes(self._reader, self._nodes.find),
             assuming=_counts_pods(conf),
             waiting=conf.kubernetes.enabled,
+            are_nodes_loaded=self._are_nodes_loaded,
         )
 
     def _are_nodes_loaded(self) -> bool:

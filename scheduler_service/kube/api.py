@@ -60,17 +60,6 @@ class Address(NamedTuple):
     ca_file: str | None = None
 
 
-class Listing(NamedTuple):
-    """All objects of a kind at one moment.
-
-    :ivar objects: their JSON
-    :ivar version: at which a watch begins
-    """
-
-    objects: list[msgspec.Raw]
-    version: str
-
-
 class WatchEvent(NamedTuple):
     """A change of one object; with the type ``BOOKMARK`` only a version.
 
@@ -239,9 +228,10 @@ class ApiServer:
             return
         if status == 409 and self._is_on(pod, uid, node, deadline):
             return
+        text = reply.get('message') if isinstance(reply, dict) else None
         raise errors.ExtenderFailed(
             f'The API server did not bind {space}/{name} to {node}: '
-            f'{_message(reply) or status}',
+            f'{str(text or status)[:500]}',
             status=status,
         )
 
@@ -274,8 +264,10 @@ class ApiServer:
         except wire.WireError:
             return response.status, None
 
-    def list(self, kind: str, selector: str = '') -> Listing:
-        """Return all objects of a kind.
+    def list(
+        self, kind: str, selector: str = ''
+    ) -> tuple[list[msgspec.Raw], str]:
+        """Return all objects of a kind, and the version to watch from.
 
         :param kind: ``nodes`` or ``pods``
         :param selector: of their fields
@@ -299,7 +291,7 @@ class ApiServer:
             objects += page.items or []
             metadata = page.metadata
             if not metadata.following:
-                return Listing(objects, metadata.resource_version)
+                return objects, metadata.resource_version
             more = {'continue': metadata.following}
 
     def watch(self, kind: str, version: str, selector: str = '') -> Watch:
@@ -407,8 +399,3 @@ def _release(response: Any) -> None:
 
 def _contents(path: str | None) -> bytes:
     return pathlib.Path(path).read_bytes() if path else b''
-
-
-def _message(reply: Any) -> str:
-    text = reply.get('message') if isinstance(reply, dict) else None
-    return str(text or '')[:500]

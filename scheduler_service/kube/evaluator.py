@@ -25,7 +25,6 @@ from scheduler_service.columns.table_copies import TableCopy
 from scheduler_service.kube.node_tables import (
     SentNodes,
     StoredNodes,
-    UnknownNodes,
 )
 from scheduler_service.kube.pod_decisions import Rejection
 from scheduler_service.kube.pod_filters import may_pass_later
@@ -162,7 +161,7 @@ class PodEvaluator:
     :param snapshot: returns the newest snapshot, None before the first
     :param use: what pods use
     :param reader: of the pods of calls
-    :param unknown: how to read nodes that are not in the store
+    :param sent_nodes: nodes that are not in the store
     :param assuming: whether a scored pod counts on its likely node; only
         where the pods of the cluster are followed or listed
     :param waiting: whether pods with extended resources, which only this
@@ -176,17 +175,18 @@ class PodEvaluator:
         snapshot: Callable[[], Snapshot | None],
         use: PodUse,
         reader: PodReader,
-        unknown: UnknownNodes,
+        sent_nodes: SentNodes,
         assuming: bool = False,
         waiting: bool = False,
+        are_nodes_loaded: Callable[[], bool] = lambda: True,
     ) -> None:
         self._pipeline, self._scoring, self._ignored = pods
         self._lock = threading.Lock()
         self._stored = StoredNodes(self._pipeline, snapshot)
         self._use = use
         self._reader = reader
-        self._sent_nodes = SentNodes(unknown)
-        self.are_nodes_loaded = unknown.are_loaded
+        self._sent_nodes = sent_nodes
+        self.are_nodes_loaded = are_nodes_loaded
         self._assuming = assuming
         self._waiting = waiting
         # Whether this daemon binds pods: only then do assumed pods take

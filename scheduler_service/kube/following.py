@@ -11,10 +11,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
-from typing import Protocol
-
-import msgspec
 
 from scheduler_service.engine.health import Health
 from scheduler_service.extender_wire import WireError
@@ -23,30 +19,14 @@ from scheduler_service.kube.api import (
     ApiServer,
     VersionExpired,
     Watch,
-    WatchEvent,
 )
+from scheduler_service.kube.nodes import NodeSink
 from scheduler_service.kube.pod_use import SELECTOR, PodSink
 
 LOG = logging.getLogger(__name__)
 _RESUME_S = 0.05
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
-
-
-class Sink(Protocol):
-    """Receives objects in JSON; called by the follower's thread."""
-
-    def replace(self, objects: Sequence[msgspec.Raw]) -> None:
-        """Replace all objects."""
-
-    def put(self, text: msgspec.Raw) -> None:
-        """Add or replace an object."""
-
-    def remove(self, text: msgspec.Raw) -> None:
-        """Remove an object."""
-
-    def set_lost(self, lost: bool) -> None:
-        """Note whether the API server is out of reach."""
 
 
 class Follower:
@@ -62,7 +42,7 @@ class Follower:
         api: ApiServer,
         kind: str,
         selector: str,
-        sink: Sink,
+        sink: NodeSink | PodSink,
         health: Health,
         name: str = '',
     ) -> None:
@@ -149,9 +129,9 @@ class Follower:
         if api is not None:
             self._api, self._version = api, ''
         if not self._version:
-            listing = self._api.list(self._resource, self._selector)
-            self._sink.replace(listing.objects)
-            self._version = listing.version
+            listed, version = self._api.list(self._resource, self._selector)
+            self._sink.replace(listed)
+            self._version = version
         watch = self._watch = self._api.watch(
             self._resource, self._version, self._selector
         )
@@ -159,21 +139,20 @@ class Follower:
         if self._stopping.is_set():
             watch.close()
         for event in watch.events():
-            self._take(event)
-
-    def _take(self, event: WatchEvent) -> None:
-        if event.type != 'BOOKMARK':
-            self._health.count('kubernetes_events', self._kind)
-            try:
-                if event.type == 'DELETED':
-                    self._sink.remove(event.object)
-                else:
-                    self._sink.put(event.object)
-            except WireError as fault:
-                LOG.warning(
-                    'An object is left out of %s: %s', self._kind, fault
+            if event.type != 'BOOKMARK':
+                self._health.count('kubernetes_events', self._kind)
+                change = (
+                    self._sink.remove
+                    if event.type == 'DELETED'
+                    else self._sink.put
                 )
-        self._version = event.version or self._version
+                try:
+                    change(event.object)
+                except WireError as fault:
+                    LOG.warning(
+                        'An object is left out of %s: %s', self._kind, fault
+                    )
+            self._version = event.version or self._version
 
 
 class Recounter(Follower):
@@ -191,6 +170,6 @@ class Recounter(Follower):
 
     def _follow(self) -> None:
         self._pods.begin_listing()
-        self._pods.replace(self._api.list('pods', SELECTOR).objects)
+        self._pods.replace(self._api.list('pods', SELECTOR)[0])
         self._followed()
         self._stopping.wait(self._interval)

@@ -6,11 +6,10 @@ the evaluator's lock.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -38,8 +37,6 @@ MOST_BYTES = 4 * 1024 * 1024
 _MAX_CACHED_NODES = 20_000
 # Bytes of JSON: 20,000 nodes of the usual size.
 _MAX_CACHED_SIZE = 256 * 2**20
-# Nodes with more classes than a real cluster has are not cached.
-_MAX_CACHED_CLASSES = 100
 # Values in the columns of a table: 100,000 nodes with 20 classes, 112 MB.
 _MAX_CELLS = 2_000_000
 # The same text for all nodes: a kube-scheduler's event counts equal reasons.
@@ -47,27 +44,6 @@ _UNKNOWN = (
     'the node is not in the store: import it with scheduler-manage inventory '
     'import --from-nodes, or set [kubernetes] enabled to have nodes followed'
 )
-
-
-@dataclasses.dataclass(slots=True)
-class _Copy:
-    """A copy of a table, and filter results by the key of pods.
-
-    :ivar version: snapshot, changes, number of the next change, and settings
-    :ivar until: monotonic time until which the copy is used
-    """
-
-    version: tuple[Any, ...]
-    copy: TableCopy
-    until: float
-    results: dict[str, Evaluation]
-
-    def is_of(self, version: tuple[Any, ...]) -> bool:
-        """Whether nothing was changed or replaced since the copy was made."""
-        mine, theirs = self.version, version
-        return mine[2] == theirs[2] and all(
-            mine[at] is theirs[at] for at in (0, 1, 3)
-        )
 
 
 class StoredNodes:
@@ -87,13 +63,23 @@ class StoredNodes:
         self._pipeline = pipeline
         self._snapshot = snapshot
         self._copier = TableCopier()
-        self._last: _Copy | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        # Snapshot, changes and settings of the copy, and of the next change.
+        self._version: tuple[Any, ...] = (None,)
+        self._end = 0
+        self._copy: TableCopy | None = None
+        # Monotonic time until which the copy is used.
+        self._until = 0.0
+        # By the key of pods.
+        self._results: dict[str, Evaluation] = {}
 
     def use(self, pipeline: HostPipeline) -> None:
         """Evaluate by another pipeline, and drop all results."""
         self._pipeline = pipeline
         self._copier.forget()
-        self._last = None
+        self._forget()
 
     def newest(self) -> TableCopy | None:
         """Return a copy of the newest table; None if there is none yet."""
@@ -101,23 +87,26 @@ class StoredNodes:
         if snapshot is None:
             return None
         changes = snapshot.hosts.load.changes
-        version = snapshot, changes, changes.end, self._pipeline.settings
-        last, now = self._last, time.monotonic()
-        if last is not None and not last.is_of(version):
-            last = None
-        if last is not None and now < last.until:
-            return last.copy
+        version = snapshot, changes, self._pipeline.settings
+        is_same = self._end == changes.end and all(
+            mine is theirs
+            for mine, theirs in zip(self._version, version, strict=False)
+        )
+        now = time.monotonic()
+        if is_same and now < self._until:
+            return self._copy
+        end = changes.end
         copy = self._copier.copy(snapshot.hosts)
-        if last is not None and copy.is_same(last.copy):
-            last.until = now + _MAX_AGE_S
-            return last.copy
-        self._last = _Copy(version, copy, now + _MAX_AGE_S, {})
-        return copy
+        if not is_same or self._copy is None or not copy.is_same(self._copy):
+            self._version, self._end = version, end
+            self._copy, self._results = copy, {}
+        self._until = now + _MAX_AGE_S
+        return self._copy
 
     def results(self, pod: PodRequest) -> Evaluation:
         """Return the filter results of a pod on the table returned last."""
-        assert self._last is not None
-        table, results = self._last.copy.table, self._last.results
+        assert self._copy is not None
+        table, results = self._copy.table, self._results
         if pod.key is None:
             return self._pipeline.evaluate(table, pod.request)
         result = results.get(pod.key)
@@ -130,26 +119,21 @@ class StoredNodes:
         return result
 
 
-class UnknownNodes(NamedTuple):
-    """How nodes that are not in the store are read.
+class SentNodes:
+    """Makes tables of nodes that are not in the store; caches the nodes.
 
-    :ivar reader: makes hosts of their objects
-    :ivar find: returns a followed node by its name, where only the name was
+    :param reader: makes hosts of their objects
+    :param find: returns a followed node by its name, where only the name was
         sent; None: not found
-    :ivar are_loaded: whether the nodes of the cluster are loaded; until then
-        no node is evaluated
     """
 
-    reader: NodeReader
-    find: Callable[[str], NodeHost | None] = lambda _: None
-    are_loaded: Callable[[], bool] = lambda: True
-
-
-class SentNodes:
-    """Makes tables of nodes that are not in the store; caches the nodes."""
-
-    def __init__(self, unknown: UnknownNodes) -> None:
-        self._unknown = unknown
+    def __init__(
+        self,
+        reader: NodeReader,
+        find: Callable[[str], NodeHost | None] = lambda _: None,
+    ) -> None:
+        self._reader = reader
+        self._find = find
         # Digest of a node's JSON -> the node.
         self._cached = SizedCache[bytes, NodeHost](
             _MAX_CACHED_NODES, _MAX_CACHED_SIZE
@@ -204,17 +188,16 @@ class SentNodes:
         :raises WireError: the node is invalid
         """
         if document is None:
-            return self._unknown.find(name)
+            return self._find(name)
         node = document(name)
         if not isinstance(node, msgspec.Raw):
-            return self._unknown.reader.read(node)
+            return self._reader.read(node)
         size = len(memoryview(node))
         if size > MOST_BYTES:
             raise wire.WireError(f'{size} bytes, at most {MOST_BYTES}')
         key = hashlib.blake2b(node, digest_size=16).digest()
         cached = self._cached.get(key)
         if cached is None:
-            cached = self._unknown.reader.read(wire.decode(node))
-            if len(cached.host.resources) <= _MAX_CACHED_CLASSES:
-                self._cached.put(key, cached, size)
+            cached = self._reader.read(wire.decode(node))
+            self._cached.put(key, cached, size)
         return cached

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
 
 import msgspec
 
@@ -94,19 +94,59 @@ class NodeSink:
         return dict(self._nodes)
 
 
-class HostWriter:
-    """Writes nodes that changed since the last write.
+class HostKeeper:
+    """A thread that writes nodes into the store as hosts.
+
+    Of the daemons that share a store, the holder of a lease writes.
 
     :param holder: this daemon's unique name
     """
 
-    def __init__(self, store: Store, holder: str) -> None:
+    def __init__(self, store: Store, holder: str, nodes: NodeSink) -> None:
+        self._nodes = nodes
+        self._changed = threading.Event()
+        self._stopping = threading.Event()
+        nodes.on_change = self._changed.set
+        self._thread = threading.Thread(
+            target=self._run, name='kube-hosts', daemon=True
+        )
         self._store = store
         self._lease = Lease(store, _LEASE, holder)
         self._leading = False
         # The nodes as last written; None: the store has to be read first.
         self._written: dict[str, NodeHost] | None = None
         self._foreign: set[str] = set()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout: float) -> None:
+        """End the thread, and let another daemon go on at once.
+
+        :param timeout: seconds to wait for it
+        """
+        self._stopping.set()
+        self._changed.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._changed.clear()
+            try:
+                if self._nodes.complete and self.leads():
+                    self.write(self._nodes.all())
+            except LeaseLost:
+                LOG.debug('Another daemon keeps the hosts')
+            except errors.StoreUnavailable:
+                # The engine's thread logs that the database is unreachable.
+                self.forget()
+            except Exception:
+                LOG.exception('Nodes could not be kept as hosts')
+                self.forget()
+            self._changed.wait(_TURN_S)
+            self._stopping.wait(_SETTLE_S)
+        self.give_up()
 
     def leads(self) -> bool:
         """Whether this daemon holds the lease, and so writes.
@@ -154,7 +194,7 @@ class HostWriter:
         reports = [_report(node.host, stored) for node in changed]
         for part in in_chunks(reports, _HOSTS_AT_ONCE):
             self._lease.keep()
-            self._store.write(_writing(part))
+            self._store.write(partial(host_rows.report, reports=part))
         self._remove(stored, nodes)
         self._write_aggregates(nodes)
         self._written = dict(nodes)
@@ -187,7 +227,7 @@ class HostWriter:
                 continue
             self._lease.keep()
             try:
-                self._store.write(_removing(store_id))
+                self._store.write(partial(host_rows.remove, ids=[store_id]))
             except errors.Conflict as error:
                 LOG.warning(
                     'A deleted node is marked down, not removed: %s', error
@@ -195,7 +235,7 @@ class HostWriter:
                 down = HostReport(
                     host.host, host.hypervisor_hostname, {'state': 'down'}
                 )
-                self._store.write(_writing([down]))
+                self._store.write(partial(host_rows.report, reports=[down]))
 
     def _write_aggregates(self, nodes: Mapping[str, NodeHost]) -> None:
         aggregates = node_reader.aggregates_of(nodes.values())
@@ -213,65 +253,6 @@ class HostWriter:
 
         self._lease.keep()
         self._store.write(write)
-
-
-class HostKeeper:
-    """A thread that writes nodes into the store as hosts.
-
-    Of the daemons that share a store, the holder of a lease writes.
-    """
-
-    def __init__(self, nodes: NodeSink, writer: HostWriter) -> None:
-        self._nodes = nodes
-        self._writer = writer
-        self._changed = threading.Event()
-        self._stopping = threading.Event()
-        nodes.on_change = self._changed.set
-        self._thread = threading.Thread(
-            target=self._run, name='kube-hosts', daemon=True
-        )
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self, timeout: float) -> None:
-        """End the thread, and let another daemon go on at once.
-
-        :param timeout: seconds to wait for it
-        """
-        self._stopping.set()
-        self._changed.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
-
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                self._turn()
-            except LeaseLost:
-                LOG.debug('Another daemon keeps the hosts')
-            except errors.StoreUnavailable:
-                # The engine's thread logs that the database is unreachable.
-                self._writer.forget()
-            except Exception:
-                LOG.exception('Nodes could not be kept as hosts')
-                self._writer.forget()
-            self._changed.wait(_TURN_S)
-            self._stopping.wait(_SETTLE_S)
-        self._writer.give_up()
-
-    def _turn(self) -> None:
-        self._changed.clear()
-        if self._nodes.complete and self._writer.leads():
-            self._writer.write(self._nodes.all())
-
-
-def _writing(reports: Sequence[HostReport]) -> Any:
-    return lambda writer: host_rows.report(writer, reports)
-
-
-def _removing(store_id: int) -> Any:
-    return lambda writer: host_rows.remove(writer, [store_id])
 
 
 def _report(host: Host, stored: Mapping[str, tuple[int, Host]]) -> HostReport:

@@ -41,22 +41,6 @@ _SPEC = ('nodeSelector', 'containers', 'initContainers', 'resources',
 _CONTAINER = ('resources', 'restartPolicy')
 _READ_FIELDS = frozenset((*_POD, *_METADATA, *_SPEC, *_CONTAINER))
 _FOLDED = {name.lower() for name in _READ_FIELDS}
-# Fields that most pods have besides: they need no check of their case.
-_USUAL_FIELDS = _READ_FIELDS.union((
-    'apiVersion', 'kind', 'status', 'name', 'generateName', 'uid',
-    'resourceVersion', 'generation', 'creationTimestamp', 'labels',
-    'ownerReferences', 'managedFields', 'affinity',
-    'automountServiceAccountToken', 'dnsPolicy', 'enableServiceLinks',
-    'hostname', 'hostNetwork', 'imagePullSecrets', 'nodeName',
-    'preemptionPolicy', 'priority', 'priorityClassName', 'schedulerName',
-    'schedulingGates', 'securityContext', 'serviceAccount',
-    'serviceAccountName', 'subdomain', 'terminationGracePeriodSeconds',
-    'tolerations', 'topologySpreadConstraints', 'volumes', 'args',
-    'command', 'env', 'envFrom', 'image', 'imagePullPolicy', 'lifecycle',
-    'livenessProbe', 'ports', 'readinessProbe', 'startupProbe',
-    'terminationMessagePath', 'terminationMessagePolicy', 'volumeMounts',
-    'workingDir',
-))  # fmt: skip
 _NOTHING = msgspec.Raw(b'null')
 
 K = TypeVar('K', bound=Hashable)
@@ -293,45 +277,35 @@ def key_of(pod: Any, domain: str) -> str | None:
         return repr(
             (
                 namespace,
-                _annotations(annotations, f'{domain}/'),
+                [
+                    item
+                    for item in _given(annotations, {}).items()
+                    if f'{domain}/' in item[0]
+                ],
                 selector,
-                _containers(containers),
-                _containers(first),
+                [_fields(each, _CONTAINER) for each in _given(containers, [])],
+                [_fields(each, _CONTAINER) for each in _given(first, [])],
                 whole,
                 overhead,
             )
         )
-    except _Unusual:
+    except (_Unusual, AttributeError, TypeError):
         return None
 
 
 def _fields(document: Any, names: tuple[str, ...]) -> list[Any]:
-    """Return some fields of an object; None for missing ones."""
     if document is None:
         return [None] * len(names)
     if not isinstance(document, dict):
         raise _Unusual
-    if not document.keys() <= _USUAL_FIELDS:
-        unusual = document.keys() - _USUAL_FIELDS
-        if any(key.lower() in _FOLDED for key in unusual):
-            raise _Unusual
+    others = document.keys() - _READ_FIELDS
+    if not _FOLDED.isdisjoint(map(str.lower, others)):
+        raise _Unusual
     return list(map(document.get, names))
 
 
-def _annotations(values: Any, prefix: str) -> list[tuple[str, Any]]:
-    if values is None:
-        return []
-    if not isinstance(values, dict):
-        raise _Unusual
-    return [item for item in values.items() if prefix in item[0]]
-
-
-def _containers(containers: Any) -> list[list[Any]]:
-    if containers is None:
-        return []
-    if not isinstance(containers, list):
-        raise _Unusual
-    return [_fields(container, _CONTAINER) for container in containers]
+def _given(value: Any, default: Any) -> Any:
+    return default if value is None else value
 
 
 def objects(document: Any, name: str) -> dict[str, Any]:
@@ -427,15 +401,10 @@ def usage_of(pod: Any, domain: str) -> PodUsage:
     annotations = objects(objects(pod, 'metadata'), 'annotations')
     if f'{domain}/request' not in annotations:
         return PodUsage(load, classes_of(amounts, domain))
-    resources = pod_request(pod, domain).resources
-    return PodUsage(
-        load,
-        {
-            name: amount
-            for name, amount in resources.items()
-            if name not in STANDARD_CLASSES
-        },
-    )
+    resources = dict(pod_request(pod, domain).resources)
+    for name in STANDARD_CLASSES:
+        resources.pop(name, None)
+    return PodUsage(load, resources)
 
 
 def classes_of(amounts: Mapping[str, Decimal], domain: str) -> dict[str, int]:

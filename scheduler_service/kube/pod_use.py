@@ -60,6 +60,7 @@ class PodUse:
     :param clock: monotonic seconds
     :param on_outcome: called for each assumed pod: ``there`` if it was seen
         on that node, ``elsewhere`` on another, ``expired`` if not in time
+    :ivar complete: whether all pods were listed at least once
     """
 
     def __init__(
@@ -83,13 +84,8 @@ class PodUse:
         # Before this time no assumed pod expires.
         self._due = math.inf
         self._recent: set[str] | None = None
-        self._complete = False
+        self.complete = False
         self._stale = False
-
-    @property
-    def complete(self) -> bool:
-        """Whether all pods were listed at least once."""
-        return self._complete
 
     def replace(self, pods: Iterable[PlacedPod]) -> None:
         """Replace all seen pods.
@@ -112,7 +108,7 @@ class PodUse:
                 self._drop(uid)
             for pod in placed.values():
                 self._put(pod, None)
-            self._complete, self._stale = True, False
+            self.complete, self._stale = True, False
 
     def begin_listing(self) -> None:
         """Note which pods are seen before :meth:`replace`.

@@ -18,7 +18,7 @@ _FORM = re.compile(
     r'(Ki|Mi|Gi|Ti|Pi|Ei|[eE][+-]?\d+|[numkMGTPE]?)',
     re.ASCII,
 )
-_BINARY = {name: 1024**at for at, name in enumerate(
+_BINARY = {name: Decimal(1024**at) for at, name in enumerate(
     ('', 'Ki', 'Mi', 'Gi', 'Ti', 'Pi', 'Ei')) if at}  # fmt: skip
 _DECIMAL = {
     'n': -9, 'u': -6, 'm': -3, '': 0, 'k': 3, 'M': 6, 'G': 9, 'T': 12,
@@ -65,21 +65,17 @@ def _parsed(text: str) -> Decimal:
         raise BadQuantity(f'{text[:40]!r} is not a quantity')
     sign, whole, _, fraction, suffix = match.groups()
     number = Decimal(f'{sign}{whole or 0}.{fraction or 0}')
-    number = _WIDE.multiply(number, _factor(suffix))
     if suffix in _BINARY:
+        number = _WIDE.multiply(number, _BINARY[suffix])
         number = max(min(number, Decimal(_MAX)), Decimal(-_MAX))
+    else:
+        power = _DECIMAL.get(suffix)
+        if power is None:
+            power = int(suffix[1:])
+            if abs(power) > 60:
+                raise BadQuantity(f'{suffix!r} is not within 10^-60 to 10^60')
+        number = number.scaleb(power, _WIDE)
     return number.quantize(_FINEST, ROUND_UP, _WIDE)
-
-
-def _factor(suffix: str) -> Decimal:
-    if suffix in _BINARY:
-        return Decimal(_BINARY[suffix])
-    if suffix in _DECIMAL:
-        return Decimal(10) ** _DECIMAL[suffix]
-    power = int(suffix[1:])
-    if abs(power) > 60:
-        raise BadQuantity(f'{suffix!r} is not within 10^-60 to 10^60')
-    return Decimal(10) ** power
 
 
 def whole(value: Any) -> int:
@@ -115,9 +111,7 @@ def class_of(name: str, domain: str) -> str | None:
 
     :param domain: of the resources that are ours
     """
-    if len(name) > _LONGEST_CACHED:
-        return _class_of.__wrapped__(name, domain)
-    return _class_of(name, domain)
+    return _class_of(name[:_LONGEST_CACHED], domain)
 
 
 @functools.lru_cache(4096)

@@ -16,9 +16,6 @@ from scheduler_service import extender_wire as wire
 from scheduler_service.columns.dictionary import Ints, Rows
 
 _BEST = 10
-# A node whose text is longer than the average by this factor is not cached,
-# so that a few long names do not make all replies longer.
-_LONGEST = 1.5
 
 
 class ScoreTexts:
@@ -28,17 +25,9 @@ class ScoreTexts:
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._names = names
         heads = [b'{"Host":%s,"Score":' % wire.encode(name) for name in names]
-        lengths = np.array([len(head) for head in heads], np.int64)
-        self._width = int(lengths.mean() * _LONGEST) if len(heads) else 0
-        self._width = min(self._width, int(lengths.max(initial=0)))
-        self._is_long = lengths > self._width
-        self._some_are_long = bool(self._is_long.any())
-        self._heads = _matrix(
-            [head[: self._width].rjust(self._width) for head in heads],
-            self._width,
-        )
+        width = max(map(len, heads), default=0)
+        self._heads = _matrix([head.rjust(width) for head in heads], width)
         tails = [b'%2d},' % score for score in range(_BEST + 1)]
         self._tails = _matrix(tails, len(tails[0]))
 
@@ -48,9 +37,6 @@ class ScoreTexts:
         :param rows: int64[m], of the nodes, at least one
         :param scores: int64[m], of these nodes, 0 to 10 each
         """
-        if self._some_are_long and self._is_long.take(rows).any():
-            names = [self._names[row] for row in rows.tolist()]
-            return wire.score_list(names, scores.tolist())
         texts = np.concatenate(
             (self._heads.take(rows, axis=0), self._tails.take(scores, axis=0)),
             axis=1,

@@ -38,13 +38,17 @@ class _Object(msgspec.Struct):
     metadata: _Metadata
 
 
-class _List(msgspec.Struct):
+class _Items(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
+
+
+class _Parsed(msgspec.Struct):
+    items: list[_Object] | None = None
 
 
 class _Args(msgspec.Struct):
     Pod: Any = None
-    Nodes: _List | None = None
+    Nodes: _Items | None = None
     NodeNames: list[str] | None = None
 
 
@@ -54,9 +58,9 @@ class _Victims(msgspec.Struct):
 
 
 _NULL = msgspec.Raw(b'null')
-# Fields of large bodies, spelled as in Go or in lower case.
-_LargeArgs = msgspec.defstruct(
-    '_LargeArgs',
+# Fields of bodies, spelled as in Go or in lower case.
+_Fields = msgspec.defstruct(
+    '_Fields',
     [
         (spelled, msgspec.Raw, _NULL)
         for name in ('Pod', 'Nodes', 'NodeNames', 'NodeNameToVictims',
@@ -66,23 +70,20 @@ _LargeArgs = msgspec.defstruct(
 )  # fmt: skip
 
 
-class _LargeList(msgspec.Struct):
-    items: msgspec.Raw = _NULL
-
-
 # Parts that would change the path of a call.
 _NO_NAMES = {'.', '..'}
 # Bodies up to this size are kept for the next verb.
 _REMEMBERED_BYTES = 8 * 1024 * 1024
 # Nodes of a call, and victims of a call for preemption.
 MOST_OBJECTS = 100_000
-_typed = msgspec.json.Decoder(_Args)
-_large_typed = msgspec.json.Decoder(_LargeArgs)
-_large_list = msgspec.json.Decoder(_LargeList)
-_raw_items = msgspec.json.Decoder(list[msgspec.Raw])
-_objects = msgspec.json.Decoder(list[_Object] | None)
-_victims = msgspec.json.Decoder(dict[str, _Victims])
 _object = msgspec.json.Decoder(_Object)
+_typed = msgspec.json.Decoder(_Args)
+_fields = msgspec.json.Decoder(_Fields)
+_document = msgspec.json.Decoder(dict[str, Any])
+_strings = msgspec.json.Decoder(list[str])
+_parsed = msgspec.json.Decoder(_Parsed)
+_items = msgspec.json.Decoder(_Items)
+_victims = msgspec.json.Decoder(dict[str, _Victims])
 _NOT_PARSED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -113,7 +114,7 @@ class NodeArgs:
             nodes
         """
         if len(body) > MOST_BYTES:
-            return cls._read_large(_LargeBody(body))
+            return cls._read_large(_Body(body))
         try:
             args = _typed.decode(body)
             pod = args.Pod
@@ -128,105 +129,82 @@ class NodeArgs:
                     return cls(pod, list(items), items)
         except _NOT_PARSED:
             pass
-        return cls._read_slowly(wire.decode(body))
-
-    @classmethod
-    def _read_slowly(cls, document: Any) -> NodeArgs:
+        # With another spelling of keys.
+        document = wire.decode(body)
         pod = wire.field(document, 'Pod', dict)
         names = wire.strings(document, 'NodeNames')
         if names is not None:
             return cls(pod, names, None)
         nodes = wire.items(document, 'Nodes') or []
-        items = {wire.name_of(node): node for node in nodes}
-        return cls(pod, list(items), items)
+        named = {wire.name_of(node): node for node in nodes}
+        return cls(pod, list(named), named)
 
     @classmethod
-    def _read_large(cls, body: _LargeBody) -> NodeArgs:
-        pod = body.document('Pod')
-        if pod is None:
-            return cls(None, [], None)
-        names = body.limited('NodeNames', b',')
+    def _read_large(cls, body: _Body) -> NodeArgs:
+        pod = body.parse('Pod', _document)
+        names = body.parse('NodeNames', _strings, b',')
         if names is not None:
-            sent = {'NodeNames': wire.decode(names)}
-            return cls(pod, wire.strings(sent, 'NodeNames') or [], None)
-        nodes = body.limited('Nodes', b'"metadata"')
-        items = _node_items(nodes) if nodes is not None else {}
+            return cls(pod, names, None)
+        mark = b'"metadata"'
+        # Stops at the first item that is no node, however many follow.
+        nodes = body.parse('Nodes', _parsed, mark)
+        items = {}
+        if nodes is not None and nodes.items:
+            raw = body.parse('Nodes', _items, mark)
+            items = {
+                node.metadata.name: item
+                for node, item in zip(nodes.items, raw.items, strict=True)
+            }
         return cls(pod, list(items), items)
 
 
-def _node_items(nodes: bytes) -> dict[str, Any]:
-    """Return node name -> its object as sent, of a large list.
+class _Body:
+    """The fields of a body that are read.
 
-    :raises WireError: the list is not valid
-    """
-    try:
-        items = _large_list.decode(nodes).items
-        # Stops at the first item that is no node, however many follow.
-        parsed = _objects.decode(items)
-        if parsed is None:
-            return {}
-        names = [node.metadata.name for node in parsed]
-        return dict(zip(names, _raw_items.decode(items), strict=True))
-    except _NOT_PARSED as fault:
-        raise wire.WireError(f'Nodes: {fault}') from None
-
-
-class _LargeBody:
-    """A body of more than :data:`MOST_BYTES`: only fields that are read count.
-
-    Parsing all of it could take seconds, and many times its bytes.
+    Parsing all of a large one could take seconds, and many times its bytes.
 
     :raises NotJson: it is not an object
     """
 
     def __init__(self, body: bytes) -> None:
         try:
-            self._args = _large_typed.decode(body)
+            self._fields = _fields.decode(body)
         except _NOT_PARSED as fault:
             raise wire.NotJson(f'not JSON: {fault}') from None
 
-    def _text(self, name: str) -> msgspec.Raw | None:
-        """Return the JSON of a field; None without it."""
-        for spelled in (name, name.lower()):
-            text: msgspec.Raw = getattr(self._args, spelled)
-            if text != _NULL:
-                return text
-        return None
+    def parse(
+        self, name: str, decoder: msgspec.json.Decoder[Any], *marks: bytes
+    ) -> Any:
+        """Return a field; None without it.
 
-    def document(self, name: str) -> Any:
-        """Return a field that is one object, parsed; None without it.
-
-        :raises WireError: it is not an object
-        :raises PayloadTooLarge: it has more than :data:`MOST_BYTES`
+        :param marks: texts of which each of its objects has one; without any
+            it is one object
+        :raises WireError: it is not valid
+        :raises PayloadTooLarge: it is an object of more than
+            :data:`MOST_BYTES`, or has more than :data:`MOST_OBJECTS`
         """
-        text = self._text(name)
-        if text is None:
+        text: msgspec.Raw = getattr(self._fields, name)
+        if text == _NULL:
+            text = getattr(self._fields, name.lower())
+        if text == _NULL:
             return None
         size = len(memoryview(text))
-        if size > MOST_BYTES:
+        if size > MOST_BYTES and not marks:
             raise errors.PayloadTooLarge(
                 f'{name}: {size} bytes, at most {MOST_BYTES} are allowed',
                 size=size,
                 limit=MOST_BYTES,
             )
-        return wire.field({name: wire.decode(text)}, name, dict)
-
-    def limited(self, name: str, *marks: bytes) -> bytes | None:
-        """Return the JSON of a field with many objects; None without it.
-
-        :param marks: texts, of which each object has one
-        :raises PayloadTooLarge: there are more than :data:`MOST_OBJECTS`
-        """
-        raw = self._text(name)
-        if raw is None:
-            return None
-        text = bytes(raw)
-        if sum(map(text.count, marks)) > MOST_OBJECTS:
+        content = bytes(text) if size > MOST_BYTES else b''
+        if sum(map(content.count, marks)) > MOST_OBJECTS:
             raise errors.PayloadTooLarge(
                 f'{name}: more than {MOST_OBJECTS} are not allowed',
                 limit=MOST_OBJECTS,
             )
-        return text
+        try:
+            return decoder.decode(text)
+        except _NOT_PARSED as fault:
+            raise wire.WireError(f'{name}: {fault}') from None
 
 
 def _preempt_document(body: bytes) -> Any:
@@ -238,18 +216,17 @@ def _preempt_document(body: bytes) -> Any:
     """
     if len(body) <= MOST_BYTES:
         return wire.decode(body)
-    large = _LargeBody(body)
-    document = {
-        name: large.document(name) for name in ('Pod', 'NodeNameToMetaVictims')
+    fields = _Body(body)
+    victims = fields.parse(
+        'NodeNameToVictims', _victims, b'"Pods"', b'"metadata"'
+    )
+    return {
+        'Pod': fields.parse('Pod', _document),
+        'NodeNameToMetaVictims': fields.parse(
+            'NodeNameToMetaVictims', _document
+        ),
+        'NodeNameToVictims': msgspec.to_builtins(victims),
     }
-    text = large.limited('NodeNameToVictims', b'"Pods"', b'"metadata"')
-    if text is not None:
-        try:
-            victims = _victims.decode(text)
-        except _NOT_PARSED as fault:
-            raise wire.WireError(f'NodeNameToVictims: {fault}') from None
-        document['NodeNameToVictims'] = msgspec.to_builtins(victims)
-    return document
 
 
 class _Reader:

@@ -54,6 +54,21 @@ def own(caller: RequestContext, document: Request | ZoneRequest) -> None:
         document.project_id = caller.project_id
 
 
+def _check(
+    caller: RequestContext,
+    rule: str,
+    document: Request | ZoneRequest,
+    *special: str,
+) -> None:
+    """Check a document's project, and further rules of its method."""
+    own(caller, document)
+    project_id = document.project_id
+    if project_id != caller.project_id:
+        caller.authorize_project(rule, project_id, f'project {project_id}')
+    for name in special:
+        caller.authorize(f'{rule}:{name}', {'project_id': project_id})
+
+
 def select(
     caller: RequestContext, request: Request, claim: bool = True
 ) -> None:
@@ -62,15 +77,12 @@ def select(
     :raises Forbidden: the policy does not allow it for this project, or not
         with these hosts, or not without a claim
     """
-    rule = 'select_destinations'
-    own(caller, request)
-    project_id = request.project_id
-    if project_id != caller.project_id:
-        caller.authorize_project(rule, project_id, f'project {project_id}')
-    if _names_host(request):
-        caller.authorize(f'{rule}:forced_host', {'project_id': project_id})
+    wanted = request.requested_destination
+    names_host = request.forced or (wanted and (wanted.host or wanted.node))
+    special = ['forced_host'] if names_host else []
     if not claim:
-        caller.authorize(f'{rule}:dry_run', {'project_id': project_id})
+        special.append('dry_run')
+    _check(caller, 'select_destinations', request, *special)
 
 
 def zone(caller: RequestContext, zone: ZoneRequest, keep: bool = True) -> None:
@@ -81,19 +93,7 @@ def zone(caller: RequestContext, zone: ZoneRequest, keep: bool = True) -> None:
     :raises Forbidden: the policy does not allow it for this project, or not
         without storing the pool
     """
-    rule = 'schedule_zone'
-    own(caller, zone)
-    project_id = zone.project_id
-    if project_id != caller.project_id:
-        caller.authorize_project(rule, project_id, f'project {project_id}')
-    if not keep:
-        caller.authorize(f'{rule}:dry_run', {'project_id': project_id})
-
-
-def _names_host(request: Request) -> bool:
-    """Whether the request forces or requests a host or a node."""
-    wanted = request.requested_destination
-    return request.forced or bool(wanted and (wanted.host or wanted.node))
+    _check(caller, 'schedule_zone', zone, *([] if keep else ['dry_run']))
 
 
 def credentials(ctxt: Any) -> dict[str, Any]:

@@ -6,17 +6,19 @@ A client may be used by any number of threads.
 from __future__ import annotations
 
 import contextlib
-import os
+import time
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import oslo_messaging
 from oslo_config import cfg
+from oslo_context import context as contexts
 
 from scheduler_service import errors
+from scheduler_service.bus.wire import SENT_AT
 from scheduler_service.conf import scheduler as options
 from scheduler_service.rpc import transport as transports
-from scheduler_service.rpc.context import StampingSerializer
 
 TOPIC = 'scheduler-service'
 EXCHANGE = 'openstack'
@@ -69,10 +71,14 @@ class SchedulerClient:
         exchange: str | None = None,
     ) -> None:
         self.transport = transport or transports.for_client(conf)
-        _register_version_cap(conf)
-        for option in options.CLIENT_OPTS:
-            with contextlib.suppress(cfg.DuplicateOptError):
-                conf.register_opt(option, group=options.GROUP)
+        for group, listed in (
+            (options.GROUP, options.CLIENT_OPTS),
+            # A compute service has the same option itself.
+            (options.UPGRADE_GROUP, options.UPGRADE_OPTS),
+        ):
+            for option in listed:
+                with contextlib.suppress(cfg.DuplicateOptError):
+                    conf.register_opt(option, group=group)
         topic = topic or conf.scheduler.topic
         exchange = exchange or conf.scheduler.exchange
         self._client = oslo_messaging.get_rpc_client(
@@ -104,17 +110,17 @@ class SchedulerClient:
         :raises NoValidHost: with the reasons in ``facts``
         :raises InvalidRequest: the request is not valid
         """
-        args = {
-            'request': _with_instances(request, _caller_id(context)),
-            'claim': claim,
-            'explain': explain,
-        }
-        if move:
-            result: dict[str, Any] = self.call(
-                context, 'select_destinations', **args, move=True
-            )
-            return result
-        return self._call(context, 'select_destinations', **args)
+        more: dict[str, Any] = {'move': True} if move else {}
+        result: dict[str, Any] = self._call(
+            context,
+            'select_destinations',
+            _REPORTS if move else _FIRST,
+            request=_with_instances(request, _caller_id(context)),
+            claim=claim,
+            explain=explain,
+            **more,
+        )
+        return result
 
     def select_destinations_cast(
         self,
@@ -128,7 +134,7 @@ class SchedulerClient:
             result or the error is cast; all but topic may be absent
         """
         sent = _with_instances(request, _caller_id(context))
-        self._cast(
+        self._client.cast(
             context, 'select_destinations', request=sent, reply_to=reply_to
         )
         return sent
@@ -155,15 +161,17 @@ class SchedulerClient:
         :raises Conflict: the stored pool does not fit the present attributes
             of the zone
         """
-        args = {'zone': dict(zone), 'keep': keep, 'explain': explain}
-        if pools is None:
-            return self._call(context, 'schedule_zone', **args)
-        result: dict[str, Any] = self._wait(
-            self._client.prepare(version=_CANDIDATES),
-            context,
-            'schedule_zone',
-            **args,
-            pools=[dict(pool) for pool in pools],
+        args: dict[str, Any] = {
+            'zone': dict(zone),
+            'keep': keep,
+            'explain': explain,
+        }
+        version = _FIRST
+        if pools is not None:
+            args['pools'] = [dict(pool) for pool in pools]
+            version = _CANDIDATES
+        result: dict[str, Any] = self._call(
+            context, 'schedule_zone', version, **args
         )
         return result
 
@@ -178,7 +186,9 @@ class SchedulerClient:
         :param reply_to: as for :meth:`select_destinations_cast`
         """
         sent = {'request_id': _caller_id(context) or _new_id(), **zone}
-        self._cast(context, 'schedule_zone', zone=sent, reply_to=reply_to)
+        self._client.cast(
+            context, 'schedule_zone', zone=sent, reply_to=reply_to
+        )
         return sent
 
     def schedule_many(
@@ -201,8 +211,8 @@ class SchedulerClient:
             else dict(entry)
             for entry in requests
         ]
-        results: list[dict[str, Any]] = self._wait(
-            self._client, context, 'schedule_many', requests=sent
+        results: list[dict[str, Any]] = self._call(
+            context, 'schedule_many', requests=sent
         )
         return results
 
@@ -218,12 +228,15 @@ class SchedulerClient:
             the host
         :raises HostNotFound: the host does not exist
         """
-        return self._call(context, 'explain', request=dict(request), host=host)
+        result: dict[str, Any] = self._call(
+            context, 'explain', request=dict(request), host=host
+        )
+        return result
 
     def release(self, context: Any, instances: Sequence[str]) -> list[str]:
         """Release claims; return the uuids of instances that had claims."""
-        released: list[str] = self._wait(
-            self._client, context, 'release', instances=list(instances)
+        released: list[str] = self._call(
+            context, 'release', instances=list(instances)
         )
         return released
 
@@ -258,8 +271,7 @@ class SchedulerClient:
 
         :raises InvalidRequest: the report is not valid
         """
-        client = self._client.prepare(version=_REPORTS)
-        return self._wait(client, context, method, **args)
+        return self._call(context, method, _REPORTS, **args)
 
     def ping(
         self, context: Any, server: str | None = None, recent: bool = False
@@ -269,25 +281,26 @@ class SchedulerClient:
         :param server: its ``[scheduler] server``; None: any
         :param recent: include the figures of the last minute
         """
-        args = {'recent': True} if recent else {}
-        client = self._client.prepare(server=server)
-        result: dict[str, Any] = self._wait(client, context, 'ping', **args)
-        return result
-
-    def _call(self, context: Any, method: str, **args: Any) -> dict[str, Any]:
-        """Call a method of version 1.0."""
-        result: dict[str, Any] = self._wait(
-            self._client, context, method, **args
+        args: dict[str, Any] = {'recent': True} if recent else {}
+        result: dict[str, Any] = self._call(
+            context, 'ping', server=server, **args
         )
         return result
 
-    @staticmethod
-    def _wait(client: Any, context: Any, method: str, **args: Any) -> Any:
+    def _call(
+        self,
+        context: Any,
+        method: str,
+        version: str = _FIRST,
+        server: str | None = None,
+        **args: Any,
+    ) -> Any:
         """Call a method, and raise an error with its original text.
 
         The bus raises a class whose text repeats the message, with the last
         line of a traceback.
         """
+        client = self._client.prepare(version=version, server=server)
         try:
             return client.call(context, method, **args)
         except errors.SchedulerError as error:
@@ -296,22 +309,43 @@ class SchedulerClient:
                 error.__class__ = kind.__bases__[0]
             raise
 
-    def _cast(self, context: Any, method: str, **args: Any) -> None:
-        """Cast a method of version 1.0."""
-        self._client.cast(context, method, **args)
 
+class ContextSerializer(oslo_messaging.NoOpSerializer):  # type: ignore[misc]
+    """Sends a request context, or a dict, as a plain dict.
 
-def _register_version_cap(conf: Any) -> None:
-    """Register ``[upgrade_levels] scheduler``.
-
-    A compute service has the same option itself.
+    The message itself consists of plain values, and is not changed.
     """
-    with contextlib.suppress(cfg.DuplicateOptError):
-        conf.register_opts(options.UPGRADE_OPTS, group=options.UPGRADE_GROUP)
+
+    def serialize_context(self, ctxt: Any) -> dict[str, Any]:
+        """Return the context as a dict.
+
+        :raises InvalidRequest: the context is of another type
+        """
+        if isinstance(ctxt, contexts.RequestContext):
+            values: dict[str, Any] = ctxt.to_dict()
+            return values
+        if not isinstance(ctxt, Mapping):
+            raise errors.InvalidRequest(
+                'context: expected a request context or a dict, got '
+                f'{type(ctxt).__name__}',
+                at='context',
+            )
+        return dict(ctxt)
+
+
+class StampingSerializer(ContextSerializer):
+    """Adds the time of sending to each message.
+
+    The time shows whether a late request was sent before or after a release.
+    """
+
+    def serialize_context(self, ctxt: Any) -> dict[str, Any]:
+        """Return the context as a dict with the time; the original stays."""
+        values = super().serialize_context(ctxt)
+        return {**values, SENT_AT: time.time()} if values else values
 
 
 def _caller_id(context: Any) -> str | None:
-    """Return the request id of the caller's log."""
     if isinstance(context, Mapping):
         found = context.get('request_id')
     else:
@@ -330,24 +364,11 @@ def _with_instances(
     if not sent.get('instance_uuids'):
         count = sent.get('num_instances') or 1
         if isinstance(count, int) and 0 < count <= 1000:
-            sent['instance_uuids'] = [_new_uuid() for _ in range(count)]
+            sent['instance_uuids'] = [str(uuid.uuid4()) for _ in range(count)]
     if not sent.get('request_id'):
         sent['request_id'] = request_id or _new_id()
     return sent
 
 
 def _new_id() -> str:
-    return f'req-{_new_uuid()}'
-
-
-def _new_uuid() -> str:
-    """Return a random UUID, like :func:`uuid.uuid4` in half the time.
-
-    A batch needs many.
-    """
-    digits = os.urandom(16).hex()
-    variant = '89ab'[int(digits[16], 16) & 3]
-    return (
-        f'{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}'
-        f'-{digits[20:]}'
-    )
+    return f'req-{uuid.uuid4()}'

@@ -17,6 +17,8 @@ from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, NamedTuple
 
+import oslo_messaging
+
 from scheduler_service import errors
 from scheduler_service.bus import wire
 from scheduler_service.bus.wire import Publication, Request
@@ -26,7 +28,8 @@ from scheduler_service.engine.jobs import (
     RequestReturned,
 )
 from scheduler_service.model import HostsAnswer, plain
-from scheduler_service.rpc.cast_replies import CastReply
+from scheduler_service.rpc import transport
+from scheduler_service.rpc.client import ContextSerializer
 from scheduler_service.rpc.incoming import has_copies, stored_id
 from scheduler_service.scheduler import Scheduler
 from scheduler_service.store.ports.recall import (
@@ -41,6 +44,91 @@ LOG = logging.getLogger(__name__)
 # would wait for it: 20,000 take a tenth of a second.
 _MOST_PLACEMENTS = 256
 AsFailure = Callable[[errors.SchedulerError], Exception]
+_Dispatch = Callable[[Request], Future[Any]]
+_Refuse = Callable[[Request, errors.SchedulerError], Any]
+
+
+class CastReply:
+    """The outcome of a message, for its ``reply_to`` and as a notification.
+
+    Event types are ``scheduler.METHOD.end`` with the result and
+    ``scheduler.METHOD.error`` with the error.
+
+    :param method: of the message
+    :param args: of the message; the id of an invalid request is used too
+    :param reply_to: the destination of the cast; None: no cast
+    :param notifier: None: no notification
+    :ivar notifies: whether there is a notification
+    """
+
+    def __init__(
+        self, ctxt: Any, method: str, args: Any, reply_to: Any, notifier: Any
+    ) -> None:
+        self.reply_to = reply_to
+        self._ctxt = ctxt
+        self._method = method
+        self._request_id = document_of(args).get('request_id') or None
+        self._notifier = notifier
+        self.notifies = notifier is not None
+        self._reply: dict[str, Any] = {}
+
+    def set_outcome(
+        self, result: Any, error: errors.SchedulerError | None
+    ) -> None:
+        """Set the result or the error.
+
+        :param result: plain values; None with an error
+        """
+        self._reply = {
+            'verb': self._method,
+            'request_id': result['request_id'] if result else self._request_id,
+            'result': result,
+            'error': error.to_dict() if error else None,
+        }
+
+    def message(self) -> dict[str, Any]:
+        """Return the message of the cast.
+
+        :raises InvalidRequest: the context is no context
+        """
+        context = ContextSerializer().serialize_context(self._ctxt)
+        method = self.reply_to.method
+        content = {'method': method, 'args': self._reply, 'version': '1.0'}
+        return wire.cast(context, content)
+
+    def notify(self) -> None:
+        """Publish the notification; a failure is only logged."""
+        failed = self._reply['error'] is not None
+        publish = self._notifier.error if failed else self._notifier.info
+        event = f'scheduler.{self._method}.{"error" if failed else "end"}'
+        try:
+            publish(self._ctxt, event, self._reply)
+        except Exception as fault:
+            LOG.warning('Notification %s was not published: %s', event, fault)
+
+
+def document_of(args: Any) -> dict[str, Any]:
+    """Return the request or zone in arguments; empty: there is none."""
+    for name in ('request', 'zone'):
+        document = args.get(name) if isinstance(args, dict) else None
+        if isinstance(document, dict):
+            return document
+    return {}
+
+
+def new_notifier(conf: Any, url: str | None, publisher: str) -> Any:
+    """Return a notifier, or None where no driver is configured.
+
+    :param url: of the bus, in place of the option's
+    """
+    transport.register_notifications(conf)
+    if not transport.publishes(conf):
+        return None
+    return oslo_messaging.Notifier(
+        transport.for_notifications(conf, url),
+        publisher_id=publisher,
+        serializer=ContextSerializer(),
+    )
 
 
 class ReplyPlan(NamedTuple):
@@ -107,8 +195,10 @@ class Delivery:
         unrecorded = self._unrecorded()
         if unrecorded or _placements(self._result) > _MOST_PLACEMENTS:
             self._executor.submit(self._prepare_elsewhere, unrecorded)
+        elif self._encode():
+            self._send_cast()
         else:
-            self._go_on(self._encode())
+            self._abandon()
 
     def _unrecorded(self) -> list[Outcome]:
         """Return what has to be recorded first.
@@ -132,32 +222,18 @@ class Delivery:
         return found
 
     def _prepare_elsewhere(self, unrecorded: Sequence[Outcome]) -> None:
-        if self._record(unrecorded):
-            self._bus.call(self._go_on, self._encode())
-        else:
-            self._request.requeue()
-            self._bus.call(self._on_done)
-
-    def _record(self, unrecorded: Sequence[Outcome]) -> bool:
-        """Record outcomes; return whether the caller may get them.
-
-        Where another copy of the message came to something else, or the
-        database does not answer, the message has to be processed again.
-        """
         try:
             if unrecorded:
                 self._outcomes.record(unrecorded, has_copies(self._request))
         except (OutcomeDiffers, errors.StoreUnavailable):
-            return False
+            # The database does not answer, or another copy of the message
+            # came to something else: it has to be processed again.
+            self._request.requeue()
+            self._bus.call(self._on_done)
+            return
         except Exception:
             LOG.exception('The outcome of a request could not be recorded')
-        return True
-
-    def _go_on(self, encoded: bool) -> None:
-        if encoded:
-            self._send_cast()
-        else:
-            self._abandon()
+        self._bus.call(self._send_cast if self._encode() else self._abandon)
 
     def _encode(self) -> bool:
         """Encode reply and cast; return whether that was possible."""
@@ -211,12 +287,13 @@ class Delivery:
         cast = self._plan.cast
         if cast is None or not cast.notifies:
             self._send_reply()
-        else:
-            self._executor.submit(self._notify_elsewhere, cast)
+            return
 
-    def _notify_elsewhere(self, cast: CastReply) -> None:
-        cast.notify()
-        self._bus.call(self._send_reply)
+        def notify() -> None:
+            cast.notify()
+            self._bus.call(self._send_reply)
+
+        self._executor.submit(notify)
 
     def _send_reply(self) -> None:
         if self._request.reply_q is None:
@@ -278,14 +355,12 @@ class Delivery:
 
 
 def _items(result: Any) -> list[Any]:
-    """Return the items of a result of many requests; else none."""
     if isinstance(result, list) and result and type(result[0]) is BatchItem:
         return result
     return []
 
 
 def _placements(result: Any) -> int:
-    """Return the number of placements in a result of the engine."""
     if isinstance(result, HostsAnswer):
         return len(result.placements)
     return sum(_placements(item.result()) for item in _items(result))
@@ -362,10 +437,7 @@ class RedeliveryWorker:
         self._waiting.put(None)
 
     def put(
-        self,
-        message: Request,
-        dispatch: Callable[[Request], Future[Any]],
-        refuse: Callable[[Request, errors.SchedulerError], Any],
+        self, message: Request, dispatch: _Dispatch, refuse: _Refuse
     ) -> None:
         """Dispatch a message after the earlier ones are done.
 
@@ -381,10 +453,7 @@ class RedeliveryWorker:
                 LOG.exception('A redelivered message failed')
 
     def _work(
-        self,
-        message: Request,
-        dispatch: Callable[[Request], Future[Any]],
-        refuse: Callable[[Request, errors.SchedulerError], Any],
+        self, message: Request, dispatch: _Dispatch, refuse: _Refuse
     ) -> None:
         if message.unwanted:
             message.requeue()

@@ -28,10 +28,14 @@ from scheduler_service.model.inventory import Document, Uuid, dashed
 from scheduler_service.model.limits import Name
 from scheduler_service.policies import Enforcer
 from scheduler_service.request_context import RequestContext
-from scheduler_service.rpc import authorization, cast_replies
-from scheduler_service.rpc.cast_replies import CastReply
-from scheduler_service.rpc.delivery import ReplyPlan, undo_of
-from scheduler_service.rpc.incoming import ArgumentParser, delivered
+from scheduler_service.rpc import authorization
+from scheduler_service.rpc.delivery import (
+    CastReply,
+    ReplyPlan,
+    document_of,
+    undo_of,
+)
+from scheduler_service.rpc.incoming import delivered, parse_arguments
 from scheduler_service.rpc.peers import Peer, Peers
 from scheduler_service.rpc.server import Pending, finished
 from scheduler_service.scheduler import Scheduler
@@ -125,7 +129,6 @@ class SchedulerEndpoint:
         self,
         scheduler: Scheduler,
         enforcer: Enforcer,
-        parser: ArgumentParser,
         name: str,
         peers: Peers,
         notifier: Any = None,
@@ -133,7 +136,6 @@ class SchedulerEndpoint:
         self._scheduler = scheduler
         self._enforcer = enforcer
         self._notifier = notifier
-        self._parse = parser.parse
         self._name = name
         self._peers = peers
 
@@ -144,7 +146,7 @@ class SchedulerEndpoint:
         message = delivered(ctxt, incoming)
 
         def submit() -> Future[Any]:
-            parsed = self._parse(args, _SelectArgs)
+            parsed = parse_arguments(args, _SelectArgs)
             caller = self._caller(ctxt, 'select_destinations')
             request = documents.parse(parsed.request, Request)
             if parsed.claim:
@@ -160,12 +162,9 @@ class SchedulerEndpoint:
                 message,
             )
 
+        undo = undo_of(self._scheduler, message) if _claims(args) else None
         return self._submit_with_reply(
-            message,
-            'select_destinations',
-            args,
-            submit,
-            undo_of(self._scheduler, message) if _claims(args) else None,
+            message, 'select_destinations', args, submit, undo
         )
 
     def schedule_zone(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
@@ -173,7 +172,7 @@ class SchedulerEndpoint:
         message = delivered(ctxt, incoming)
 
         def submit() -> Future[Any]:
-            parsed = self._parse(args, _ZoneArgs)
+            parsed = parse_arguments(args, _ZoneArgs)
             caller = self._caller(ctxt, 'schedule_zone')
             pools = _candidates(parsed)
             zone = documents.zone(parsed.zone, named=pools is None)
@@ -194,7 +193,7 @@ class SchedulerEndpoint:
 
     def schedule_many(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
         """Schedule many requests; a result or an error for each, in order."""
-        parsed = self._parse(args, _ManyArgs)
+        parsed = parse_arguments(args, _ManyArgs)
         caller = self._caller(ctxt, 'schedule_many')
         count = len(parsed.requests)
         if count > _MAX_ENTRIES:
@@ -212,17 +211,12 @@ class SchedulerEndpoint:
         future = self._scheduler.schedule_many(
             entries, caller, incoming.deadline, message
         )
-        return Pending(
-            future,
-            ReplyPlan(
-                _serialize_outcomes,
-                undo=undo_of(self._scheduler, message),
-            ),
-        )
+        undo = undo_of(self._scheduler, message)
+        return Pending(future, ReplyPlan(_serialize_outcomes, undo=undo))
 
     def explain(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
         """Return what would be selected and why; nothing is claimed."""
-        parsed = self._parse(args, _ExplainArgs)
+        parsed = parse_arguments(args, _ExplainArgs)
         caller = self._caller(ctxt, 'explain')
         request = documents.parse(parsed.request, Request)
         authorization.own(caller, request)
@@ -233,40 +227,25 @@ class SchedulerEndpoint:
 
     def release(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
         """Release claims; the result is the instances that had claims."""
-        return self._on_claims(
-            'release', ctxt, args, incoming, self._scheduler.release
-        )
+        return self._on_claims('release', ctxt, args, incoming)
 
     def confirm(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
         """Confirm claims; the result is the changed instances."""
-        return self._on_claims(
-            'confirm', ctxt, args, incoming, self._scheduler.confirm
-        )
+        return self._on_claims('confirm', ctxt, args, incoming)
 
     def drop_moves(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
         """Release second claims; the result is the instances with any."""
-        return self._on_claims(
-            'drop_moves', ctxt, args, incoming, self._scheduler.drop_moves
-        )
+        return self._on_claims('drop_moves', ctxt, args, incoming)
 
     def _on_claims(
-        self,
-        rule: str,
-        ctxt: Any,
-        args: Any,
-        incoming: Any,
-        change: Callable[..., Future[Any]],
+        self, method: str, ctxt: Any, args: Any, incoming: Any
     ) -> Pending:
-        parsed = self._parse(args, _InstancesArgs)
-        caller = self._caller(ctxt, rule)
-        instances: list[str] = parsed.instances
+        parsed = parse_arguments(args, _InstancesArgs)
+        caller = self._caller(ctxt, method)
+        message = delivered(ctxt, incoming)
+        change = getattr(self._scheduler, method)
         return Pending(
-            change(
-                instances,
-                incoming.deadline,
-                caller,
-                delivered(ctxt, incoming),
-            )
+            change(parsed.instances, incoming.deadline, caller, message)
         )
 
     def ping(self, ctxt: Any, args: Any, incoming: Any) -> dict[str, Any]:
@@ -274,7 +253,7 @@ class SchedulerEndpoint:
 
         A cast of another daemon is only recorded.
         """
-        parsed = self._parse(args, _PingArgs)
+        parsed = parse_arguments(args, _PingArgs)
         if parsed.peer is not None:
             self._peers.hear(parsed.peer)
             return {}
@@ -312,9 +291,7 @@ class SchedulerEndpoint:
         try:
             future = submit()
         except errors.SchedulerError as error:
-            self._scheduler.reject(
-                method, error, cast_replies.document_of(args), message
-            )
+            self._scheduler.reject(method, error, document_of(args), message)
             future = finished(error=error).future
         return Pending(future, ReplyPlan(cast=cast, undo=undo))
 
@@ -382,12 +359,9 @@ def _reply_to(args: Any) -> ReplyTo | None:
 
 def _serialize_outcomes(items: list[BatchItem]) -> list[dict[str, Any]]:
     """Return ``{result: ...}`` or ``{error: ...}`` for each entry."""
-    outcomes: list[dict[str, Any]] = []
-    for item in items:
-        fault = item.exception()
-        if fault is None:
-            outcomes.append({'result': item.result()})
-        else:
-            error = errors.as_scheduler_error(fault)
-            outcomes.append({'error': error.to_dict()})
-    return outcomes
+    return [
+        {'result': item.result()}
+        if (fault := item.exception()) is None
+        else {'error': errors.as_scheduler_error(fault).to_dict()}
+        for item in items
+    ]

@@ -6,9 +6,6 @@ The writer's own thread stores the reports.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -24,7 +21,7 @@ from scheduler_service.model.inventory import Document, Uuid, dashed
 from scheduler_service.model.limits import Name
 from scheduler_service.policies import Enforcer
 from scheduler_service.rpc import authorization
-from scheduler_service.rpc.incoming import ArgumentParser
+from scheduler_service.rpc.incoming import parse_arguments
 from scheduler_service.rpc.server import Pending
 from scheduler_service.store.ports import host_state_writer
 
@@ -90,14 +87,10 @@ class HostStateEndpoint:
     )
 
     def __init__(
-        self,
-        writer: host_state_writer.HostStateWriter,
-        enforcer: Enforcer,
-        parser: ArgumentParser,
+        self, writer: host_state_writer.HostStateWriter, enforcer: Enforcer
     ) -> None:
         self._writer = writer
         self._enforcer = enforcer
-        self._parse = parser.parse
 
     def update_host_state(
         self, ctxt: Any, args: Any, incoming: Any
@@ -110,8 +103,7 @@ class HostStateEndpoint:
         :raises InvalidRequest: the error of the first refused report; the
             facts have the numbers ``taken`` and ``refused``
         """
-        parsed = self._parse(args, _ReportsArgs)
-        self._check(ctxt, 'update_host_state')
+        parsed = self._parse(ctxt, args, _ReportsArgs, 'update_host_state')
         _check_count(parsed.hosts, 'hosts')
         reports: list[HostReport] = []
         faults: list[errors.InvalidRequest] = []
@@ -130,8 +122,7 @@ class HostStateEndpoint:
 
     def heartbeat(self, ctxt: Any, args: Any, incoming: Any) -> dict[str, int]:
         """Receive heartbeats of service hosts; the result is how many."""
-        parsed = self._parse(args, _HeartbeatArgs)
-        self._check(ctxt, 'heartbeat')
+        parsed = self._parse(ctxt, args, _HeartbeatArgs, 'heartbeat')
         _check_count(parsed.hosts, 'hosts')
         documents.check_text(parsed.hosts, 'hosts')
         return {'taken': self._writer.heartbeat(parsed.hosts)}
@@ -140,13 +131,15 @@ class HostStateEndpoint:
         self, ctxt: Any, args: Any, incoming: Any
     ) -> Pending:
         """Store instances of a host; the result is how many changed."""
-        parsed = self._parse(args, _InstanceInfoArgs)
-        self._check(ctxt, 'update_instance_info')
+        parsed = self._parse(
+            ctxt, args, _InstanceInfoArgs, 'update_instance_info'
+        )
         info = parsed.instance_info
         listed = info if isinstance(info, list) else [info]
         with_host = [{'host': parsed.host_name, **each} for each in listed]
-        with self._counting('instance_reports'):
-            instances = _each(with_host, 'instance_info', Instance)
+        instances = self._each(
+            with_host, 'instance_info', Instance, 'instance_reports'
+        )
         for instance in instances:
             if instance.host != parsed.host_name:
                 raise errors.InvalidRequest(
@@ -163,8 +156,9 @@ class HostStateEndpoint:
         self, ctxt: Any, args: Any, incoming: Any
     ) -> Pending:
         """Remove instances that left a host."""
-        parsed = self._parse(args, _DeleteInfoArgs)
-        self._check(ctxt, 'delete_instance_info')
+        parsed = self._parse(
+            ctxt, args, _DeleteInfoArgs, 'delete_instance_info'
+        )
         named = parsed.instance_uuid
         listed = named if isinstance(named, list) else [named]
         _check_count(listed, 'instance_uuid')
@@ -181,8 +175,7 @@ class HostStateEndpoint:
         self, ctxt: Any, args: Any, incoming: Any
     ) -> Pending:
         """Make these the only instances of a host."""
-        parsed = self._parse(args, _SyncArgs)
-        self._check(ctxt, 'sync_instance_info')
+        parsed = self._parse(ctxt, args, _SyncArgs, 'sync_instance_info')
         _check_count(parsed.instance_uuids, 'instance_uuids')
         documents.check_text(parsed.host_name, 'host_name')
         return self._put(
@@ -196,16 +189,15 @@ class HostStateEndpoint:
         self, ctxt: Any, args: Any, incoming: Any
     ) -> Pending:
         """Add or update aggregates."""
-        parsed = self._parse(args, _AggregatesArgs)
-        self._check(ctxt, 'update_aggregates')
-        with self._counting('aggregates'):
-            listed = _each(parsed.aggregates, 'aggregates', Aggregate)
+        parsed = self._parse(ctxt, args, _AggregatesArgs, 'update_aggregates')
+        listed = self._each(
+            parsed.aggregates, 'aggregates', Aggregate, 'aggregates'
+        )
         return self._put(host_state_writer.UpdateAggregates(aggregates=listed))
 
     def delete_aggregate(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
         """Remove an aggregate, given by its id or its document."""
-        parsed = self._parse(args, _AggregateArgs)
-        self._check(ctxt, 'delete_aggregate')
+        parsed = self._parse(ctxt, args, _AggregateArgs, 'delete_aggregate')
         given = parsed.aggregate
         number = given if isinstance(given, int) else given.get('id')
         whole = isinstance(number, int) and not isinstance(number, bool)
@@ -217,43 +209,35 @@ class HostStateEndpoint:
             )
         return self._put(host_state_writer.DeleteAggregate(id=number))
 
-    @contextlib.contextmanager
-    def _counting(self, what: str) -> Iterator[None]:
-        """Count refused documents; the server logs them."""
-        try:
-            yield
-        except errors.InvalidRequest:
-            self._writer.count_rejected(what)
-            raise
+    def _each(
+        self, given: list[Any], place: str, kind: type[Any], what: str
+    ) -> list[Any]:
+        """Parse each document of a list; an error names the index.
 
-    def _check(self, ctxt: Any, rule: str) -> None:
-        """Check that the caller may report.
-
-        :raises Forbidden: the policy does not allow the caller to report
+        :param what: under which errors are counted; the server logs them
         """
+        if len(given) > _MAX_ENTRIES:
+            self._writer.count_rejected(what)
+        _check_count(given, place)
+        parsed = []
+        for index, document in enumerate(given):
+            try:
+                parsed.append(documents.parse(document, kind))
+            except errors.InvalidRequest as error:
+                self._writer.count_rejected(what)
+                raise _placed(error, f'{place}[{index}]') from None
+        return parsed
+
+    def _parse(self, ctxt: Any, args: Any, kind: type[Any], rule: str) -> Any:
+        parsed = parse_arguments(args, kind)
         authorization.caller(self._enforcer, ctxt, rule)
+        return parsed
 
     def _put(self, event: host_state_writer.Event) -> Pending:
-        future: Future[Any] = self._writer.submit(event)
-        return Pending(future)
-
-
-def _each(
-    documents_given: list[Any], place: str, kind: type[Any]
-) -> list[Any]:
-    """Parse each document of a list; an error names the index."""
-    _check_count(documents_given, place)
-    parsed = []
-    for index, document in enumerate(documents_given):
-        try:
-            parsed.append(documents.parse(document, kind))
-        except errors.InvalidRequest as error:
-            raise _placed(error, f'{place}[{index}]') from None
-    return parsed
+        return Pending(self._writer.submit(event))
 
 
 def _placed(error: errors.InvalidRequest, place: str) -> errors.InvalidRequest:
-    """Return the error of a document with the document's place."""
     inner = error.facts.get('at') or ''
     where = place + (f'.{inner}' if inner else '')
     text = str(error.args[0]).removeprefix(f'{inner}: ')

@@ -66,33 +66,27 @@ def _lane(ctxt: Mapping[str, Any], incoming: Request) -> tuple[str, str]:
     return incoming.reply_q or '', str(project)
 
 
-class ArgumentParser:
-    """Turns arguments into typed documents.
+def parse_arguments(
+    args: Any, kind: type[Any], max_bytes: int = REQUEST_MAX_BYTES
+) -> Any:
+    """Return the arguments as an object of *kind*.
 
-    :param max_bytes: the most that arguments may take, encoded as JSON
+    :param max_bytes: the most that they may take, encoded as JSON
+    :raises PayloadTooLarge: too many bytes, or nested too deeply
+    :raises InvalidRequest: with the place and what was expected there
     """
-
-    def __init__(self, max_bytes: int = REQUEST_MAX_BYTES) -> None:
-        self._max_bytes = max_bytes
-
-    def parse(self, args: Any, kind: type[Any]) -> Any:
-        """Return the arguments as an object of *kind*.
-
-        :raises PayloadTooLarge: too many bytes, or nested too deeply
-        :raises InvalidRequest: with the place and what was expected there
-        """
-        try:
-            text = msgspec.json.encode(args)
-        except (TypeError, ValueError, RecursionError) as fault:
-            documents.check_depth(args)
-            raise errors.InvalidRequest(f'cannot be read: {fault}') from None
-        if text.count(b'{') + text.count(b'[') > documents.MAX_DEPTH:
-            documents.check_depth(args)
-        size = len(text)
-        if size > self._max_bytes:
-            raise errors.PayloadTooLarge(
-                f'{size} bytes, at most {self._max_bytes} are allowed',
-                size=size,
-                limit=self._max_bytes,
-            )
-        return documents.arguments(args, kind)
+    try:
+        text = msgspec.json.encode(args)
+    except (TypeError, ValueError, RecursionError) as fault:
+        documents.check_depth(args)
+        raise errors.InvalidRequest(f'cannot be read: {fault}') from None
+    if text.count(b'{') + text.count(b'[') > documents.MAX_DEPTH:
+        documents.check_depth(args)
+    size = len(text)
+    if size > max_bytes:
+        raise errors.PayloadTooLarge(
+            f'{size} bytes, at most {max_bytes} are allowed',
+            size=size,
+            limit=max_bytes,
+        )
+    return documents.arguments(args, kind)

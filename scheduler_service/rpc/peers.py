@@ -21,7 +21,6 @@ from scheduler_service.model.limits import Name
 
 # A daemon that casts nothing for so long is away, in seconds.
 _SILENT_S = 35.0
-_MOST = 1000
 _CAUSE = 'stores'
 _CONTEXT = {
     'user_id': 'scheduler-service',
@@ -62,8 +61,7 @@ class Peers:
     def hear(self, peer: Peer) -> None:
         """Record a sign of life of a daemon."""
         with self._lock:
-            if len(self._heard) < _MOST or peer.id in self._heard:
-                self._heard[peer.id] = peer, self._clock()
+            self._heard[peer.id] = peer, self._clock()
 
     def names(self) -> list[str]:
         """Return the names of the other daemons, sorted."""

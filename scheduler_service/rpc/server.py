@@ -133,8 +133,12 @@ class Server:
 
     def take(self, request: Request) -> None:
         """Process a request; called by the consumer's thread."""
-        if self._tracer is not None:
-            self._begin_trace(request, self._tracer)
+        trace = self._tracer and self._tracer.begin(
+            str(request.method)[:100], request.ctxt
+        )
+        if trace:
+            request.trace = trace
+            request.ctxt.update(trace.headers())
         if request.redelivered:
             self._redelivery_worker.put(request, self._dispatch, self._refuse)
         else:
@@ -166,15 +170,7 @@ class Server:
         self.bus.call(count)
         return found[0] if done.wait(_LINES_S) else 1
 
-    def _begin_trace(self, request: Request, tracer: tracing.Tracer) -> None:
-        """Begin the trace of a message; the work for it has the same."""
-        trace = tracer.begin(str(request.method)[:100], request.ctxt)
-        if trace is not None:
-            request.trace = trace
-            request.ctxt.update(trace.headers())
-
     def _dispatch(self, request: Request) -> Future[Any]:
-        """Dispatch a request; return the future of its result."""
         try:
             result = self._dispatcher.dispatch(request)
         except errors.SchedulerError as error:
@@ -203,7 +199,6 @@ class Server:
         return self._reply_with(request, finished(error=error))
 
     def _reply_with(self, request: Request, pending: Pending) -> Future[Any]:
-        """Reply to a request when its future is done."""
         future, plan = pending
         if isinstance(future, ReplyFuture):
             future.returnable = request.shared
@@ -219,7 +214,6 @@ class Server:
     def _finish(
         self, request: Request, plan: ReplyPlan, future: Future[Any]
     ) -> None:
-        """Reply with the future's result."""
         fault = future.exception()
         if request.trace is not None:
             request.trace.replying_at = time.monotonic()

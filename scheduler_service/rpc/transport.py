@@ -181,8 +181,10 @@ def new_consumer(
     """
     used = _rabbit(conf, url)
     if used is None:
+        topic = f'{target.exchange}/{target.topic}'
+        names = f'{topic}.{target.server}', topic
         exchange = conf.control_exchange
-        return InprocConsumer(address(conf, url), exchange, target, take)
+        return InprocConsumer(address(conf, url), exchange, names, take)
     used.log_unused()
     return RabbitConsumer(used, target, take, health)
 

@@ -17,6 +17,7 @@ from scheduler_service.bus.wire import Publication, Request
 from scheduler_service.engine.health import Health
 from scheduler_service.rpc import transport
 from tests.support.services import new_conf
+from tests.support.waiting import wait_until
 
 
 class Consuming:
@@ -104,3 +105,11 @@ def cut(consumer: Consuming) -> None:
     """Close a consumer's socket, as a broken network does."""
     connection: Any = consumer.bus._connection
     connection._socket.shutdown(2)
+
+
+def reconnect(consumer: Consuming) -> None:
+    """Cut a consumer's connection, and wait for the next one."""
+    number = consumer.bus._number
+    cut(consumer)
+    wait_until(lambda: consumer.bus._number > number)
+    wait_until(lambda: consumer.bus._connection is not None, 30)

@@ -103,7 +103,7 @@ def _nodes_of(kubeconfig: str) -> list[Any]:
     from scheduler_service.kube.api import Address, ApiLost, ApiServer
 
     try:
-        nodes = ApiServer(Address(kubeconfig)).list('nodes').objects
+        nodes, _ = ApiServer(Address(kubeconfig)).list('nodes')
     except ApiLost as fault:
         raise errors.InvalidInventory(
             f'The API server does not answer: {fault}'

@@ -7,7 +7,7 @@ import pytest
 
 from scheduler_service.kube import node_reader as nodes
 from scheduler_service.kube.node_reader import NodeHost, NodeReader
-from scheduler_service.kube.nodes import HostKeeper, HostWriter, NodeSink
+from scheduler_service.kube.nodes import HostKeeper, NodeSink
 from scheduler_service.store.connection import Store
 from scheduler_service.store.reading import loading
 from scheduler_service.store.records.leases import LeaseLost
@@ -24,6 +24,11 @@ from tests.support.waiting import wait_until
 
 ZONE = 'topology.kubernetes.io/zone'
 READER = NodeReader('d', {'pool': 'metadata'}, ())
+
+
+def keeper_of(store: Store, name: str) -> HostKeeper:
+    """Return a keeper that writes when it is told to."""
+    return HostKeeper(store, name, NodeSink(READER))
 
 
 def known(*listed: Any) -> dict[str, NodeHost]:
@@ -51,7 +56,7 @@ def members(store: Store) -> dict[str, list[str]]:
 @pytest.mark.parametrize('kind', DATABASES)
 def test_store_follows_what_nodes_say(make_store, kind):
     store = make_store(kind)
-    writer = HostWriter(store, 'one')
+    writer = keeper_of(store, 'one')
     assert writer.leads()
     fpga = node('n1', size={'example.com/fpga': '2'})
     writer.write(known(fpga, node('n2', 'b')))
@@ -72,7 +77,7 @@ def test_store_follows_what_nodes_say(make_store, kind):
 
 def test_nothing_is_written_when_nothing_changed(make_store):
     store = make_store()
-    writer = HostWriter(store, 'one')
+    writer = keeper_of(store, 'one')
     wanted = known(node('n1'))
     writer.leads()
     writer.write(wanted)
@@ -91,7 +96,7 @@ def test_hosts_that_are_no_nodes_are_left_as_they_are(make_store):
         'hosts': [{'host': 'n1', 'traits': ['HW_A']}, {'host': 'other'}],
         'aggregates': [{'id': 1, 'name': 'rack', 'hosts': ['n1']}],
     })  # fmt: skip
-    writer = HostWriter(store, 'one')
+    writer = keeper_of(store, 'one')
     writer.leads()
     writer.write(known(node('n1'), node('n2')))
     found = hosts(store)
@@ -105,7 +110,7 @@ def test_hosts_that_are_no_nodes_are_left_as_they_are(make_store):
 
 def test_node_that_is_gone_is_down_when_it_still_holds_claims(make_store):
     store = make_store()
-    writer = HostWriter(store, 'one')
+    writer = keeper_of(store, 'one')
     writer.leads()
     writer.write(known(node('n1')))
     write_claims(store, claim_on(load_snapshot(store), 0))
@@ -117,7 +122,7 @@ def test_node_that_is_gone_is_down_when_it_still_holds_claims(make_store):
 
 def test_operator_decides_when_a_node_is_disabled_by_both(make_store):
     store = make_store()
-    writer = HostWriter(store, 'one')
+    writer = keeper_of(store, 'one')
     writer.leads()
     writer.write(known(node('n1', unschedulable=True)))
     assert hosts(store)['n1'].disabled_reason.startswith('kubernetes:')
@@ -131,7 +136,7 @@ def test_operator_decides_when_a_node_is_disabled_by_both(make_store):
 
 def test_one_of_two_daemons_writes(make_store):
     store = make_store()
-    first, second = HostWriter(store, 'one'), HostWriter(store, 'two')
+    first, second = keeper_of(store, 'one'), keeper_of(store, 'two')
     assert first.leads()
     assert not second.leads()
     first.give_up()
@@ -151,7 +156,7 @@ def written(document):
 def test_keeper_writes_each_change_and_hands_over(make_store):
     store = make_store()
     sink = NodeSink(READER)
-    keeper = HostKeeper(sink, HostWriter(store, 'one'))
+    keeper = HostKeeper(store, 'one', sink)
     keeper.start()
     try:
         sink.replace([written(node('n1')), written({'metadata': {}})])
@@ -163,4 +168,4 @@ def test_keeper_writes_each_change_and_hands_over(make_store):
         assert sink.find('n1') is None
     finally:
         keeper.stop(20)
-    assert HostWriter(store, 'two').leads()
+    assert keeper_of(store, 'two').leads()

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from scheduler_service.bus.replies import CallHeartbeats
+from scheduler_service.bus.replies import CallHeartbeats, Timers
 from scheduler_service.bus.wire import Publication, Request
 from scheduler_service.engine.health import Health
 
@@ -33,8 +33,13 @@ def health():
 
 
 @pytest.fixture
-def heartbeats(published, health):
-    return CallHeartbeats(published, health)
+def timers():
+    return Timers()
+
+
+@pytest.fixture
+def heartbeats(published, timers, health):
+    return CallHeartbeats(published, timers, health)
 
 
 def call(timeout, deadline=None):
@@ -49,10 +54,10 @@ def at(seconds):
     return time.monotonic() + seconds
 
 
-def test_a_heartbeat_ends_nothing(heartbeats, published):
+def test_a_heartbeat_ends_nothing(heartbeats, timers, published):
     request = call(60)
     heartbeats.watch(request)
-    heartbeats.run_due(at(31))
+    timers.run_due(at(31))
     (sent,) = published.all
     message = json.loads(json.loads(sent.body)['oslo.message'])
     assert (sent.destination, sent.repeated) == ('reply_q', False)
@@ -63,68 +68,68 @@ def test_a_heartbeat_ends_nothing(heartbeats, published):
 
 
 def test_a_caller_gets_one_each_half_of_its_time_until_it_has_its_reply(
-    heartbeats, published
+    heartbeats, timers, published
 ):
     request = call(60)
     heartbeats.watch(request)
-    assert 29 < heartbeats.next_due() - time.monotonic() <= 30
-    heartbeats.run_due(at(29))
+    assert 29 < timers.next_due() - time.monotonic() <= 30
+    timers.run_due(at(29))
     assert published.all == []
     for count in (1, 2, 3):
-        heartbeats.run_due(at(31 * count))
+        timers.run_due(at(31 * count))
         assert len(published.all) == count
     request.settled = True
-    heartbeats.run_due(at(31 * 4))
+    timers.run_due(at(31 * 4))
     assert len(published.all) == 3
-    assert heartbeats.next_due() == math.inf
+    assert timers.next_due() == math.inf
 
 
 @pytest.mark.parametrize('timeout', [None, 0, -1, 'x', [1]])
-def test_a_caller_that_expects_none_gets_none(heartbeats, timeout):
+def test_a_caller_that_expects_none_gets_none(heartbeats, timers, timeout):
     heartbeats.watch(call(timeout))
-    assert heartbeats.next_due() == math.inf
+    assert timers.next_due() == math.inf
 
 
-def test_a_cast_gets_none(heartbeats, published):
+def test_a_cast_gets_none(heartbeats, timers, published):
     request = call(60)
     request.msg_id = request.reply_q = None
     heartbeats.watch(request)
-    heartbeats.run_due(at(31))
+    timers.run_due(at(31))
     assert published.all == []
 
 
 @pytest.mark.parametrize('timeout', [1e12, 1e300, math.inf, 10**400])
 def test_a_time_that_is_too_long_delays_no_other(
-    heartbeats, published, timeout
+    heartbeats, timers, published, timeout
 ):
     long, other = call(timeout), call(60)
     heartbeats.watch(long)
     heartbeats.watch(other)
-    heartbeats.run_due(at(31))
+    timers.run_due(at(31))
     assert len(published.all) == 1
 
 
-def test_a_caller_that_has_given_up_gets_none(heartbeats, published):
+def test_a_caller_that_has_given_up_gets_none(heartbeats, timers, published):
     request = call(60, deadline=time.monotonic() - 1)
     heartbeats.watch(request)
-    heartbeats.run_due(at(31))
+    timers.run_due(at(31))
     assert published.all == []
 
 
-def test_outcomes_are_counted(heartbeats, published, health):
+def test_outcomes_are_counted(heartbeats, timers, published, health):
     request = call(60)
     heartbeats.watch(request)
     for count, accepted in enumerate((True, False, True), 1):
-        heartbeats.run_due(at(31 * count))
+        timers.run_due(at(31 * count))
         published.all[-1].done(accepted)
     assert health.counters()['call_heartbeats'] == {'sent': 2, 'failed': 1}
 
 
-def test_a_request_is_not_kept(heartbeats, published):
+def test_a_request_is_not_kept(heartbeats, timers, published):
     request = call(3600)
     kept = weakref.ref(request)
     heartbeats.watch(request)
     del request
     assert kept() is None
-    heartbeats.run_due(at(1801))
+    timers.run_due(at(1801))
     assert published.all == []

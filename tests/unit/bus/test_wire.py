@@ -5,10 +5,10 @@ import time
 
 import pytest
 from kombu import compression
+from oslo_messaging._drivers.common import deserialize_remote_exception
 
 from scheduler_service import errors
 from scheduler_service.bus import wire
-from scheduler_service.bus.inproc import exception_of
 
 KINDS = ['gzip', 'bzip2', 'lzma']
 # Bodies as oslo.messaging 18.3.1 sent and received them; its clients make
@@ -198,7 +198,7 @@ def test_a_failure_is_text_with_what_makes_the_exception_again():
 
 def test_an_exception_of_a_listed_module_is_made_again():
     text = wire.failure(errors.NoValidHost('none', hosts=3))
-    made = exception_of(text, ['scheduler_service.errors'])
+    made = deserialize_remote_exception(text, ['scheduler_service.errors'])
     assert isinstance(made, errors.NoValidHost)
     assert (made.facts, made.args) == ({'hosts': 3}, ('none',))
     assert (type(made).__name__, str(made).splitlines()[0]) == (
@@ -206,8 +206,10 @@ def test_an_exception_of_a_listed_module_is_made_again():
     )  # fmt: skip
     assert wire.failure(made) != text
     assert json.loads(wire.failure(made))['class'] == 'NoValidHost'
-    assert type(exception_of(text, [])).__name__ == 'RemoteError'
-    builtin = exception_of(wire.failure(ValueError('no')), [])
+    assert (
+        type(deserialize_remote_exception(text, [])).__name__ == 'RemoteError'
+    )
+    builtin = deserialize_remote_exception(wire.failure(ValueError('no')), [])
     assert isinstance(builtin, ValueError)
 
 

@@ -21,7 +21,7 @@ def test_older_policy_is_read_when_its_keys_differ_in_case():
     assert extender.url('f') == 'http://a/f'
     assert (extender.timeout, extender.enable_https) == (30.0, True)
     assert extender.tls.server_name == 'b'
-    assert policy.unknown == ('extenders[0].ignoreable',)
+    assert policy.unknown == ['extenders[0].ignoreable']
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from scheduler_service.kube.evaluator import (
     PodPipeline,
 )
 from scheduler_service.kube.node_reader import NodeReader
-from scheduler_service.kube.node_tables import UnknownNodes
+from scheduler_service.kube.node_tables import SentNodes
 from scheduler_service.kube.pod_filters import OfferedResources
 from scheduler_service.kube.pod_load import LoadScoring
 from scheduler_service.kube.pod_reader import PlacedPod, PodReader, usage_of
@@ -66,7 +66,7 @@ class Cluster:
             lambda: self.snapshot,
             self.use,
             PodReader('d'),
-            UnknownNodes(NodeReader('d', {}, ())),
+            SentNodes(NodeReader('d', {}, ())),
             assuming=True,
             waiting=True,
         )

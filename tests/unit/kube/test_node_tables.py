@@ -15,7 +15,6 @@ from scheduler_service.kube.node_reader import NodeReader
 from scheduler_service.kube.node_tables import (
     SentNodes,
     StoredNodes,
-    UnknownNodes,
 )
 from scheduler_service.kube.pod_reader import PodReader
 from scheduler_service.model import STANDARD_CLASSES, ServerGroup
@@ -76,7 +75,7 @@ def test_use_is_seen_by_the_next_call(world):
 
 def late(world):
     """Have the copy compared by the next call."""
-    world.stored._last.until = 0.0
+    world.stored._until = 0.0
 
 
 @pytest.mark.parametrize('part', ['use', 'number', 'instance', 'group'])
@@ -131,7 +130,7 @@ class Reader(NodeReader):
 
 
 def classes_of(nodes: Mapping[str, msgspec.Raw], *requested: str) -> set[str]:
-    sent = SentNodes(UnknownNodes(Reader()))
+    sent = SentNodes(Reader())
     table, listed, unread = sent.table_of(
         list(nodes), nodes.__getitem__, requested
     )
@@ -160,21 +159,10 @@ def test_table_has_the_classes_asked_alone_when_every_node_has_its_own():
     assert classes_of(nodes, 'CUSTOM_7') == {*STANDARD, 'CUSTOM_7'}
 
 
-def test_node_is_read_once_unless_it_has_more_classes_than_any_cluster():
-    usual = raw('usual', CUSTOM_A='1')
-    odd = raw('odd', **{f'CUSTOM_{at}': '1' for at in range(101)})
-    nodes = {'usual': usual, 'odd': odd}
-    reader = Reader()
-    sent = SentNodes(UnknownNodes(reader))
-    for _ in range(2):
-        sent.table_of(list(nodes), nodes.__getitem__, ())
-    assert reader.read_names == ['usual', 'odd', 'odd']
-
-
 def test_cache_of_nodes_is_limited_by_their_size():
     padding = 'x' * (3 * 2**20)
     reader = Reader()
-    sent = SentNodes(UnknownNodes(reader))
+    sent = SentNodes(reader)
     names = [f'n{at}' for at in range(86)]
 
     def document(name: str) -> msgspec.Raw:

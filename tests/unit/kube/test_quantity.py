@@ -56,12 +56,3 @@ def test_class_is_no_longer_than_a_class_may_be():
     made = quantity.class_of(f'{"a" * 250}/{"b" * 63}', 'd.example')
     assert made is not None
     assert len(made) == 255
-
-
-def test_name_is_not_cached_when_no_api_server_would_take_it():
-    long = f'a.example/{"b" * 100_000}'
-    before = quantity._class_of.cache_info().currsize
-    assert (
-        quantity.class_of(long, 'd.example') == f'CUSTOM_A_EXAMPLE_{"B" * 238}'
-    )
-    assert quantity._class_of.cache_info().currsize == before

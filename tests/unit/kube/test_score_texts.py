@@ -11,9 +11,7 @@ from scheduler_service.kube.score_texts import ScoreTexts
 EVEN = [f'node-{at}"\\\u20ac' for at in range(300)]
 
 
-@pytest.mark.parametrize(
-    'names', [EVEN, [*EVEN[:-1], 'n' * 200], ['a', 'b' * 60]]
-)
+@pytest.mark.parametrize('names', [EVEN, [*EVEN[:-1], 'n' * 200]])
 def test_replies_say_the_same_in_any_order_and_however_often_written(names):
     texts = ScoreTexts(names)
     rng = random.Random(1)
@@ -25,12 +23,3 @@ def test_replies_say_the_same_in_any_order_and_however_often_written(names):
             {'Host': names[row], 'Score': score}
             for row, score in zip(rows, scores, strict=True)
         ]
-
-
-def test_one_long_name_does_not_make_all_replies_long():
-    rows, scores = np.arange(100), np.full(100, 10)
-    names = [f'node-{at:03}' for at in range(299)]
-    even = bytes(ScoreTexts(names).write(rows, scores))
-    uneven = bytes(ScoreTexts([*names, 'n' * 200]).write(rows, scores))
-    assert len(uneven) < 1.5 * len(even)
-    assert b'  ' not in even

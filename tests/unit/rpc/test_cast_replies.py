@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.rpc.cast_replies import CastReply, new_notifier
+from scheduler_service.rpc.delivery import CastReply, new_notifier
 from scheduler_service.rpc.endpoints import ReplyTo
 from tests.support.services import new_conf
 

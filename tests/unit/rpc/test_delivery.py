@@ -17,8 +17,7 @@ from scheduler_service.engine.jobs import (
     Unrecorded,
 )
 from scheduler_service.model import HostsAnswer, Placement, Selection
-from scheduler_service.rpc.cast_replies import CastReply
-from scheduler_service.rpc.delivery import Delivery, ReplyPlan
+from scheduler_service.rpc.delivery import CastReply, Delivery, ReplyPlan
 from scheduler_service.rpc.endpoints import ReplyTo
 from scheduler_service.store.claims import outcomes as recorded
 from scheduler_service.store.ports.recall import Outcomes

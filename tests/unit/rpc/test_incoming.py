@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.rpc.incoming import ArgumentParser
+from scheduler_service.rpc.incoming import parse_arguments
 
 
 class Arguments(msgspec.Struct, forbid_unknown_fields=True):
@@ -19,31 +19,26 @@ def nested(depth: int) -> list:
     return found
 
 
-@pytest.fixture
-def parser() -> ArgumentParser:
-    return ArgumentParser(max_bytes=1000)
-
-
 @pytest.mark.parametrize(('size', 'refused'), [(1000, False), (1001, True)])
 def test_arguments_are_refused_when_they_are_larger_than_allowed(
-    parser, size, refused
+    size, refused
 ):
     padding = size - len('{"request":{"a":""}}')
     args = {'request': {'a': 'x' * padding}}
     if not refused:
-        assert parser.parse(args, Arguments)
+        assert parse_arguments(args, Arguments, 1000)
         return
     with pytest.raises(errors.PayloadTooLarge) as caught:
-        parser.parse(args, Arguments)
+        parse_arguments(args, Arguments, 1000)
     assert caught.value.facts == {'size': size, 'limit': 1000}
 
 
 @pytest.mark.parametrize('depth', [40, 5000])
-def test_arguments_are_refused_when_nested_too_deeply(parser, depth):
+def test_arguments_are_refused_when_nested_too_deeply(depth):
     with pytest.raises(errors.PayloadTooLarge, match='levels'):
-        parser.parse({'request': {'a': nested(depth)}}, Arguments)
+        parse_arguments({'request': {'a': nested(depth)}}, Arguments)
 
 
-def test_many_objects_are_accepted_when_none_is_nested_deeply(parser):
+def test_many_objects_are_accepted_when_none_is_nested_deeply():
     args = {'request': {'a': [{} for _ in range(100)]}}
-    assert parser.parse(args, Arguments).request == args['request']
+    assert parse_arguments(args, Arguments).request == args['request']
