@@ -101,7 +101,11 @@ def _buffer_output() -> None:
 
 def release(name: str) -> str:
     """Return the name of a program, and the installed release."""
-    return f'{name} {metadata.version("scheduler-service")}'
+    try:
+        return f'{name} {metadata.version("scheduler-service")}'
+    except metadata.PackageNotFoundError:
+        # The manual is written before anything is installed.
+        return name
 
 
 def write_file(path: pathlib.Path, content: bytes, mode: int = 0o666) -> None:

@@ -83,15 +83,6 @@ def test_the_mask_is_kept_when_there_are_many_isolated_aggregates(hosts):
     assert first is second
 
 
-def test_the_mask_is_not_kept_when_a_caller_names_many_aggregates(hosts):
-    named = [number(at) for at in range(10**6, 10**6 + 1000)]
-    first, second = masks_of(
-        hosts, requested_destination={'forbidden_aggregates': named}
-    )
-    assert first.tolist() == second.tolist() == [False, True, True]
-    assert first is not second
-
-
 def test_a_required_trait_opens_its_aggregates_alone(hosts):
     specs = {'trait:CUSTOM_7': 'required', 'trait:OTHER': 'required'}
     request = ask(flavor={'extra_specs': specs})
