@@ -21,7 +21,7 @@ from benchmarks import common, passes
 from scheduler_service import errors, time_slice
 from scheduler_service.cmd.process import tune_gc
 from scheduler_service.columns import Overlay
-from scheduler_service.engine import selection
+from scheduler_service.engine import selecting
 from scheduler_service.filters import numa
 from scheduler_service.model import Request, documents
 from scheduler_service.pipeline import Assignment, HostPipeline
@@ -103,7 +103,7 @@ def stretches(
     while not outcome:
         cpu, clock = time.thread_time(), time.perf_counter()
         overlay = Overlay(table)
-        time_slice.begin(selection.TURN_S, lambda: True)
+        time_slice.begin(selecting.TURN_S, lambda: True)
         try:
             pipeline.select(
                 overlay, instance_request, random.Random(1), placed=placed

@@ -46,26 +46,35 @@ class Overlay:
         self.table = table
         self._assumed: list[_Assumed] = []
 
-    @contextlib.contextmanager
-    def transaction(self, count_builds: bool = True) -> Iterator[None]:
-        """Place the instances of one request; forget all if it raises.
+    def begin(self, count_builds: bool = True) -> int:
+        """Begin to place the instances of one request, until :meth:`end`.
 
         Each build counts as an I/O operation of its host, for the instances
         placed after it. Afterwards the host reports it.
 
         :param count_builds: false where no instance is placed after another
+        :return: what :meth:`forget` takes, to forget all of them
         """
-        start, table = len(self._assumed), self.table
-        table.builds = [] if count_builds else None
+        self.table.builds = [] if count_builds else None
+        return len(self._assumed)
+
+    def end(self) -> None:
+        """Let builds count no more: all instances are placed, or forgotten."""
+        if self.table.builds:
+            self._count_builds(self.table.builds, -1)
+        self.table.builds = None
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Place the instances of one request; forget all if it raises."""
+        start = self.begin()
         try:
             yield
         except BaseException:
             self.forget(start)
             raise
         finally:
-            if table.builds:
-                self._count_builds(table.builds, -1)
-            table.builds = None
+            self.end()
 
     def assume(
         self,

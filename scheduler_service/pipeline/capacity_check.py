@@ -38,10 +38,11 @@ class CapacityCheck(ComparisonFilter):
     name = 'resources'
 
     def __init__(self, filters: Sequence[HostFilter] = ()) -> None:
-        self._stating = [
+        self.stating = [
             each
             for each in filters
             if type(each).ratios is not HostFilter.ratios
+            and getattr(each, 'ratio_key', True)
         ]
         self._capacity: dict[str, list[CapacityFilter]] = {}
         for host_filter in filters:
@@ -149,7 +150,7 @@ class CapacityCheck(ComparisonFilter):
         self, table: HostTable, settings: Settings, name: str = ''
     ) -> tuple[str, Floats] | None:
         """Return the ratios that a filter states for a class, or None."""
-        for host_filter in self._stating:
+        for host_filter in self.stating:
             stated = host_filter.ratios(table, settings)
             if stated is not None and stated[0] == name:
                 return stated

@@ -5,8 +5,7 @@ Any thread may call this, each on its own table.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -163,10 +162,8 @@ class Filtering:
                 elif form == COMPARISONS and not verdict:
                     verdict = None
                 steps.append((host_filter, form, verdict, each_time))
-        except errors.SchedulerError:
-            raise
         except Exception as fault:
-            raise _error(host_filter.name, fault) from fault
+            raise named(host_filter.name, fault) from fault
         return steps
 
     def _kept_mask(
@@ -309,12 +306,14 @@ class Filtering:
         request: Request,
         among: Mask | None,
     ) -> Any:
-        with faults_of(host_filter.name):
+        try:
             if form == ROWS:
                 return host_filter.row_set(table, request, self.settings)
             if form == ONE_HOST:
                 return host_filter.passing(table, request, among)
             return host_filter.mask(table, request, self.settings)
+        except Exception as fault:
+            raise named(host_filter.name, fault) from fault
 
 
 def _with_preparation(host_filter: HostFilter) -> tuple[HostFilter, int, Any]:
@@ -340,21 +339,13 @@ def is_counted(step: Step) -> bool:
     return verdict is not None or not host_filter.name[0].islower()
 
 
-@contextlib.contextmanager
-def faults_of(name: str) -> Iterator[None]:
-    """Turn a fault of a filter or weigher into an error that names it.
+def named(name: str, fault: Exception) -> errors.SchedulerError:
+    """Return a fault of a filter or weigher as an error that names it.
 
-    :raises FilterFault: any exception but an error of this package
+    Errors of this package stay as they are.
     """
-    try:
-        yield
-    except errors.SchedulerError:
-        raise
-    except Exception as fault:
-        raise _error(name, fault) from fault
-
-
-def _error(name: str, fault: Exception) -> errors.FilterFault:
+    if isinstance(fault, errors.SchedulerError):
+        return fault
     return errors.FilterFault(
         f'{name} failed: {type(fault).__name__}: {fault}',
         filter=name,

@@ -102,7 +102,8 @@ class HostPipeline:
         several = request.num_instances > 1
         if placed is None:
             placed = {}
-        with overlay.transaction(count_builds=several):
+        start = overlay.begin(several)
+        try:
             left: Sequence[int] = range(len(uuids))
             if placed:
                 left = resume(self, overlay, request, placed)
@@ -136,6 +137,12 @@ class HostPipeline:
             assignments = [placed[uuid] for uuid in uuids]
             self._builder.add_alternates(table, request, ranking, assignments)
             return ScheduleResult(assignments, reasons)
+        except BaseException:
+            overlay.forget(start)
+            raise
+        finally:
+            if several:
+                overlay.end()
 
     def _search(
         self,

@@ -17,7 +17,7 @@ from scheduler_service.filters.pools.built_in import (
     is_bare,
 )
 from scheduler_service.model import Pool, ZoneRequest
-from scheduler_service.pipeline.filtering import faults_of
+from scheduler_service.pipeline.filtering import named
 from scheduler_service.pipeline.ranking import RandomSource
 from scheduler_service.settings import Settings
 
@@ -147,11 +147,12 @@ class PoolPipeline:
         for filter_class in self.filters:
             name = filter_class.name or filter_class.__name__
             try:
-                with faults_of(name):
-                    pool_filter = filter_class(storage)
-                    current = list(pool_filter.filter(context, current, zone))
+                pool_filter = filter_class(storage)
+                current = list(pool_filter.filter(context, current, zone))
             except errors.ForcedPoolFilteredOut as error:
                 raise _with_filter_name(error, steps) from None
+            except Exception as fault:
+                raise named(name, fault) from fault
             steps.append((name, current))
         return steps
 

@@ -17,8 +17,10 @@ from scheduler_service.settings import Settings
 
 # How many of the best an explanation names.
 FINALISTS = 5
-# Up to so many of the best are searched in turn, in blocks, more by sorting.
+# Up to so many of the best are searched in turn, more by sorting.
 _FEW = 16
+# From so many hosts on, they are searched in blocks.
+_LARGE = 50_000
 _BLOCK = 256
 
 
@@ -94,22 +96,35 @@ def best_of(totals: Floats, count: int) -> list[int]:
 
     Ties are broken by index, lowest first.
     """
+    if len(totals) >= _LARGE and count < len(totals) // _BLOCK:
+        return _best_of_blocks(totals, count)
     if count > _FEW:
         order = np.argsort(-totals, kind='stable')
         return [int(at) for at in order[:count]]
-    if not len(totals):
-        return []
+    left = totals
+    best: list[int] = []
+    for turn in range(count):
+        at = int(left.argmax())
+        best.append(at)
+        if turn + 1 < count:
+            left = left.copy() if turn == 0 else left
+            left[at] = -np.inf
+    return best
+
+
+def _best_of_blocks(totals: Floats, count: int) -> list[int]:
+    """Search the largest through the maxima of blocks."""
     maxima = np.maximum.reduceat(totals, np.arange(0, len(totals), _BLOCK))
     blocks: dict[int, Floats] = {}
     best: list[int] = []
     for _ in range(count):
         block = int(maxima.argmax())
-        start = block * _BLOCK
         if block not in blocks:
+            start = block * _BLOCK
             blocks[block] = totals[start : start + _BLOCK].copy()
         values = blocks[block]
         at = int(values.argmax())
-        best.append(start + at)
+        best.append(block * _BLOCK + at)
         values[at] = -np.inf
         maxima[block] = values.max()
     return best

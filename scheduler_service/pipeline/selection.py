@@ -130,7 +130,7 @@ class SelectionBuilder:
         self, table: HostTable, row: int, request: Request
     ) -> dict[str, float]:
         ratios = {}
-        for name in request.resources:
+        for name in request.resources if self._resources.stating else ():
             stated = self._resources.ratios(table, self._settings, name)
             if stated is not None:
                 ratios[name] = float(stated[1][row])

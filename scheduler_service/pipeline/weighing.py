@@ -14,7 +14,7 @@ from scheduler_service.columns.dictionary import Floats, Mask, Rows
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import EACH_TIME, least_number
 from scheduler_service.model import Request
-from scheduler_service.pipeline.filtering import faults_of, is_plugin
+from scheduler_service.pipeline.filtering import is_plugin, named
 from scheduler_service.pipeline.ranking import Ranking
 from scheduler_service.settings import Settings
 from scheduler_service.weighers.base import ColumnWeigher, Weigher
@@ -58,8 +58,10 @@ class Weighing:
         )
         for weigher, factor, raw in active:
             if raw is None:
-                with faults_of(weigher.name):
+                try:
                     key = weigher.weight_key(table, request, self._settings)
+                except Exception as fault:
+                    raise named(weigher.name, fault) from fault
                 if key is None:
                     continue
                 if key is not EACH_TIME:
@@ -242,8 +244,10 @@ def raw_weights(
 
     :raises FilterFault: the weigher failed
     """
-    with faults_of(weigher.name):
+    try:
         raw = weigher.weigh(table, rows, request, settings)
+    except Exception as fault:
+        raise named(weigher.name, fault) from fault
     if raw is None:
         return None
     if not np.isfinite(raw).all():
