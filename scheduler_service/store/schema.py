@@ -7,34 +7,14 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
-from sqlalchemy.ext.compiler import compiles
 
 from scheduler_service.model import HOST_ATTRIBUTES, HostColumn, limits
 from scheduler_service.store import clock
 
 
-class _GivenName(sa.String):
-    """The type of names that people give, which may end with blanks."""
-
-
-@compiles(_GivenName, 'mysql')
-def _unpadded(kind: _GivenName, compiler: Any, **how: Any) -> str:
-    """Return the type with a collation that compares blanks at the end.
-
-    MySQL has one since 8.0.17.
-    """
-    dialect, text = compiler.dialect, f'VARCHAR({kind.length})'
-    if dialect.is_mariadb:
-        return f'{text} COLLATE utf8mb4_nopad_bin'
-    if dialect.server_version_info >= (8, 0, 17):
-        return f'{text} COLLATE utf8mb4_0900_bin'
-    return text
-
-
 _DOCUMENT = sa.Text().with_variant(mysql.MEDIUMTEXT(), 'mysql')
 _BIG = sa.BigInteger()
 _NAME = sa.String(limits.NAME_LENGTH)
-_GIVEN = _GivenName(limits.NAME_LENGTH)
 _UUID = sa.String(limits.UUID_LENGTH)
 # One of a few words.
 _WORD = sa.String(16)
@@ -49,7 +29,8 @@ def _table(name: str, *parts: Any) -> sa.Table:
         *parts,
         mysql_engine='InnoDB',
         mysql_charset='utf8mb4',
-        # Compares with case, as the other databases do.
+        # Compares with case, as the other databases do. The migration gives
+        # names another collation, which compares blanks at their end, too.
         mysql_collate='utf8mb4_bin',
     )
 
@@ -132,8 +113,8 @@ hosts = _table(
     'hosts',
     _id('id'),
     sa.Column('uuid', _UUID, nullable=False, unique=True),
-    sa.Column('host', _GIVEN, nullable=False),
-    sa.Column('node', _GIVEN, nullable=False),
+    sa.Column('host', _NAME, nullable=False),
+    sa.Column('node', _NAME, nullable=False),
     *(
         _attribute_column(field)
         for field, column in HOST_ATTRIBUTES
@@ -183,27 +164,27 @@ aggregates = _table(
     'aggregates',
     _id('id', sa.Integer()),
     sa.Column('uuid', _UUID, nullable=False, unique=True),
-    sa.Column('name', _GIVEN, nullable=False),
+    sa.Column('name', _NAME, nullable=False),
 )
 
 aggregate_hosts = _table(
     'aggregate_hosts',
     _id('aggregate_id', sa.Integer()),
-    sa.Column('host', _GIVEN, primary_key=True),
+    sa.Column('host', _NAME, primary_key=True),
 )
 
 aggregate_metadata = _table(
     'aggregate_metadata',
     _id('aggregate_id', sa.Integer()),
-    sa.Column('key', _GIVEN, primary_key=True),
+    sa.Column('key', _NAME, primary_key=True),
     sa.Column('value', sa.Text(), nullable=False),
 )
 
 instances = _table(
     'instances',
     sa.Column('uuid', _UUID, primary_key=True),
-    sa.Column('host', _GIVEN, nullable=False),
-    sa.Column('node', _GIVEN, nullable=False),
+    sa.Column('host', _NAME, nullable=False),
+    sa.Column('node', _NAME, nullable=False),
     # reported: a host has it; claimed: it was scheduled to a host;
     # confirmed: both.
     sa.Column('state', _WORD, nullable=False),
@@ -224,8 +205,8 @@ moves = _table(
     'moves',
     sa.Column('instance_uuid', _UUID, primary_key=True),
     sa.Column('host_id', _BIG, nullable=False),
-    sa.Column('host', _GIVEN, nullable=False),
-    sa.Column('node', _GIVEN, nullable=False),
+    sa.Column('host', _NAME, nullable=False),
+    sa.Column('node', _NAME, nullable=False),
     sa.Column('request_id', _NAME),
     sa.Column('placement', _DOCUMENT, nullable=False),
     _time(),
@@ -270,7 +251,7 @@ releases = _table(
 server_groups = _table(
     'server_groups',
     sa.Column('uuid', _UUID, primary_key=True),
-    sa.Column('name', _GIVEN, nullable=False),
+    sa.Column('name', _NAME, nullable=False),
     sa.Column('project_id', _NAME),
     sa.Column('policy', sa.String(32), nullable=False),
     sa.Column('max_server_per_host', sa.Integer()),
@@ -287,21 +268,21 @@ server_group_members = _table(
 pools = _table(
     'pools',
     sa.Column('id', _UUID, primary_key=True),
-    sa.Column('name', _GIVEN, nullable=False, unique=True),
+    sa.Column('name', _NAME, nullable=False, unique=True),
     sa.Column('description', sa.Text()),
 )
 
 pool_attributes = _table(
     'pool_attributes',
     sa.Column('pool_id', _UUID, primary_key=True),
-    sa.Column('key', _GIVEN, primary_key=True),
+    sa.Column('key', _NAME, primary_key=True),
     sa.Column('value', sa.Text(), nullable=False),
 )
 
 zones = _table(
     'zones',
     sa.Column('id', _UUID, primary_key=True),
-    sa.Column('name', _GIVEN, nullable=False),
+    sa.Column('name', _NAME, nullable=False),
     sa.Column('pool_id', _UUID, nullable=False),
     sa.Column('project_id', _NAME),
     sa.Column('request_id', _NAME),
@@ -346,7 +327,7 @@ placement_claims = _table(
 
 heartbeats = _table(
     'heartbeats',
-    sa.Column('host', _GIVEN, primary_key=True),
+    sa.Column('host', _NAME, primary_key=True),
     _time('seen_at'),
     sa.Index(None, 'seen_at'),
 )
@@ -354,7 +335,7 @@ heartbeats = _table(
 # Host reports that were refused, by service host, with the last reason.
 refused_reports = _table(
     'refused_reports',
-    sa.Column('host', _GIVEN, primary_key=True),
+    sa.Column('host', _NAME, primary_key=True),
     sa.Column('reason', sa.Text(), nullable=False),
     sa.Column('refused', _BIG, nullable=False),
     sa.Column('refused_at', sa.Double(), nullable=False),
