@@ -11,7 +11,6 @@ from sqlalchemy.dialects import mysql
 from scheduler_service.model import HOST_ATTRIBUTES, HostColumn, limits
 from scheduler_service.store import clock
 
-
 _DOCUMENT = sa.Text().with_variant(mysql.MEDIUMTEXT(), 'mysql')
 _BIG = sa.BigInteger()
 _NAME = sa.String(limits.NAME_LENGTH)
