@@ -68,7 +68,8 @@ class InstanceIndex:
 
         :return: where it was; None: it was not in the index
         """
-        before = self.get(uuid)
+        delta, base = self._delta, self._base
+        before = delta[uuid] if uuid in delta else base.get(uuid)
         if placed is None and uuid not in self._base:
             self._delta.pop(uuid, None)
         else:
@@ -93,13 +94,20 @@ class InstanceIndex:
 
     def among(self, uuids: Iterable[str]) -> dict[str, PlacedInstance]:
         """Return the places of those instances that are in the index."""
-        return {uuid: placed for uuid in uuids if (placed := self.get(uuid))}
+        base, delta = self._base, self._delta
+        places = {}
+        for uuid in uuids:
+            placed = delta[uuid] if uuid in delta else base.get(uuid)
+            if placed is not None:
+                places[uuid] = placed
+        return places
 
     def __len__(self) -> int:
-        return len(self._base) + sum(
-            (item is not None) - (uuid in self._base)
+        gone = sum(
+            (uuid in self._base) if item is None else -(uuid not in self._base)
             for uuid, item in self._delta.items()
         )
+        return len(self._base) - gone
 
     def __iter__(self) -> Iterator[PlacedInstance]:
         for uuid, item in self._base.items():
@@ -117,10 +125,11 @@ class InstanceIndex:
             self._delta_by_host = _by_host(self._delta.values())
         uuids = self._base_by_host.get(host, set())
         uuids = uuids | self._delta_by_host.get(host, set())
+        instances = (self.get(uuid) for uuid in uuids)
         return [
             instance
-            for instance in self.among(uuids).values()
-            if instance.host == host
+            for instance in instances
+            if instance is not None and instance.host == host
         ]
 
     def changed(

@@ -133,7 +133,9 @@ def check_text(
     :param place: path of the document in errors
     :raises InvalidRequest: or *fault*, with the path of the value
     """
-    _refuse_first(problems.unstorable(document, place), fault)
+    mistakes = problems.unstorable(document, place)
+    if mistakes:
+        _refuse_first(mistakes, fault)
 
 
 def _refuse_first(mistakes: Iterable[Problem], fault: Fault) -> None:

@@ -349,7 +349,9 @@ class Request(Document, dict=True):
     @cached_property
     def image_pairs(self) -> frozenset[tuple[str, str]]:
         """The image's properties as (name, text) pairs."""
-        properties = self.image_properties
+        if self.image is None:
+            return frozenset()
+        properties = self.image.properties
         return frozenset((key, str(v)) for key, v in properties.items())
 
     @cached_property

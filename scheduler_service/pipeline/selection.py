@@ -113,7 +113,9 @@ class SelectionBuilder:
             row=row,
             host_id=table.ids.item(row),
             amounts=request.resources,
-            ratios=self._ratios(table, row, request),
+            ratios=self._ratios(table, row, request)
+            if self._resources.stating
+            else {},
             placement=Placement(instance_uuid=uuid, selected=selection),
             placed=PlacedInstance(
                 uuid,
@@ -130,7 +132,7 @@ class SelectionBuilder:
         self, table: HostTable, row: int, request: Request
     ) -> dict[str, float]:
         ratios = {}
-        for name in request.resources if self._resources.stating else ():
+        for name in request.resources:
             stated = self._resources.ratios(table, self._settings, name)
             if stated is not None:
                 ratios[name] = float(stated[1][row])

@@ -121,10 +121,12 @@ class Weighing:
             the end of a range
         """
         weighed: list[Weighed] = []
+        ranges = []
         for weigher, factor, raw in terms:
             ends = None if raw is None else _ends(weigher, raw, mask)
             if ends is None:
                 return None
+            ranges.append(ends)
             weighed.append((weigher.name, raw, ends, factor))
         totals, parts = summed(weighed, len(table))
         if count < len(table):
@@ -132,7 +134,7 @@ class Weighing:
                 totals = totals.copy()
             totals[~mask] = -np.inf
         rows = table.load.memoize('every row', lambda: np.arange(len(table)))
-        return Ranking(rows, totals, parts, count, [w[2] for w in weighed])
+        return Ranking(rows, totals, parts, count, ranges)
 
     def rank_rows(
         self,

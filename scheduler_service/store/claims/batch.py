@@ -62,10 +62,11 @@ class ClaimBatch:
         self._receive: Callable[[], int] | None = None
         self._fault: Exception | None = None
         self._revision = 0
-        if store.dialect == 'postgresql' and not any(
-            claim.is_present or claim.move or claim.redelivered
-            for claim in claims
-        ):
+        stepwise = store.dialect != 'postgresql'
+        for claim in claims:
+            if claim.is_present or claim.move or claim.redelivered:
+                stepwise = True
+        if not stepwise:
             from scheduler_service.store.claims import pg_claims
 
             self.statements = pg_claims.statements(
@@ -95,6 +96,7 @@ class ClaimBatch:
         return self
 
     def _make(self, writer: Writer) -> int:
+        """Make the claims statement by statement; return their revision."""
         writer.lineage = self.lineage
         claim_all(writer, self._claims, self._fallback, self._policies)
         return writer.append_change()
@@ -139,12 +141,16 @@ def claim_all(
     """
     conn = writer.conn
     dialect = conn.dialect.name
-    redelivered = [claim for claim in claims if claim.redelivered]
+    redelivered, grouped, keys = [], [], []
+    for claim in claims:
+        keys.append(claim.key)
+        if claim.redelivered:
+            redelivered.append(claim)
+        if claim.group:
+            grouped.append(claim)
     if redelivered:
         _check_copies(conn, redelivered)
-    joining = {c.consumer: (c.group, c.host) for c in claims if c.group}
-    owners = claim_sql.group_owners(claims)
-    if joining and not join_groups(writer, joining, policies, owners):
+    if grouped and not _join(writer, grouped, policies):
         raise ClaimLost
     amounts = claim_sql.ask_rows(claims, fallback)
     if amounts:
@@ -161,7 +167,25 @@ def claim_all(
     # A caller that lost its connection may have sent a message twice, and the
     # claims of the first copy may be gone by now: the inserts above wait for
     # a release that is under way, whose outcome is seen here.
-    if outcomes.any_of(conn, [claim.key for claim in claims]):
+    if outcomes.any_of(conn, keys):
+        raise ClaimLost
+
+
+def _record_intents(
+    conn: Connection, intents: Sequence[tuple[str, int, str]]
+) -> None:
+    """Record the allocations that are about to be made for claims.
+
+    :param intents: in the order of ``placement_records.INTENT``
+    :raises ClaimLost: an earlier claim of an instance is being undone
+    :raises DBDuplicateEntry: there is a record of an earlier claim
+    """
+    dialect = conn.dialect.name
+    recorded = conn.execute(
+        sa.text(placement_records.intending(dialect)),
+        rows.pack(dialect, placement_records.INTENT, intents),
+    )
+    if recorded.rowcount < len(intents):
         raise ClaimLost
 
 
@@ -170,30 +194,27 @@ def _insert(writer: Writer, claims: Sequence[Claim]) -> None:
 
     :raises ClaimLost: a move cannot be made, an instance is not as it was
         reported any more, or an earlier claim of it is being undone
-    :raises DBDuplicateEntry: a consumer holds a claim already, or there is a
-        record of an earlier claim
+    :raises DBDuplicateEntry: a consumer holds a claim already
     """
     conn, touched = writer.conn, writer.touched
-    held = [
-        (claim.consumer, claim.host_id, name, amount)
-        for claim in claims
-        for name, amount in claim.amounts.items()
-    ]
-    intents = [
-        (claim.consumer, claim.host_id, claim.intent)
-        for claim in claims
-        if claim.intent is not None
-    ]
-    moving = [claim for claim in claims if claim.move]
-    staying = [claim for claim in claims if not claim.move]
-    reported = [claim for claim in staying if claim.is_present]
-    placed = [
-        claim_sql.instance_row(claim)
-        for claim in staying
-        if not claim.is_present
-    ]
-    touched.instances += [claim.consumer for claim in claims]
-    touched.load += sorted({claim.host_id for claim in claims})
+    placed, moving, reported, held, intents = [], [], [], [], []
+    hosts = set()
+    for claim in claims:
+        consumer, host_id = claim.consumer, claim.host_id
+        hosts.add(host_id)
+        touched.instances.append(consumer)
+        for name, amount in claim.amounts.items():
+            held.append((consumer, host_id, name, amount))
+        if claim.intent is not None:
+            intents.append((consumer, host_id, claim.intent))
+        if claim.move:
+            moving.append(claim)
+            continue
+        if claim.is_present:
+            reported.append(claim)
+        else:
+            placed.append(claim_sql.instance_row(claim))
+    touched.load += sorted(hosts)
     if reported:
         _claim_reported(writer, reported)
     if placed:
@@ -205,13 +226,7 @@ def _insert(writer: Writer, claims: Sequence[Claim]) -> None:
     # Few take nothing.
     rows.insert_packed(conn, 'allocations', claim_sql.ALLOCATION, held)
     if intents:
-        dialect = conn.dialect.name
-        recorded = conn.execute(
-            sa.text(placement_records.intending(dialect)),
-            rows.pack(dialect, placement_records.INTENT, intents),
-        )
-        if recorded.rowcount < len(intents):
-            raise ClaimLost
+        _record_intents(conn, intents)
 
 
 def _check_copies(conn: Connection, redelivered: Sequence[Claim]) -> None:
@@ -288,6 +303,15 @@ def _insert_moves(conn: Connection, claims: Sequence[Claim]) -> None:
             for claim in claims
         ],
     )
+
+
+def _join(
+    writer: Writer, claims: Sequence[Claim], policies: Collection[str]
+) -> bool:
+    """Add instances to their groups, unless that breaks a strict policy."""
+    joining = {c.consumer: (str(c.group), c.host) for c in claims}
+    owners = claim_sql.group_owners(claims)
+    return join_groups(writer, joining, policies, owners)
 
 
 def join_groups(
@@ -380,6 +404,7 @@ def _with(group: Any, hosts: set[str], host: str) -> set[str]:
 
 
 def _holds(group: Any, places: Mapping[str, set[str]]) -> bool:
+    """Whether a group's policy holds for the hosts of its members."""
     counts = Counter(host for hosts in places.values() for host in hosts)
     if group.policy == _ANTI_AFFINITY:
         limit = group.max_server_per_host or 1

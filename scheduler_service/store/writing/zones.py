@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Writer
-from scheduler_service.store.rows import delete, insert
+from scheduler_service.store.rows import delete
 
 
 class ZoneRow(NamedTuple):
@@ -51,7 +51,9 @@ def add(writer: Writer, zones: Sequence[ZoneRow]) -> None:
 
     :raises DBDuplicateEntry: a zone has a pool already; no zone is added
     """
-    insert(writer.conn, schema.zones, map(ZoneRow._asdict, zones))
+    writer.conn.execute(
+        schema.zones.insert(), list(map(ZoneRow._asdict, zones))
+    )
 
 
 def remove(writer: Writer, zone_ids: Sequence[str]) -> int:
