@@ -143,7 +143,7 @@ class DecisionRecorder:
         if isinstance(job, HostJob) and 'placements' not in why:
             why['instance_uuids'] = job.request.instance_uuids
         ids = job.message.origin(request_id)
-        self.put(Decision.of(request_id, kind, outcome, why, *ids))
+        self._waiting.append(Decision.of(request_id, kind, outcome, why, *ids))
 
     def reject(
         self,
