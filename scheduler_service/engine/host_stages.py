@@ -288,7 +288,7 @@ class SchedulingBatch:
         return selected
 
     def _ask_again(self, job: HostJob, error: errors.NoValidHost) -> None:
-        if self._selector.forget_candidates(job):
+        if self._selector.forget_candidates(job, self._overlay.table):
             self.unfinished.append(job)
         elif not self._selector.ask_extenders_again(job, self._overlay.table):
             self._refused.append((job, errors.without_traceback(error)))

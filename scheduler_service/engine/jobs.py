@@ -19,6 +19,7 @@ import msgspec
 
 from scheduler_service import errors, tracing
 from scheduler_service.columns import HostTable
+from scheduler_service.columns.dictionary import Ints
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.model import (
     Placement,
@@ -430,6 +431,8 @@ class HostJob(Job, eq=False, kw_only=True):
     :ivar candidates: for its allocations, None while they are to be asked
         for, or where none are needed
     :ivar candidate_rounds: how often they were asked for
+    :ivar candidate_hosts: int64[n], store ids of the hosts that they were
+        last asked for among
     :ivar extender_scores: what extenders said, None while they are to be
         asked
     :ivar extender_rounds: how often they were asked
@@ -465,6 +468,7 @@ class HostJob(Job, eq=False, kw_only=True):
     moves_unsaid: bool = False
     candidates: Candidates | None = None
     candidate_rounds: int = 0
+    candidate_hosts: Sequence[int] | Ints = ()
     extender_scores: Bonuses | None = None
     extender_rounds: int = 0
     checked_at: float = 0.0

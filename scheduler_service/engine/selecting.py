@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 
 import msgspec
+import numpy as np
 
 from scheduler_service import errors, time_slice
 from scheduler_service.columns import HostTable, Overlay
@@ -208,6 +209,7 @@ class Selector:
         ):
             return False
         job.candidate_rounds += 1
+        job.candidate_hosts = table.ids
         completer.find_candidates(job, request, table, self.pipeline)
         return True
 
@@ -240,17 +242,22 @@ class Selector:
         completer.check_refusal(job, error, table, self.pipeline)
         return True
 
-    def forget_candidates(self, job: HostJob) -> bool:
+    def forget_candidates(self, job: HostJob, table: HostTable) -> bool:
         """Have candidates found again where no host of them is left.
 
+        :param table: by which none is
         :return: whether they are to be
         """
         candidates = job.candidates
         if (
             candidates is None
             or job.candidate_rounds >= _ROUNDS
-            # Nothing was lost since they were found.
-            or (candidates.is_whole and not job.attempts)
+            # Nothing was lost, and no host was added, since they were found.
+            or (
+                candidates.is_whole
+                and not job.attempts
+                and np.array_equal(job.candidate_hosts, table.ids)
+            )
         ):
             return False
         job.candidates = None

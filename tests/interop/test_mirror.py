@@ -165,7 +165,6 @@ def test_hosts_that_are_not_ready_are_left_out(nova, store, start):
     assert [*hosts(store)] == ['ready']
 
 
-@on_each_server
 def test_changes_of_hosts_follow(nova, store, start):
     nova.add_host('c1')
     start()

@@ -23,8 +23,9 @@ FOLDER = ROOT / '.venv-interop'
 # The compute, placement and DNS services of one release, what they need for
 # the databases that they are tested with, and what builds and runs our own
 # distribution beside the last: installed once for all.
+NOVA = 'nova==34.0.0'
 _OPENSTACK = (
-    'nova==34.0.0',
+    NOVA,
     'openstack-placement==16.0.0',
     'designate==23.0.0',
     'PyMySQL',

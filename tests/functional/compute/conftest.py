@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from tests.support.compute import HOSTS, ComputeCaller, new_topic
-from tests.support.services import BUSES
 
 
 class Compute:
@@ -56,11 +55,6 @@ def make_compute(
     yield make
     for one in made:
         one.close()
-
-
-@pytest.fixture(params=BUSES)
-def compute(request, make_compute):
-    return make_compute(request.param)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support import fuzzing, nova_wire
 
-COUNT = 1000
+COUNT = 300
 SENT = [
     {'host': f'compute-{number}', 'hypervisor_hostname': f'node-{number}'}
     for number in (1, 3, 5, 9)
@@ -44,7 +44,7 @@ def body(spec):
 
 
 @pytest.mark.parametrize('service', ['nova', 'manila', 'cinder'])
-def test_a_thousand_hostile_calls(serve_external, service):
+def test_many_hostile_calls(serve_external, service):
     client = serve_external()
     rng, found = random.Random(service), specs(service)
     statuses = {200: 0, 400: 0, 413: 0}

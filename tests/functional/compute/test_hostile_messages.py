@@ -17,7 +17,7 @@ from tests.support.compute import RawCaller
 from tests.support.nova_wire import spec, thing
 
 pytestmark = pytest.mark.broker
-COUNT = 400
+COUNT = 200
 HUGE = 10**400
 # What a caller gets of an error that is none of ours.
 INTERNAL = 'The scheduler failed.'
@@ -53,36 +53,33 @@ def ask(caller, message):
     return found
 
 
-@pytest.mark.parametrize(
-    'changes',
-    [
-        {'_context_project_id': ['a']},
-        {'_context_project_id': {'a': 1}},
-        {'_context_project_id': HUGE},
-        {'_context_scheduler_sent_at': HUGE},
-        {'_context_scheduler_sent_at': -HUGE},
-        {'_context_roles': 5},
-        {'_context_user_id': [[]]},
-        {'_timeout': HUGE},
-        {'_timeout': 1e300},
-        {'_timeout': 'x'},
-        {'_unique_id': {'a': []}},
-        {'_unique_id': HUGE},
-    ],
-)
-def test_what_surrounds_a_request_may_be_of_any_type(compute, caller, changes):
-    # A message with an id that was answered is one that was sent again.
-    for _ in range(1 if '_unique_id' in changes else 2):
-        assert isinstance(ask(caller, caller.message(**changes)), list)
+SURROUNDINGS = [
+    {'_context_project_id': ['a']},
+    {'_context_project_id': {'a': 1}},
+    {'_context_project_id': HUGE},
+    {'_context_scheduler_sent_at': HUGE},
+    {'_context_scheduler_sent_at': -HUGE},
+    {'_context_roles': 5},
+    {'_context_user_id': [[]]},
+    {'_timeout': HUGE},
+    {'_timeout': 1e300},
+    {'_timeout': 'x'},
+    {'_unique_id': {'a': []}},
+    {'_unique_id': HUGE},
+]
 
 
-def test_a_request_without_a_context_is_served(caller):
-    message = {
+def test_what_surrounds_a_request_may_be_of_any_type_or_absent(caller):
+    for changes in SURROUNDINGS:
+        # A message with an id that was answered is one that was sent again.
+        for _ in range(1 if '_unique_id' in changes else 2):
+            assert isinstance(ask(caller, caller.message(**changes)), list)
+    bare = {
         key: value
         for key, value in caller.message().items()
         if not key.startswith(nova_wire.CONTEXT)
     }
-    assert isinstance(ask(caller, message), list)
+    assert isinstance(ask(caller, bare), list)
 
 
 def image(**properties):
@@ -95,66 +92,53 @@ def image(**properties):
     )
 
 
-@pytest.mark.parametrize(
-    ('wanted', 'words'),
-    [
-        (image(hw_numa_cpus=5), 'image.properties.hw_numa_cpus'),
-        (image(hw_numa_cpus=[[0], None]), 'image.properties.hw_numa_cpus'),
-        (image(hw_numa_mem=True), 'image.properties.hw_numa_mem'),
-        (image(traits_required=[5]), 'image.properties.traits_required'),
-        (
-            spec(
-                instance_group=thing(
-                    'InstanceGroup',
-                    '1.11',
-                    uuid=str(uuid.uuid4()),
-                    policy='anti-affinity',
-                    _rules={'max_server_per_host': '9' * 5000},
-                )
-            ),
-            'max_server_per_host',
-        ),
-    ],
+NUMBERLESS = thing(
+    'InstanceGroup',
+    '1.11',
+    uuid=str(uuid.uuid4()),
+    policy='anti-affinity',
+    _rules={'max_server_per_host': '9' * 5000},
 )
-def test_what_is_wrong_is_named(compute, caller, wanted, words):
-    message = caller.message()
-    message['args']['spec_obj'] = wanted
-    assert words in ask(caller, message)
+WRONG = [
+    (image(hw_numa_cpus=5), 'image.properties.hw_numa_cpus'),
+    (image(hw_numa_cpus=[[0], None]), 'image.properties.hw_numa_cpus'),
+    (image(hw_numa_mem=True), 'image.properties.hw_numa_mem'),
+    (image(traits_required=[5]), 'image.properties.traits_required'),
+    (spec(instance_group=NUMBERLESS), 'max_server_per_host'),
+]
+
+
+def test_what_is_wrong_is_named(compute, caller):
+    for wanted, words in WRONG:
+        message = caller.message()
+        message['args']['spec_obj'] = wanted
+        assert words in ask(caller, message)
+    for number in (2**63, -1, -(2**70)):
+        gone = {'aggregate': thing('Aggregate', '1.3', id=number)}
+        message = caller.message(method='delete_aggregate', args=gone)
+        assert 'id: expected' in ask(caller, message)
     assert claimed(compute) == []
 
 
-@pytest.mark.parametrize('number', [2**63, -1, -(2**70)])
-def test_an_aggregate_that_cannot_be_is_refused(caller, number):
-    gone = {'aggregate': thing('Aggregate', '1.3', id=number)}
-    message = caller.message(method='delete_aggregate', args=gone)
-    assert 'id: expected' in ask(caller, message)
+UNANSWERABLE = [
+    {'_msg_id': None},
+    {'_reply_q': None},
+    {'_reply_q': ['a']},
+    {'_reply_q': 'x' * 256},
+    {'_msg_id': {}},
+]
+NO_MESSAGES = ['', '{', '5', 'null', '[]', '9' * 5000]
 
 
-@pytest.mark.parametrize(
-    'changes',
-    [
-        {'_msg_id': None},
-        {'_reply_q': None},
-        {'_reply_q': ['a']},
-        {'_reply_q': 'x' * 256},
-        {'_msg_id': {}},
-    ],
-)
-def test_nothing_is_claimed_where_nobody_can_be_answered(
-    compute, caller, changes
-):
-    caller.send(caller.message(**changes))
-    # It is done before this one.
-    message = caller.message()
-    ask(caller, message)
-    assert claimed(compute) == message['args']['instance_uuids']
-
-
-@pytest.mark.parametrize('text', ['', '{', '5', 'null', '[]', '9' * 5000])
-def test_what_is_no_message_is_passed_over(compute, caller, text):
-    caller.send_text(text)
+def test_nothing_is_claimed_where_nobody_can_be_answered(compute, caller):
+    for changes in UNANSWERABLE:
+        caller.send(caller.message(**changes))
+    for text in NO_MESSAGES:
+        caller.send_text(text)
+    # They are done before this one.
     message = caller.message()
     assert isinstance(ask(caller, message), list)
+    assert claimed(compute) == message['args']['instance_uuids']
 
 
 def test_an_expiration_may_be_as_long_as_the_broker_lets_it(compute, caller):

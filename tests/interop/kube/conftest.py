@@ -6,6 +6,7 @@ are not there.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Callable, Iterator
@@ -89,6 +90,29 @@ def start_daemon(
     cluster: Cluster, tmp_path: pathlib.Path
 ) -> Iterator[Callable[..., Daemon]]:
     """Give a function that starts a daemon with more options."""
+    with _daemons(cluster, tmp_path) as start:
+        yield start
+
+
+@pytest.fixture(scope='module')
+def module_daemon(
+    whole_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Daemon]:
+    """A daemon that the tests of a module share; it knows the nodes."""
+    with _daemons(whole_cluster, tmp_path_factory.mktemp('daemon')) as start:
+        yield start().wait_ready()
+
+
+@pytest.fixture
+def daemon(cluster: Cluster, module_daemon: Daemon) -> Daemon:
+    """The same, before a cluster without pods."""
+    return module_daemon
+
+
+@contextlib.contextmanager
+def _daemons(
+    cluster: Cluster, tmp_path: pathlib.Path
+) -> Iterator[Callable[..., Daemon]]:
     running: list[Daemon] = []
 
     def start(like: Daemon | None = None, **more: str) -> Daemon:
@@ -117,10 +141,12 @@ def start_daemon(
         running.append(Daemon(processes.launch(path), port, store))
         return running[-1]
 
-    yield start
-    for one in running:
-        one.process.remove()
-        one.store.dispose()
+    try:
+        yield start
+    finally:
+        for one in running:
+            one.process.remove()
+            one.store.dispose()
 
 
 def _text(options: dict[str, str]) -> str:

@@ -16,8 +16,10 @@ from tests.support.waiting import wait_until
 PODS = 12
 
 
-@pytest.mark.parametrize('fault', ['killed', 'stopped', 'hung'])
-@pytest.mark.parametrize('ignorable', [True, False])
+@pytest.mark.parametrize(
+    ('fault', 'ignorable'),
+    [('killed', True), ('hung', True), ('stopped', False), ('hung', False)],
+)
 def test_no_pod_is_lost_when_a_daemon_fails(
     cluster, start_daemon, fault, ignorable
 ):

@@ -25,8 +25,7 @@ from tests.support.waiting import wait_until
 DEVICE = 'example.com/device'
 
 
-def test_no_host_gets_more_than_its_share_of_equal_pods(cluster, start_daemon):
-    daemon = start_daemon().wait_ready()
+def test_no_host_gets_more_than_its_share_of_equal_pods(cluster, daemon):
     with cluster.scheduler(kube.entry(daemon.port)):
         cluster.create_pods(kube.pod(f'equal-{n}') for n in range(300))
         went = collections.Counter(cluster.wait_bound(300).values())
@@ -58,8 +57,7 @@ def _scores(daemon, *nodes):
 
 
 @pytest.mark.parametrize('names', [True, False], ids=['names', 'objects'])
-def test_pods_go_only_where_filters_let_them(cluster, start_daemon, names):
-    daemon = start_daemon().wait_ready()
+def test_pods_go_only_where_filters_let_them(cluster, daemon, names):
     entry = kube.entry(daemon.port, nodeCacheCapable=names)
     with cluster.scheduler(entry):
         cluster.create_pods(asking_for_ssd(f'ssd-{n}') for n in range(20))
@@ -67,10 +65,7 @@ def test_pods_go_only_where_filters_let_them(cluster, start_daemon, names):
     assert set(went.values()) <= SSD_NODES
 
 
-def test_resource_is_counted_when_the_scheduler_ignores_it(
-    cluster, start_daemon
-):
-    daemon = start_daemon().wait_ready()
+def test_resource_is_counted_when_the_scheduler_ignores_it(cluster, daemon):
     managed = [{'name': FPGA, 'ignoredByScheduler': True}]
     entry = kube.entry(daemon.port, managedResources=managed, bindVerb='bind')
     with cluster.scheduler(entry, percentage=100):
@@ -128,8 +123,7 @@ def _other_than(cluster, before):
     return found if len(found) == len(before) and found != before else None
 
 
-def test_preemption_leaves_out_nodes_that_never_pass(cluster, start_daemon):
-    daemon = start_daemon().wait_ready()
+def test_preemption_leaves_out_nodes_that_never_pass(cluster, daemon):
     # One has the trait, the other has not.
     nodes = ['node-20', 'node-21']
     entry = kube.entry(daemon.port, preemptVerb='preempt')
@@ -162,9 +156,8 @@ def test_preemption_leaves_out_nodes_that_never_pass(cluster, start_daemon):
     assert went == {'low-node-21': 'node-21', 'high': 'node-20'}
 
 
-def test_device_freed_by_preemption_is_not_given_away(cluster, start_daemon):
+def test_device_freed_by_preemption_is_not_given_away(cluster, daemon):
     """Ours alone counts the device, and nobody else would keep it."""
-    daemon = start_daemon().wait_ready()
     managed = [{'name': FPGA, 'ignoredByScheduler': True}]
     entry = kube.entry(daemon.port, managedResources=managed, bindVerb='bind')
     cluster.create_pods([kube.pod('waits', extended={FPGA: '1'})])
@@ -193,9 +186,8 @@ def test_device_freed_by_preemption_is_not_given_away(cluster, start_daemon):
 
 
 def test_pods_have_decisions_but_for_those_of_the_cluster_itself(
-    cluster, start_daemon
+    cluster, daemon
 ):
-    daemon = start_daemon().wait_ready()
 
     def found(pod: str) -> list[tuple[str, str]]:
         wanted = decisions.DecisionFilter(pod=pod)

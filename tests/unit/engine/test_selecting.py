@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -52,31 +53,41 @@ def new_job(**state: Any) -> HostJob:
 
 
 @pytest.mark.parametrize(
-    ('is_whole', 'attempts', 'rounds', 'again'),
+    ('is_whole', 'attempts', 'rounds', 'hosts', 'again'),
     [
         # Others than the best hosts may have some.
-        (False, 0, 1, True),
-        (False, 0, 2, True),
+        (False, 0, 1, [1], True),
+        (False, 0, 2, [1], True),
         # All were asked about, and nothing was lost since.
-        (True, 0, 1, False),
-        (True, 1, 1, True),
-        (True, 1, 2, True),
+        (True, 0, 1, [1], False),
+        (True, 1, 1, [1], True),
+        (True, 1, 2, [1], True),
+        # A host was added since.
+        (True, 0, 1, [], True),
         # As often as they may be asked for.
-        (False, 0, 3, False),
-        (True, 1, 3, False),
+        (False, 0, 3, [1], False),
+        (True, 1, 3, [1], False),
+        (True, 0, 3, [], False),
     ],
 )
 def test_candidates_are_found_again(
-    selector, is_whole, attempts, rounds, again
+    selector, is_whole, attempts, rounds, hosts, again
 ):
     found = Candidates(1, is_whole)
-    job = new_job(candidates=found, candidate_rounds=rounds, attempts=attempts)
-    assert selector.forget_candidates(job) is again
+    job = new_job(
+        candidates=found,
+        candidate_rounds=rounds,
+        candidate_hosts=hosts,
+        attempts=attempts,
+    )
+    table: Any = SimpleNamespace(ids=[1])
+    assert selector.forget_candidates(job, table) is again
     assert (job.candidates is None) is again
 
 
 def test_a_job_without_candidates_has_none_to_forget(selector):
-    assert not selector.forget_candidates(new_job())
+    table: Any = SimpleNamespace(ids=[1])
+    assert not selector.forget_candidates(new_job(), table)
 
 
 @pytest.mark.parametrize(

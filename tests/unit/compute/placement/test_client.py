@@ -45,11 +45,8 @@ def test_a_service_that_is_too_old_is_an_error_that_says_so(newest):
     client = PlacementClient(Adapter({'/': versions(newest)}))
     with pytest.raises(errors.PlacementUnavailable, match=r'1\.36 is needed'):
         client.check()
-
-
-@pytest.mark.parametrize('newest', ['1.36', '1.100', '2.0'])
-def test_newer_services_will_do(newest):
-    PlacementClient(Adapter({'/': versions(newest)})).check()
+    for newer in ('1.36', '1.100', '2.0'):
+        PlacementClient(Adapter({'/': versions(newer)})).check()
 
 
 def test_a_version_that_is_refused_is_explained():

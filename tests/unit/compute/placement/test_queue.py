@@ -37,13 +37,6 @@ def begin(queue):
     return queue.take(0.0)
 
 
-def test_what_waits_goes_together(queue):
-    some = tasks(3)
-    queue.put(some)
-    assert queue.take(0.0).tasks == some
-    assert queue.take(0.0) is None
-
-
 def test_a_call_takes_no_more_than_fit(queue):
     several = Task(*(f'q{number}' for number in range(MOST_AT_ONCE - 1)))
     some = tasks(2)
@@ -131,20 +124,19 @@ def test_a_thread_that_waits_gets_what_is_put_or_set_free(queue):
         assert second.result(30).tasks == [same]
 
 
-def test_a_full_call_waits_for_no_other(queue):
+@pytest.mark.parametrize(
+    ('count', 'age'),
+    [(MOST_AT_ONCE, 0.0), (1, 2 * placement_queue._MAX_WAIT_S)],
+    ids=['full', 'old'],
+)
+def test_a_full_call_and_one_that_waited_long_wait_for_no_other(
+    queue, count, age
+):
     queue.put([Task('a')])
     begin(queue)
-    some = tasks(MOST_AT_ONCE)
+    some = tasks(count, age=age)
     queue.put(some)
     assert begin(queue).tasks == some
-
-
-def test_one_that_waited_long_waits_for_no_other(queue):
-    queue.put([Task('a')])
-    begin(queue)
-    old = Task('b', age=2 * placement_queue._MAX_WAIT_S)
-    queue.put([old])
-    assert begin(queue).tasks == [old]
 
 
 def test_threads_end(queue):
