@@ -16,7 +16,7 @@ import pytest
 
 from scheduler_service import rpc  # noqa: F401 - chooses the bus's backend
 from scheduler_service.store.connection import Store
-from tests.support import requirements, servers
+from tests.support import databases, requirements, servers
 from tests.support.databases import migrated_database, new_database
 from tests.support.shared_servers import RemoteServers, SharedServers
 
@@ -124,7 +124,7 @@ def make_store(make_url: Callable[..., str]) -> Iterator[Any]:
     made: list[Store] = []
 
     def make(kind: str = 'sqlite') -> Store:
-        made.append(Store.connect(make_url(kind), max_pool_size=20))
+        made.append(databases.connect(make_url(kind)))
         return made[-1]
 
     yield make

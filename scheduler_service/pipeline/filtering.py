@@ -162,6 +162,8 @@ class Filtering:
                 elif form == COMPARISONS and not verdict:
                     verdict = None
                 steps.append((host_filter, form, verdict, each_time))
+        except errors.SchedulerError:
+            raise
         except Exception as fault:
             raise named(host_filter.name, fault) from fault
         return steps
@@ -312,6 +314,8 @@ class Filtering:
             if form == ONE_HOST:
                 return host_filter.passing(table, request, among)
             return host_filter.mask(table, request, self.settings)
+        except errors.SchedulerError:
+            raise
         except Exception as fault:
             raise named(host_filter.name, fault) from fault
 
@@ -339,13 +343,12 @@ def is_counted(step: Step) -> bool:
     return verdict is not None or not host_filter.name[0].islower()
 
 
-def named(name: str, fault: Exception) -> errors.SchedulerError:
+def named(name: str, fault: Exception) -> errors.FilterFault:
     """Return a fault of a filter or weigher as an error that names it.
 
-    Errors of this package stay as they are.
+    Errors of this package are raised as they are: raised from itself, one
+    would be a reference cycle.
     """
-    if isinstance(fault, errors.SchedulerError):
-        return fault
     return errors.FilterFault(
         f'{name} failed: {type(fault).__name__}: {fault}',
         filter=name,

@@ -151,6 +151,8 @@ class PoolPipeline:
                 current = list(pool_filter.filter(context, current, zone))
             except errors.ForcedPoolFilteredOut as error:
                 raise _with_filter_name(error, steps) from None
+            except errors.SchedulerError:
+                raise
             except Exception as fault:
                 raise named(name, fault) from fault
             steps.append((name, current))

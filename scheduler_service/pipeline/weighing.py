@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from scheduler_service import errors
 from scheduler_service.columns.dictionary import Floats, Mask, Rows
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import EACH_TIME, least_number
@@ -60,6 +61,8 @@ class Weighing:
             if raw is None:
                 try:
                     key = weigher.weight_key(table, request, self._settings)
+                except errors.SchedulerError:
+                    raise
                 except Exception as fault:
                     raise named(weigher.name, fault) from fault
                 if key is None:
@@ -248,6 +251,8 @@ def raw_weights(
     """
     try:
         raw = weigher.weigh(table, rows, request, settings)
+    except errors.SchedulerError:
+        raise
     except Exception as fault:
         raise named(weigher.name, fault) from fault
     if raw is None:

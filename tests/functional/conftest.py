@@ -1,6 +1,7 @@
 """Fixtures of daemons: in this process on any bus, and as processes."""
 
 import contextlib
+import functools
 import pathlib
 import uuid
 from collections.abc import Callable, Iterator
@@ -11,13 +12,52 @@ import pytest
 from scheduler_service.cmd.daemon import Daemon
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.client import SchedulerClient
-from tests.support import full_disks, processes, servers
-from tests.support.databases import ready_database
+from scheduler_service.store.connection import Store
+from tests.support import databases, full_disks, processes, servers
+from tests.support.databases import migrated_database, ready_database
 from tests.support.http_client import HttpClient
 from tests.support.processes import Process
 from tests.support.servers import free_port
 from tests.support.services import Service, connected, new_conf
-from tests.support.stores import import_inventory
+from tests.support.stores import import_inventory, wipe
+
+
+@pytest.fixture(scope='session')
+def shared_url(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], str]:
+    """Give a function that returns the URL of a database by kind.
+
+    All that call it get the same one: it takes long to make one with tables.
+    """
+
+    @functools.cache
+    def url(kind: str) -> str:
+        base = f'sqlite:///{tmp_path_factory.mktemp("shared")}/'
+        if kind != 'sqlite':
+            base = request.getfixturevalue(kind)[1]
+        return migrated_database(base)
+
+    return url
+
+
+@pytest.fixture
+def emptied_store(
+    shared_url: Callable[[str], str],
+) -> Iterator[Callable[[str], Store]]:
+    """Give a function that returns a store by kind, with nothing in it.
+
+    It is for tests that leave the tables as they are, but for their rows.
+    """
+    with contextlib.ExitStack() as stack:
+
+        def make(kind: str) -> Store:
+            store = databases.connect(shared_url(kind))
+            stack.callback(store.dispose)
+            wipe(store)
+            return store
+
+        yield make
 
 
 @pytest.fixture

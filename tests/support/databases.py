@@ -71,6 +71,22 @@ def copy_of(url: str) -> str:
     return made
 
 
+def connect(url: str) -> Store:
+    """Return a store for a test with many threads.
+
+    As on the servers, what is written survives the end of a process, not
+    that of the machine: a file is not forced to the disk.
+    """
+    store = Store.connect(url, max_pool_size=20)
+    if url.startswith('sqlite'):
+
+        @sa.event.listens_for(store.engine, 'connect')
+        def do_not_force(raw: sqlite3.Connection, record: object) -> None:
+            raw.execute('PRAGMA synchronous = OFF')
+
+    return store
+
+
 def ready_database(base: str) -> str:
     """Return the URL of a database with its tables and INVENTORY."""
     url = migrated_database(base)

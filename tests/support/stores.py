@@ -13,7 +13,7 @@ from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.model import documents
 from scheduler_service.settings import Settings
-from scheduler_service.store import claims, schema
+from scheduler_service.store import claims, schema, version
 from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.connection import Store
 from scheduler_service.store.reading import loading, snapshot
@@ -80,12 +80,13 @@ def import_inventory(
 
 
 def wipe(store: Store) -> None:
-    """Empty every table; counters start anew."""
+    """Empty every table but that of versions; counters start anew."""
     with store.engine.begin() as conn:
-        for table in schema.metadata.sorted_tables:
+        for table in reversed(schema.metadata.sorted_tables):
             if table is schema.counters:
-                conn.execute(sa.update(table).values(value=0))
-            else:
+                counted = table.c.name.in_(version.COUNTERS)
+                conn.execute(sa.update(table).where(counted).values(value=0))
+            elif table is not schema.compatible_versions:
                 conn.execute(sa.delete(table))
 
 

@@ -6,19 +6,13 @@ import pytest
 
 from scheduler_service import errors
 from tests.support.documents import CONTEXT
-from tests.support.services import (
-    hosts_of,
-    new_conf,
-)
+from tests.support.services import hosts_of, new_conf
 
 
 @pytest.mark.db
 @pytest.mark.broker
-@pytest.mark.parametrize('database', ['postgresql', 'mariadb'])
-def test_hosts_are_filled_exactly_when_many_call_at_once(
-    make_service, database
-):
-    service = make_service('rabbit', database)
+def test_hosts_are_filled_exactly_when_many_call_at_once(make_service):
+    service = make_service('rabbit', 'postgresql')
     placed, refused = [], []
 
     def ask():

@@ -149,20 +149,7 @@ def test_move_is_released_with_its_instance(store, snapshots, changer):
     assert_same_snapshot(snapshots.snapshot, load_snapshot(store))
 
 
-def test_only_its_owner_releases_a_claim(store, changer):
-    mine, other = (claims_of(store, 1, project_id=p)[0] for p in 'ab')
-    jobs = [
-        release(mine, project_id='a'),
-        release(mine, other, project_id='a'),
-    ]
-    changer.send(jobs)
-    changer.run(jobs)
-    assert jobs[0].future.result(0) == [mine]
-    assert isinstance(jobs[1].future.exception(0), errors.Forbidden)
-    assert claim_state(store, other) == 'claimed'
-
-
-@pytest.mark.parametrize('seed', range(5))
+@pytest.mark.parametrize('seed', range(2))
 def test_claim_that_is_made_meanwhile_is_released_whole_or_stays(
     store, changer, seed
 ):
@@ -201,7 +188,7 @@ def test_releases_and_claims_of_two_daemons_leave_clean_books(store):
     """Each releases what the other one has just claimed, or is claiming."""
     names = [str(uuid.uuid4()) for _ in range(6)]
     snapshot = load_snapshot(store)
-    end = time.monotonic() + 3
+    end = time.monotonic() + 1
     faults: list[Exception] = []
 
     def claim(seed: int) -> None:

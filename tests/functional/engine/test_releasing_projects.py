@@ -5,10 +5,10 @@ import uuid
 import pytest
 
 from scheduler_service.request_context import RequestContext
-from tests.support.databases import DATABASES
+from tests.support.databases import DATABASES, connect
 from tests.support.engines import Message, select, start_engine
 from tests.support.services import new_conf
-from tests.support.stores import import_inventory
+from tests.support.stores import import_inventory, wipe
 
 pytestmark = pytest.mark.db
 # Some databases ignore case where nobody tells them.
@@ -16,14 +16,16 @@ OWNER, STRANGER = 'owner', 'OWNER'
 CANCELLED = {'error': 'RequestCancelled'}
 
 
-@pytest.fixture(params=DATABASES)
-def engine(request, make_store):
+@pytest.fixture(scope='module', params=DATABASES)
+def engine(request, shared_url):
     """An engine on each database, with hosts."""
-    store = make_store(request.param)
+    store = connect(shared_url(request.param))
+    wipe(store)
     import_inventory(store)
     running = start_engine(store)
     yield running
     running.stop()
+    store.dispose()
 
 
 @pytest.fixture

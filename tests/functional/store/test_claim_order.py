@@ -56,11 +56,10 @@ def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
     return [plan, *below]
 
 
-@pytest.mark.parametrize('hosts', [1, 2, 30, 3000])
+@pytest.mark.parametrize('hosts', [1, 30, 3000])
 @pytest.mark.parametrize('analyzed', [False, True])
-@pytest.mark.parametrize('kind', ['one', 'several', 'of a group'])
 def test_rows_are_locked_in_the_order_of_the_claims(
-    make_store, hosts, analyzed, kind
+    make_store, hosts, analyzed
 ):
     store = make_store('postgresql')
     cloud(store, hosts)
@@ -68,17 +67,23 @@ def test_rows_are_locked_in_the_order_of_the_claims(
         conn = held.execution_options(isolation_level='AUTOCOMMIT')
         if analyzed:
             conn.exec_driver_sql('ANALYZE')
-        batch = some([1] if kind == 'one' else [1, 1])
-        if kind == 'of a group':
-            group = str(uuid.uuid4())
-            batch[0] = msgspec.structs.replace(batch[0], group=group)
-        prepared = claims.ClaimBatch(store, batch, DEFAULT_RATIOS)
-        sent(prepared, conn).wait()
-        made = prepared.statements[-1].statement
-        nulls = ', '.join(['NULL'] * len(made.order))
-        (told,) = conn.exec_driver_sql(
-            f'EXPLAIN (FORMAT JSON) EXECUTE {made.name.decode()}({nulls})'
-        ).one()
+        for kind in ('one', 'several', 'of a group'):
+            check_order(store, conn, kind, hosts)
+
+
+def check_order(store: Store, conn: Any, kind: str, hosts: int) -> None:
+    """Claim; check the plan of the statement that locks rows."""
+    batch = some([1] if kind == 'one' else [1, 1])
+    if kind == 'of a group':
+        group = str(uuid.uuid4())
+        batch[0] = msgspec.structs.replace(batch[0], group=group)
+    prepared = claims.ClaimBatch(store, batch, DEFAULT_RATIOS)
+    sent(prepared, conn).wait()
+    made = prepared.statements[-1].statement
+    nulls = ', '.join(['NULL'] * len(made.order))
+    (told,) = conn.exec_driver_sql(
+        f'EXPLAIN (FORMAT JSON) EXECUTE {made.name.decode()}({nulls})'
+    ).one()
     took = next(
         node
         for node in nodes(told[0]['Plan'])
@@ -95,8 +100,10 @@ def test_rows_are_locked_in_the_order_of_the_claims(
 
 
 @pytest.mark.parametrize('kind', ['postgresql', 'mariadb'])
-def test_no_deadlock_when_batches_name_hosts_in_other_orders(kind, make_store):
-    store = make_store(kind)
+def test_no_deadlock_when_batches_name_hosts_in_other_orders(
+    kind, emptied_store
+):
+    store = emptied_store(kind)
     cloud(store, 3)
     reasons: list[str] = []
     store.on_retry = reasons.append
@@ -109,7 +116,7 @@ def test_no_deadlock_when_batches_name_hosts_in_other_orders(kind, make_store):
             with store.hold() as held:
                 conn = held.execution_options(isolation_level='AUTOCOMMIT')
                 meeting.wait()
-                for turn in range(40):
+                for turn in range(20):
                     batch = some(order[: 1 + turn % 3])
                     prepared = claims.ClaimBatch(store, batch, DEFAULT_RATIOS)
                     sent(prepared, conn).wait()

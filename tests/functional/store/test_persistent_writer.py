@@ -15,9 +15,9 @@ from scheduler_service.store.connection import (
 
 
 @pytest.fixture(params=['postgresql', 'mariadb'])
-def store(request: Any, make_store: Any) -> Any:
+def store(request: Any, emptied_store: Any) -> Any:
     """A store on a database server."""
-    return make_store(request.param)
+    return emptied_store(request.param)
 
 
 @pytest.fixture
@@ -65,8 +65,8 @@ def test_an_error_of_the_work_is_raised_and_changes_nothing(store, writer):
     assert writer.write(session)
 
 
-def test_url_may_name_mariadb(make_store):
-    url = make_store('mariadb').engine.url.set(drivername='mariadb+pymysql')
+def test_url_may_name_mariadb(shared_url):
+    url = sa.make_url(shared_url('mariadb')).set(drivername='mariadb+pymysql')
     store = Store.connect(url.render_as_string(hide_password=False))
     assert store.dialect == 'mysql'
     assert store.write(session)

@@ -27,18 +27,14 @@ RAISED = "DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '{}'; END $$"
 
 
 @pytest.fixture
-def store(make_store) -> Store:
-    return make_store('postgresql')
+def store(emptied_store) -> Store:
+    return emptied_store('postgresql')
 
 
 @pytest.fixture
 def single(store):
     with store.hold() as conn:
         yield conn.execution_options(isolation_level='AUTOCOMMIT')
-
-
-def test_value_is_returned_when_a_statement_succeeds(single):
-    assert scalar(single, 'SELECT CAST(:n AS int) + 1', {'n': 41}) == '42'
 
 
 def test_error_has_its_sqlstate_when_a_statement_is_refused(single):
@@ -110,15 +106,6 @@ def test_columns_arrive_unchanged_when_sent_as_arrays(single, kind, values):
     assert json.loads(scalar(single, told, packed) or '[]') == values
 
 
-def test_sending_returns_at_once_when_the_statement_is_slow(single):
-    start = time.monotonic()
-    slow = pg_statements.BoundStatement.of("SELECT 'x' FROM pg_sleep(0.5)", {})
-    sent = pg_statements.PendingStatements(single, [slow])
-    assert time.monotonic() - start < 0.4
-    assert sent.receive() == 'x'
-    assert time.monotonic() - start >= 0.5
-
-
 def test_wait_is_broken_off_when_the_database_seems_to_be_away(store, single):
     """Another thread finds that it does not answer, before any limit does."""
     slow = pg_statements.BoundStatement.of("SELECT 'x' FROM pg_sleep(60)", {})
@@ -159,12 +146,6 @@ def test_text_is_refused_when_it_holds_nul(single, kind):
     assert scalar(single, 'SELECT 1', {}) == '1'
 
 
-def test_statement_is_prepared_again_when_it_was_deallocated(single):
-    assert scalar(single, 'SELECT 5', {}) == '5'
-    single.exec_driver_sql('DEALLOCATE ALL')
-    assert scalar(single, 'SELECT 5', {}) == '5'
-
-
 def test_statement_is_refused_when_it_cannot_be_prepared(single):
     for _ in range(2):
         with pytest.raises(pg_statements.StatementError) as caught:
@@ -174,7 +155,7 @@ def test_statement_is_refused_when_it_cannot_be_prepared(single):
 
 
 def test_several_statements_are_one_transaction(single):
-    single.exec_driver_sql('CREATE TABLE kept (n int)')
+    single.exec_driver_sql('CREATE TEMP TABLE kept (n int)')
     insert = 'INSERT INTO kept VALUES (CAST(:n AS int)) RETURNING n'
     count = 'SELECT count(*) FROM kept'
 
@@ -199,7 +180,7 @@ def test_several_statements_are_one_transaction(single):
 
 def test_transactions_travel_together_and_fail_alone(single):
     """The second one fails where it is prepared, the third one later."""
-    single.exec_driver_sql('CREATE TABLE kept (n int UNIQUE)')
+    single.exec_driver_sql('CREATE TEMP TABLE kept (n int UNIQUE)')
     insert = 'INSERT INTO kept VALUES (CAST(:n AS int)) RETURNING n'
     missing = 'SELECT nothing_of_the_kind'
     start = time.monotonic()

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.db
 
 
 @pytest.mark.parametrize('database', ['postgresql', 'mariadb'])
-def test_a_first_count_of_another_daemon_is_added_to(make_store, database):
-    store = make_store(database)
+def test_a_first_count_of_another_daemon_is_added_to(emptied_store, database):
+    store = emptied_store(database)
     mine, theirs = (Quarantine(store, 9, Health()) for _ in range(2))
     thread = threading.get_ident()
     left = [theirs]

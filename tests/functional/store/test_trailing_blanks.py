@@ -48,8 +48,10 @@ def test_hosts_are_two_when_their_names_differ_by_a_blank(store):
         assert sorted(row.key for row in metadata) == ['k', 'k ']
 
 
-def test_every_name_that_somebody_gives_is_compared_with_its_blanks(make_url):
-    store = Store.connect(make_url('mariadb'))
+def test_every_name_that_somebody_gives_is_compared_with_its_blanks(
+    shared_url,
+):
+    store = Store.connect(shared_url('mariadb'))
     with store.engine.begin() as conn:
         padded = conn.exec_driver_sql(
             'SELECT table_name, column_name FROM information_schema.columns '

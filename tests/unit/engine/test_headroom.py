@@ -133,7 +133,7 @@ def request(flavor, **more):
 
 
 @given(hosts=st.lists(HOST, max_size=5), flavor=FLAVOR)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_as_many_fit_as_can_be_placed(hosts, flavor):
     inventory = {
         'hosts': [

@@ -8,11 +8,9 @@ import pytest
 from scheduler_service.engine.jobs import (
     BatchFuture,
     DeliveredMessage,
-    HostJob,
     Job,
     RequestReturned,
 )
-from scheduler_service.model import documents
 
 
 def test_job_expires_when_its_deadline_has_passed():
@@ -29,23 +27,6 @@ def test_job_keeps_its_first_outcome_when_it_gets_another():
     assert job.future.result(0) == 'first'
 
 
-def test_job_keeps_its_error_when_it_is_finished_afterwards():
-    job = Job()
-    job.fail(RuntimeError('first'))
-    job.finish('late')
-    with pytest.raises(RuntimeError, match='first'):
-        job.future.result(0)
-
-
-@pytest.mark.parametrize(
-    ('how', 'batchable'),
-    [({}, True), ({'move': True}, False), ({'isolated': True}, False)],
-)
-def test_host_job_is_batchable_unless_it_moves_or_is_isolated(how, batchable):
-    job = HostJob(request=documents.request({}), **how)
-    assert job.batchable is batchable
-
-
 def test_batch_is_done_when_each_item_is():
     batch = BatchFuture(2)
     first, second = batch.each
@@ -56,10 +37,6 @@ def test_batch_is_done_when_each_item_is():
     assert batch.whole.result(0) == [first, second]
     assert (first.result(), first.exception()) == (1, None)
     assert str(second.exception()) == 'no'
-
-
-def test_batch_is_done_at_once_when_it_is_empty():
-    assert BatchFuture(0).whole.result(0) == []
 
 
 def test_batch_is_done_once_when_threads_finish_its_items():

@@ -60,12 +60,6 @@ def test_jobs_that_do_not_fit_fail_when_many_are_put():
         jobs[2].future.result(0)
 
 
-def test_take_returns_nothing_when_no_job_comes_in_time():
-    started = time.monotonic()
-    assert RequestQueue(1).take(1, timeout=0.05) == []
-    assert time.monotonic() - started >= 0.05
-
-
 def test_take_returns_at_once_when_a_job_comes_while_it_waits():
     queue, job = RequestQueue(1), host_job()
     taken: list[list[Job]] = []
@@ -93,13 +87,6 @@ def test_requeued_jobs_come_first_when_others_wait():
     assert queue.take(9, timeout=0) == [first, second, waiting]
 
 
-def test_requeue_is_accepted_when_the_queue_is_full():
-    taken, waiting = host_job(), host_job()
-    queue = filled(waiting, size=1)
-    queue.requeue([taken])
-    assert queue.take(9, timeout=0) == [taken, waiting]
-
-
 @pytest.mark.parametrize(
     'stop',
     [Job(), host_job(move=True), host_job(isolated=True)],
@@ -111,11 +98,6 @@ def test_take_batchable_stops_when_a_job_may_not_share_a_batch(stop):
     assert queue.take_batchable(9) == jobs
     assert queue.take_batchable(9) == []
     assert queue.take(1, timeout=0) == [stop]
-
-
-def test_take_batchable_returns_as_many_as_asked_for():
-    jobs = [host_job() for _ in range(3)]
-    assert filled(*jobs).take_batchable(2) == jobs[:2]
 
 
 def test_waiting_jobs_are_handed_out_when_the_queue_is_closed():
@@ -254,19 +236,6 @@ def test_a_job_is_taken_soon_when_the_one_before_it_gets_its_result():
     assert time.monotonic() - started < 5
 
 
-def test_few_jobs_are_kept_that_have_their_results():
-    queue = filled()
-    before = instances(1)
-    for _ in range(50):
-        job = instances(1)
-        queue.put(job)
-        assert queue.take(1, timeout=0) == [job]
-        # As with replies that are sent while the next job is taken.
-        before.finish(None)
-        before = job
-    assert len(queue.taken()) < 10
-
-
 def test_one_explanation_is_taken_at_a_time_and_few_may_wait():
     jobs = [ExplainJob(request=documents.request({})) for _ in range(32)]
     queue = filled(*jobs)
@@ -288,16 +257,6 @@ def test_a_full_queue_accepts_a_caller_that_has_less_than_its_share():
         queue.put(*of('other'))
     with pytest.raises(errors.ServiceBusy):
         queue.put(*of('other'))
-
-
-def test_others_wait_says_whether_another_caller_could_have_its_turn():
-    queue = filled(*of('a', 2))
-    (first,) = queue.take(1, timeout=0)
-    assert not queue.others_wait('a')
-    assert queue.others_wait('b')
-    queue.put(*of('b'))
-    assert queue.others_wait('a')
-    assert first.message.lane == 'a'
 
 
 def test_all_jobs_are_taken_at_once_from_all_lanes():

@@ -5,7 +5,7 @@ from typing import Any
 
 import pymysql
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymysql.constants import SERVER_STATUS
 
@@ -30,6 +30,7 @@ def escaped_by(kind: Any, value: object, status: int) -> str:
 
 
 @pytest.mark.parametrize('status', [0, _PLAIN])
+@settings(max_examples=50)
 @given(text=st.text(st.sampled_from(SPECIAL) | st.characters()))
 def test_text_is_escaped_as_the_library_does(status, text):
     made = escaped_by(MySQLSession, text, status)

@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg.types.array import ArrayBinaryLoader
 
@@ -21,6 +21,7 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize('kind', COLUMNS, ids=lambda kind: kind.__name__)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_values_are_read_back_when_encoded(kind, data):
     values = data.draw(st.lists(st.none() | COLUMNS[kind]))
