@@ -15,7 +15,7 @@ from hypothesis import settings as given_settings
 from hypothesis import strategies as st
 
 from scheduler_service import errors
-from scheduler_service.columns import HostTable, Overlay
+from scheduler_service.columns import HostTable, Overlay, load
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.hosts import all_filters
 from scheduler_service.model import documents
@@ -261,6 +261,7 @@ STEPS = [
 @given_settings(max_examples=50, deadline=None, derandomize=True)
 @given(
     kept=st.sampled_from([(4, 1), (12, 3), (768, 8)]),
+    changes=st.sampled_from([8, 1 << 16]),
     seed=st.integers(0, 10**6),
     count=st.sampled_from([1, 2, 30, 60]),
     alike=st.booleans(),
@@ -277,7 +278,7 @@ STEPS = [
     steps=st.lists(st.sampled_from(STEPS), min_size=8, max_size=50),
 )
 def test_results_are_those_of_a_pass_over_all_hosts(
-    kept, seed, count, alike, subset, ties, aged, few, top, blocks,
+    kept, changes, seed, count, alike, subset, ties, aged, few, top, blocks,
     tenants, limited, isolated, plugin, steps,
 ):  # fmt: skip
     best, extremes = kept
@@ -291,6 +292,7 @@ def test_results_are_those_of_a_pass_over_all_hosts(
         isolated_hosts=('h0',),
     )
     with (
+        mock.patch.object(load, '_KEPT', changes),
         mock.patch.object(search_cache, '_LEADERS', best),
         mock.patch.object(search_cache, '_MOST_CHOSEN', 4 * best),
         mock.patch.object(search_cache, '_EXTREMES', extremes),
