@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from scheduler_service.cmd.daemon import Daemon
-from scheduler_service.rpc import transport
 from scheduler_service.rpc.client import SchedulerClient
 from scheduler_service.store.connection import Store
 from tests.support import databases, full_disks, processes, servers
@@ -18,7 +16,7 @@ from tests.support.databases import migrated_database, ready_database
 from tests.support.http_client import HttpClient
 from tests.support.processes import Process
 from tests.support.servers import free_port
-from tests.support.services import Service, connected, new_conf
+from tests.support.services import Service, connected, started
 from tests.support.stores import import_inventory, wipe
 
 
@@ -76,21 +74,10 @@ def make_service(
     ) -> Service:
         store = make_store(database)
         import_inventory(store, inventory)
-        url = url or f'inproc://{uuid.uuid4().hex}/'
         if bus == 'rabbit':
             url = request.getfixturevalue('rabbitmq')[1]
             more.setdefault('scheduler__topic', f't{uuid.uuid4().hex[:8]}')
-        connection = store.engine.url.render_as_string(hide_password=False)
-        conf = new_conf(database__connection=connection, **more)
-        daemon = Daemon(conf, url)
-        daemon.start()
-        client = SchedulerClient(
-            conf,
-            transport.for_client(conf, url),
-            topic=conf.scheduler.topic,
-            timeout=30,
-        )
-        running.append(Service(daemon, client, store, conf, url))
+        running.append(started(store, url, **more))
         return running[-1]
 
     yield make

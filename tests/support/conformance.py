@@ -81,15 +81,30 @@ def run(case: dict[str, Any]) -> str:
 
 
 def _verdict(case: dict[str, Any]) -> Any:
+    conf = _defaults()
+    what = case.get('filter') or case['weigher']
+    chosen = dict(case.get('options', {}))
+    if what == 'map_az_to_placement_aggregate':
+        chosen['scheduler.query_placement_for_availability_zone'] = True
+    try:
+        for name, value in chosen.items():
+            group, option = _place(name)
+            conf.set_override(option, value, group)
+        return _verdict_under(conf, what, case)
+    finally:
+        for group, option in map(_place, chosen):
+            conf.clear_override(option, group)
+
+
+@functools.cache
+def _defaults() -> Any:
+    """Return options with their defaults; each case sets its own."""
     conf = adapters.new_config()
     options.parse(conf, [], default_config_files=[], default_config_dirs=[])
-    for name, value in case.get('options', {}).items():
-        _override(conf, name, value)
-    what = case.get('filter') or case['weigher']
-    if what == 'map_az_to_placement_aggregate':
-        conf.set_override(
-            'query_placement_for_availability_zone', True, 'scheduler'
-        )
+    return conf
+
+
+def _verdict_under(conf: Any, what: Any, case: dict[str, Any]) -> Any:
     # Parsed, and not checked: the reference has numbers that are refused here.
     inventory = msgspec.convert(case['inventory'], Inventory)
     if 'pools' in case['inventory'] or what == 'PoolScheduler':
@@ -108,15 +123,15 @@ def _verdict(case: dict[str, Any]) -> Any:
     return _hosts(conf, what, table, request)
 
 
-def _override(conf: Any, name: str, value: Any) -> None:
+@functools.cache
+def _place(name: str) -> tuple[str | None, str]:
+    """Return group and name of an option whose group may be left out."""
     group, _, option = name.rpartition('.')
     if group:
-        conf.set_override(option, value, group=group)
-        return
+        return group, option
     for place, opts in adapters.list_opts():
         if any(opt.dest == name for opt in opts):
-            conf.set_override(name, value, group=place)
-            return
+            return place, name
     raise LookupError(name)
 
 

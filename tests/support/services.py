@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import pathlib
 import queue
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,8 +18,10 @@ from scheduler_service.cmd import adapters
 from scheduler_service.cmd.daemon import Daemon
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.client import SchedulerClient
+from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.connection import Store
 from tests.support import clouds
+from tests.support.databases import ready_database
 from tests.support.documents import CONTEXT, SMALL
 
 import oslo_messaging  # isort: skip
@@ -77,6 +81,13 @@ class Service:
         )
         return hosts_of(answer)
 
+    def release_all(self) -> None:
+        """Release every claim: all hosts are free again."""
+        with self.store.reading() as conn:
+            uuids = {row['uuid'] for row in claim_queries.listing(conn)}
+        if uuids:
+            self.client.release(CONTEXT, sorted(uuids))
+
     def stop(self) -> None:
         """Stop the listeners, the daemon and the client's transport."""
         for listener in self.listeners:
@@ -96,6 +107,42 @@ class _AnswerEndpoint:
 
     def scheduler_answer(self, ctxt: Any, **answer: Any) -> None:
         self._found.put(answer)
+
+
+def started(store: Store, url: str = '', **more: Any) -> Service:
+    """Start a daemon on a store, and make a client of it.
+
+    :param url: of the bus; without one it has a bus inside this process
+    :param more: ``group__name`` values of options
+    """
+    url = url or f'inproc://{uuid.uuid4().hex}/'
+    connection = store.engine.url.render_as_string(hide_password=False)
+    conf = new_conf(database__connection=connection, **more)
+    daemon = Daemon(conf, url)
+    daemon.start()
+    client = SchedulerClient(
+        conf,
+        transport.for_client(conf, url),
+        topic=conf.scheduler.topic,
+        timeout=30,
+    )
+    return Service(daemon, client, store, conf, url)
+
+
+@contextlib.contextmanager
+def shared(
+    folder: pathlib.Path, url: str = '', **more: Any
+) -> Iterator[Service]:
+    """Run a daemon for several tests, on hosts in a file in a folder."""
+    store = Store.connect(ready_database(f'sqlite:///{folder}/'))
+    if url:
+        more.setdefault('scheduler__topic', f't{uuid.uuid4().hex[:8]}')
+    service = started(store, url, **more)
+    try:
+        yield service
+    finally:
+        service.stop()
+        store.dispose()
 
 
 @contextlib.contextmanager

@@ -1,13 +1,21 @@
-"""What the package imports is declared, and what is declared is used."""
+"""What the package imports: declared, used, and nothing private.
+
+The fences between its own modules are in ``pyproject.toml``.
+"""
 
 import ast
-import pathlib
+import functools
 import re
 import sys
 import tomllib
 from importlib import metadata
 
-ROOT = pathlib.Path(__file__).parents[2]
+import grimp
+
+from tests.support.paths import ROOT
+
+# Every driver has to be a subclass of what this has.
+BASE = 'oslo_messaging._drivers.base'
 # Not imported by us: the build needs it.
 NOT_IMPORTED = {'pbr'}
 # Imported where an optional extra is installed: library -> extra.
@@ -28,15 +36,23 @@ def declared() -> set[str]:
     }
 
 
-def imported() -> set[str]:
-    """Return what the package imports of libraries that it always needs."""
-    names: set[str] = set()
-    for path in (ROOT / 'scheduler_service').rglob('*.py'):
+@functools.cache
+def imports() -> dict[str, set[str]]:
+    """Return module -> dotted names that it imports, once read for all."""
+    found = {}
+    for path in sorted((ROOT / 'scheduler_service').rglob('*.py')):
+        names = found[str(path.relative_to(ROOT))] = set()
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
-                names |= {alias.name.split('.')[0] for alias in node.names}
+                names |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
-                names.add(node.module.split('.')[0])
+                names |= {f'{node.module}.{each.name}' for each in node.names}
+    return found
+
+
+def imported() -> set[str]:
+    """Return what the package imports of libraries that it always needs."""
+    names = {name.split('.')[0] for one in imports().values() for name in one}
     outside = names - {'scheduler_service'} - sys.stdlib_module_names
     return outside - OPTIONAL.keys()
 
@@ -57,3 +73,27 @@ def test_every_optional_library_is_an_extra():
     for library, name in OPTIONAL.items():
         assert extras[name][0].startswith(library)
         assert set(extras[name]) <= set(extras['test'])
+
+
+def test_nothing_private_of_oslo_messaging_is_imported():
+    found = {
+        (module, name)
+        for module, names in imports().items()
+        for name in names
+        if name.startswith('oslo_messaging.') and '._' in name
+    }
+    assert found == {('scheduler_service/bus/inproc.py', BASE)}
+
+
+def test_no_module_imports_a_package_that_imports_it():
+    # The fence against circles compares modules of one package with each
+    # other, not with the package that they are in.
+    graph = grimp.build_graph('scheduler_service')
+    circles = [
+        (module, imported)
+        for module in sorted(graph.modules)
+        for imported in graph.find_modules_directly_imported_by(module)
+        if module.startswith(f'{imported}.')
+        and graph.chain_exists(importer=imported, imported=module)
+    ]
+    assert circles == []

@@ -86,19 +86,21 @@ def url(rabbitmq) -> str:
 
 
 @pytest.mark.parametrize('options', OPTIONS.values(), ids=OPTIONS)
-@pytest.mark.parametrize('first', ['stock server', 'consumer'])
-def test_the_other_declares_the_same(first, options, url, topic):
-    consumer = Consuming(url, topic, True, options)
-    server = StockServer(url, topic, options)
-    try:
-        if first == 'consumer':
-            consumer.bus.start()
-        with server:
-            if first != 'consumer':
+def test_the_other_declares_the_same(options, url, topic):
+    for first in ('consumer', 'server'):
+        consumer = Consuming(url, f'{topic}-{first}', True, options)
+        server = StockServer(url, f'{topic}-{first}', options)
+        try:
+            if first == 'consumer':
                 consumer.bus.start()
-            assert consumer.bus.is_connected()
-    finally:
-        consumer.bus.close()
+            with server:
+                if first == 'server':
+                    consumer.bus.start()
+                assert consumer.bus.is_connected()
+        finally:
+            consumer.bus.close()
+        with kombu.Connection(url.replace('rabbit:', 'amqp:')) as connection:
+            connection.channel().exchange_delete('openstack')
 
 
 @pytest.mark.parametrize('durable', [False, True])
@@ -131,6 +133,18 @@ def test_a_queue_of_another_kind_ends_the_start(
         )
     with pytest.raises(errors.ConfigurationError, match='another kind'):
         consume(url, amqp_durable_queues=True)
+
+
+def test_an_exchange_of_another_kind_ends_the_start(url, consume):
+    with kombu.Connection(url.replace('rabbit:', 'amqp:')) as connection:
+        connection.channel().exchange_declare(
+            'openstack', 'direct', auto_delete=False
+        )
+    with pytest.raises(
+        errors.ConfigurationError,
+        match=r"of another kind \(PRECONDITION_FAILED.*exchange 'openstack'",
+    ):
+        consume(url)
 
 
 def test_a_refused_login_ends_the_start(rabbitmq, topic):

@@ -189,8 +189,8 @@ def test_replies_wait_while_the_broker_lacks_memory(
     name = declared()
     send('m', _msg_id='1', _reply_q=name)
     request = consumer.take()
-    set_limit = 'set_vm_memory_high_watermark'
-    servers.rabbitmqctl(server, set_limit, '0.000001')
+    set_limit = 'vm_memory_monitor:set_vm_memory_high_watermark'
+    servers.evaluate(server, f'{set_limit}(0.000001)')
     try:
         first = consumer.publish(name, b'first')
         wait_until(lambda: consumer.bus._connection.blocked, 20)
@@ -199,7 +199,7 @@ def test_replies_wait_while_the_broker_lacks_memory(
         wait_until(consumer.bus.stuck, 10)
         assert later.empty()
     finally:
-        servers.rabbitmqctl(server, set_limit, '0.6')
+        servers.evaluate(server, f'{set_limit}(0.6)')
     assert first.get(timeout=20)
     assert later.get(timeout=20)
     assert consumer.bus.stuck() == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from typing import Any
 
 import pytest
@@ -26,6 +27,12 @@ def call(http: Any, verb: str, which: Any, names: Any = HOSTS) -> Any:
     status, answer = http.send('POST', f'/extender/{verb}', asked)
     assert status == 200
     return answer
+
+
+@pytest.fixture
+def name() -> str:
+    """The name of a pod of this test alone."""
+    return f'web-{uuid.uuid4().hex}'
 
 
 @pytest.fixture
@@ -57,8 +64,7 @@ def listed(run):
     return rows
 
 
-def test_each_verb_for_a_pod_has_a_decision(serve_http, listed, run):
-    http = serve_http()
+def test_each_verb_for_a_pod_has_a_decision(http, listed, run):
     north = pod(nodeSelector={ZONE: 'north'})
     passed = call(http, 'filter', north)['NodeNames']
     assert passed == HOSTS[:2]
@@ -79,24 +85,24 @@ def test_each_verb_for_a_pod_has_a_decision(serve_http, listed, run):
 
 
 def test_pod_that_passes_nowhere_has_the_filter_and_its_reason(
-    serve_http, listed, run
+    http, listed, run, name
 ):
-    http = serve_http()
-    call(http, 'filter', pod(nodeSelector={ZONE: 'nowhere'}))
-    (row,) = listed(http, 'shop/web', '--outcome', 'refused')
+    call(http, 'filter', pod(name, nodeSelector={ZONE: 'nowhere'}))
+    (row,) = listed(http, f'shop/{name}', '--outcome', 'refused')
     assert (row['outcome'], row['filter']) == (
         'NoValidHost', 'AvailabilityZoneFilter',
     )  # fmt: skip
-    text = run(http, 'decision', 'show', 'shop/web')
+    text = run(http, 'decision', 'show', f'shop/{name}')
     assert 'No node passes' in text
     assert 'nowhere' in text
 
 
-def test_unknown_nodes_and_missing_resources_are_counted(serve_http, run):
-    http = serve_http()
-    wanting = pod(extended={'example.com/fpga': '1'})
+def test_unknown_nodes_and_missing_resources_are_counted(http, run, name):
+    wanting = pod(name, extended={'example.com/fpga': '1'})
     call(http, 'filter', wanting, [*HOSTS, 'stranger'])
-    rows = json.loads(run(http, 'decision', 'show', 'shop/web', '-f', 'json'))
+    rows = json.loads(
+        run(http, 'decision', 'show', f'shop/{name}', '-f', 'json')
+    )
     assert rows[0]['error']['facts']['funnel'] == [
         {'filter': 'node_objects', 'start': 5, 'end': 4},
         {'filter': 'offered_resources', 'start': 4, 'end': 0},
@@ -104,18 +110,17 @@ def test_unknown_nodes_and_missing_resources_are_counted(serve_http, run):
 
 
 def test_nodes_where_evicting_may_help_are_kept_for_preemption(
-    serve_http, listed, run
+    http, listed, run, name
 ):
-    http = serve_http()
     victims = {name: {'Pods': []} for name in HOSTS}
     asked = {
-        'Pod': pod(nodeSelector={ZONE: 'north'}),
+        'Pod': pod(name, nodeSelector={ZONE: 'north'}),
         'NodeNameToMetaVictims': victims,
     }
     http.send('POST', '/extender/preempt', asked)
-    (row,) = listed(http, 'shop/web')
+    (row,) = listed(http, f'shop/{name}')
     assert (row['kind'], row['outcome']) == ('pod_preempt', 'passed')
-    assert '2' in run(http, 'decision', 'show', 'shop/web')
+    assert '2' in run(http, 'decision', 'show', f'shop/{name}')
 
 
 def test_node_to_which_a_pod_is_bound_is_found(serve_http, listed, tmp_path):
@@ -147,11 +152,22 @@ def test_node_to_which_a_pod_is_bound_is_found(serve_http, listed, tmp_path):
     assert second['outcome'] == 'ExtenderFailed'
 
 
-def test_nothing_is_stored_when_the_option_is_off(serve_http, listed):
-    http = serve_http(kubernetes__record_decisions=False)
-    call(http, 'filter', pod())
-    call(http, 'prioritize', pod())
-    assert listed(http, 'shop/web') == []
+@pytest.fixture
+def reload(http):
+    """Give a function that has the daemon take other options."""
+    conf = http.service.conf
+
+    def take(**options: Any) -> None:
+        for name, value in options.items():
+            conf.set_override(name, value, 'kubernetes')
+        for one in http.service.daemon.adapters:
+            one.check(conf)()
+
+    yield take
+    conf.clear_override('record_decisions', 'kubernetes')
+    conf.clear_override('ignored_namespaces', 'kubernetes')
+    conf.clear_override('ignored_labels', 'kubernetes')
+    take()
 
 
 @pytest.mark.parametrize(
@@ -159,18 +175,18 @@ def test_nothing_is_stored_when_the_option_is_off(serve_http, listed):
     [
         ({}, 'kube-system', {}, True),
         ({}, 'shop', {}, False),
-        ({'kubernetes__ignored_namespaces': ['a', 'b']}, 'b', {}, True),
-        ({'kubernetes__ignored_namespaces': []}, 'kube-system', {}, False),
-        ({'kubernetes__ignored_labels': ['x=1']}, 'shop', {'x': '1'}, True),
-        ({'kubernetes__ignored_labels': ['x=1']}, 'shop', {'x': '2'}, False),
-        ({'kubernetes__ignored_labels': ['x']}, 'shop', {'x': '2'}, True),
+        ({'ignored_namespaces': ['a', 'b']}, 'b', {}, True),
+        ({'ignored_namespaces': []}, 'kube-system', {}, False),
+        ({'ignored_labels': ['x=1']}, 'shop', {'x': '1'}, True),
+        ({'ignored_labels': ['x=1']}, 'shop', {'x': '2'}, False),
+        ({'ignored_labels': ['x']}, 'shop', {'x': '2'}, True),
     ],
 )
 def test_ignored_pods_pass_everywhere(
-    serve_http, listed, options, namespace, labels, ignored
+    http, listed, reload, name, options, namespace, labels, ignored
 ):
-    http = serve_http(**options)
-    given = pod(namespace=namespace, nodeSelector={ZONE: 'nowhere'})
+    reload(**options)
+    given = pod(name, namespace, nodeSelector={ZONE: 'nowhere'})
     given['metadata']['labels'] = labels
     names = [*HOSTS, 'stranger']
     answer = call(http, 'filter', given, names)
@@ -178,18 +194,13 @@ def test_ignored_pods_pass_everywhere(
     scores = call(http, 'prioritize', given, names)
     assert [one['Host'] for one in scores] == names
     assert {one['Score'] for one in scores} == {0}
-    assert bool(listed(http, f'{namespace}/web')) is not ignored
+    rows = listed(http, f'{namespace}/{name}')
+    assert bool(rows) is not ignored
 
 
-def test_options_on_pods_follow_a_reload(serve_http, listed):
-    http = serve_http()
-    daemon = http.service.daemon
-    conf = http.service.conf
-    conf.set_override('record_decisions', False, 'kubernetes')
-    conf.set_override('ignored_namespaces', ['shop'], 'kubernetes')
-    for one in daemon.adapters:
-        one.check(conf)()
-    answer = call(http, 'filter', pod(nodeSelector={ZONE: 'nowhere'}))
-    assert answer['NodeNames'] == HOSTS
-    call(http, 'filter', pod('more', 'default'))
-    assert listed(http, 'more') == []
+def test_nothing_is_stored_when_the_option_is_off(http, listed, reload, name):
+    reload(record_decisions=False)
+    given = pod(name)
+    call(http, 'filter', given)
+    call(http, 'prioritize', given)
+    assert listed(http, f'shop/{name}') == []

@@ -31,7 +31,8 @@ def users(rabbitmq):
         if command == 'set_permissions':
             user = words[2]
             words[2] = f'{user}-{mark}'
-            servers.rabbitmqctl(server, 'add_user', words[2], 'secret')
+            add_user = f'{servers.USERS}:add_user'
+            servers.call(server, add_user, words[2], 'secret', 'guest')
             address = url.rpartition('@')[2]
             made[user] = f'rabbit://{words[2]}:secret@{address}{vhost}'
         servers.rabbitmqctl(server, command, *words)

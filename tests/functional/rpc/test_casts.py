@@ -6,19 +6,15 @@ import uuid
 import pytest
 
 from scheduler_service.rpc import transport
-from tests.support.documents import (
-    CONTEXT,
-    DEFAULT_POOL,
-    SMALL,
-)
+from tests.support.documents import CONTEXT, DEFAULT_POOL, SMALL
 
 import oslo_messaging  # isort: skip
 from tests.support.services import BUSES, hosts_of
 
 
 def test_answer_is_cast_to_the_topic_when_one_is_named(service):
-    answers = service.answers(f'conductor-{uuid.uuid4().hex}')
-    topic = service.listeners[0]._target.topic
+    topic = f'conductor-{uuid.uuid4().hex}'
+    answers = service.answers(topic)
     sent = service.client.select_destinations_cast(
         CONTEXT, {'flavor': SMALL}, reply_to={'topic': topic}
     )
@@ -41,8 +37,8 @@ def test_answer_is_cast_to_the_topic_when_one_is_named(service):
     ],
 )
 def test_error_is_cast_when_a_request_fails(service, request_, name):
-    answers = service.answers(f'conductor-{uuid.uuid4().hex}')
-    topic = service.listeners[0]._target.topic
+    topic = f'conductor-{uuid.uuid4().hex}'
+    answers = service.answers(topic)
     sent = service.client.select_destinations_cast(
         CONTEXT, request_, reply_to={'topic': topic}
     )

@@ -13,6 +13,13 @@ from tests.support.services import hosts_of
 from tests.support.stores import claim_state, stored_host
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def service(make_service):
+    return make_service('rabbit')
+
 
 def test_host_is_chosen_when_it_reported_itself(service):
     service.client.cast(
@@ -108,11 +115,10 @@ def test_zone_is_used_when_an_aggregate_is_reported(service):
     ],
 )  # fmt: skip
 def test_report_is_refused_with_its_place_when_it_is_wrong(
-    make_service, method, args, text
+    daemon, method, args, text
 ):
-    service = make_service()
     with pytest.raises(errors.InvalidRequest) as caught:
-        service.client.call(CONTEXT, method, **args)
+        daemon.client.call(CONTEXT, method, **args)
     assert text in str(caught.value.args[0])
 
 

@@ -9,15 +9,11 @@ from scheduler_service.model import ServerGroup
 from scheduler_service.rpc.endpoints import SchedulerEndpoint
 from scheduler_service.rpc.host_state import HostStateEndpoint
 from scheduler_service.store.writing import server_groups
-from tests.support.documents import (
-    GOLD_POOL,
-    NOBODY,
-    OWNER,
-    SERVICE,
-    SMALL,
-    STRANGER,
-)
+from tests.support.documents import GOLD_POOL, NOBODY, OWNER, SERVICE, STRANGER
+from tests.support.services import shared
 
+# All claims of the module have room.
+SMALL = {'memory_mb': 1}
 GROUP = '55555555-0000-4000-8000-000000000001'
 CALLERS = {
     'nobody': NOBODY,
@@ -196,17 +192,18 @@ WAYS = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def guarded(make_service):
+@pytest.fixture(scope='module')
+def guarded(tmp_path_factory):
     """A daemon with a server group of project p."""
-    service = make_service(
+    with shared(
+        tmp_path_factory.mktemp('guarded'),
         pool_scheduler__scheduler_filters=['pool_id_attribute', 'random'],
         filter_scheduler__enabled_filters=[
             'RamFilter', 'ServerGroupAntiAffinityFilter',
         ],
-    )  # fmt: skip
-    add_group(service, GROUP, 'p')
-    return service
+    ) as service:  # fmt: skip
+        add_group(service, GROUP, 'p')
+        yield service
 
 
 def add_group(service, number, project):
@@ -281,12 +278,16 @@ def test_an_instance_of_no_project_is_nobodys(guarded):
     assert guarded.client.release(SERVICE, [one]) == [one]
 
 
-def test_a_group_of_no_project_is_open(guarded):
+def test_a_group_is_joined_by_its_project_and_one_of_none_by_all(guarded):
     number = str(uuid.uuid4())
     add_group(guarded, number, None)
     request = {'flavor': SMALL, 'instance_group': number}
     for context in (OWNER, STRANGER):
         guarded.client.select_destinations(context, request)
+    with pytest.raises(errors.Forbidden, match=GROUP):
+        guarded.client.select_destinations(
+            STRANGER, {'flavor': SMALL, 'instance_group': GROUP}
+        )
 
 
 def test_an_entry_is_forbidden_when_it_is_another_projects(guarded):

@@ -68,59 +68,45 @@ def test_a_client_of_another_service_reaches_the_daemon(
     assert hosts_of(answer) == ['compute-4']
 
 
-def test_daemons_share_one_queue_and_leave_no_other_when_they_stop(
+def test_daemons_share_one_queue_and_leave_no_other(
     launch, ready_sqlite, vhost, rabbitmq
 ):
-    daemons = [launch(ready_sqlite, vhost, named(name)) for name in 'ab']
-    for daemon in daemons:
+    """The own queue of one that is killed expires."""
+    expires = '[oslo_messaging_rabbit]\nrabbit_transient_queues_ttl = 2\n'
+    stopped, killed = (
+        launch(ready_sqlite, vhost, named(name) + expires) for name in 'ab'
+    )
+    for daemon in (stopped, killed):
         daemon.wait_for('Ready')
     assert queues_in(rabbitmq, vhost) == [
         TOPIC, f'{TOPIC}.a', f'{TOPIC}.b', f'{TOPIC}.consuming',
     ]  # fmt: skip
     exchanges = servers.names_in(rabbitmq[0], vhost, 'exchanges')
     assert not [name for name in exchanges if name.endswith('_fanout')]
-    for daemon in daemons:
-        assert daemon.end() == 0
-    assert queues_in(rabbitmq, vhost) == SHARED
-
-
-@pytest.mark.parametrize('kind', ['classic', 'quorum'])
-def test_a_daemon_that_is_killed_leaves_a_queue_that_expires(
-    kind, launch, ready_sqlite, vhost, rabbitmq
-):
-    quorum = 'rabbit_quorum_queue = true' if kind == 'quorum' else ''
-    daemon = launch(
-        ready_sqlite,
-        vhost,
-        f'{named("a")}[oslo_messaging_rabbit]\n'
-        f'rabbit_transient_queues_ttl = 2\n{quorum}\n',
-    )
-    daemon.wait_for('Ready')
-    assert queues_in(rabbitmq, vhost) == sorted([*SHARED, f'{TOPIC}.a'])
-    daemon.end(signal.SIGKILL)
+    assert stopped.end() == 0
+    assert queues_in(rabbitmq, vhost) == [
+        TOPIC, f'{TOPIC}.b', f'{TOPIC}.consuming',
+    ]  # fmt: skip
+    killed.end(signal.SIGKILL)
     wait_until(lambda: queues_in(rabbitmq, vhost) == SHARED, 20)
 
 
-@pytest.mark.parametrize('kind', ['queue', 'exchange'])
 def test_a_daemon_says_in_one_line_that_a_queue_is_of_another_kind(
-    kind, launch, ready_sqlite, rabbitmq
+    launch, ready_sqlite, rabbitmq
 ):
     name = f't{uuid.uuid4().hex[:8]}'
-    extra = on_topic(name)
     url = rabbitmq[1].replace('rabbit:', 'amqp:')
     with kombu.Connection(url) as conn, conn.channel() as channel:
-        if kind == 'queue':
-            classic = {'x-queue-type': 'classic'}
-            channel.queue_declare(
-                name, durable=True, auto_delete=False, arguments=classic
-            )
-        else:
-            channel.exchange_declare(name, 'direct', auto_delete=False)
-            extra += f'exchange = {name}\n'
-    if kind == 'queue':
-        extra += f'exchange = {name}\n[oslo_messaging_rabbit]\n'
-        extra += 'rabbit_quorum_queue = true\n'
-    daemon = launch(ready_sqlite, rabbitmq[1], extra)
+        channel.queue_declare(
+            name, durable=True, auto_delete=False,
+            arguments={'x-queue-type': 'classic'},
+        )  # fmt: skip
+    daemon = launch(
+        ready_sqlite,
+        rabbitmq[1],
+        f'{on_topic(name)}exchange = {name}\n'
+        '[oslo_messaging_rabbit]\nrabbit_quorum_queue = true\n',
+    )
     assert daemon.popen.wait(40) == 1
     wait_until(lambda: daemon.count('scheduler-service: ConfigurationError'))
     (line,) = (line for line in daemon.lines if 'ConfigurationError:' in line)

@@ -39,30 +39,14 @@ def test_values_do_not_pile_up_when_one_row_changes_often():
     assert column.values == ('a', 'b', 'value 999')
 
 
-@given(st.lists(WORDS, min_size=1))
-def test_predicate_runs_once_a_value_when_values_repeat(items):
-    seen = []
-    DictionaryColumn.of(items).mask_where(
-        lambda value: bool(seen.append(value))
-    )
-    assert sorted(map(str, seen)) == sorted({str(item) for item in items})
-
-
-def test_where_still_works_for_plug_ins_of_others():
-    column = DictionaryColumn.of(['a', 'b', 'a'])
-    assert column.mask_where(lambda value: value == 'a').tolist() == [
-        True, False, True,
-    ]  # fmt: skip
-
-
 @given(st.lists(st.integers(0, 40), min_size=1), st.sets(st.integers(0, 40)))
 def test_a_mask_is_the_predicate_of_each_row(items, accepted):
     mask = DictionaryColumn.of(items).mask_where(accepted.__contains__)
     assert mask.tolist() == [item in accepted for item in items]
 
 
-@pytest.mark.parametrize('count', [1, 2, 5, 31, 32, 33, 100])
-@pytest.mark.parametrize('accepted', [0, 1, 2, 3, 16, 31, 32, 98, 100])
+@pytest.mark.parametrize('count', [1, 31, 32, 33, 100])
+@pytest.mark.parametrize('accepted', [0, 1, 16, 32, 100])
 def test_masks_of_any_number_of_values(count, accepted):
     column = DictionaryColumn.of(range(count))
     mask = column.mask_where(lambda value: value < accepted)
@@ -88,18 +72,3 @@ def seen(columns):
         for some in zip(*codes, strict=True)
     ]
     return [values[at] for at in combination], sorted(values)
-
-
-@pytest.mark.parametrize('count', [1, 3, 1000])
-def test_many_distinct_values(count):
-    numbers = range(count), range(count, 0, -1), range(count)
-    rows = list(zip(*numbers, strict=True))
-    assert seen([DictionaryColumn.of(some) for some in numbers]) == (
-        rows,
-        sorted(rows),
-    )
-
-
-def test_values_that_no_row_has_are_left_out():
-    column = DictionaryColumn.of(['a', 'b']).take([0])
-    assert seen([column]) == ([('a',)], [('a',)])

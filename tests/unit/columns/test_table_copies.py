@@ -1,12 +1,9 @@
 """TableCopier: copies stay as they were, and share what they may share."""
 
-import dataclasses
-
 import pytest
 
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.table_copies import TableCopier, node_names
-from scheduler_service.columns.topology import Topology
 from scheduler_service.testing import table as build_table
 
 
@@ -40,34 +37,6 @@ def test_a_copy_stays_while_the_table_is_written(table):
     table.numbers['num_instances'][0] += 1
     assert copy.table.resources['VCPU'].used.tolist() == [0, 0]
     assert copy.table.numbers['num_instances'].tolist() == [0, 0]
-
-
-def test_copies_of_one_topology_share_names_and_memo(table):
-    copier = TableCopier()
-    first, second = copier.copy(table), copier.copy(table)
-    assert second.names is first.names
-    assert second.rows is first.rows
-    assert second.table.topology is first.table.topology
-    assert second.table.resources['VCPU'].used is not (
-        first.table.resources['VCPU'].used
-    )
-
-
-def test_the_memo_of_the_copied_table_is_left_alone(table):
-    copy = TableCopier().copy(table)
-    assert copy.table.topology is not table.topology
-    assert copy.table.topology.aggregates == table.topology.aggregates
-
-
-def test_a_new_topology_has_names_and_a_memo_of_its_own(table):
-    copier = TableCopier()
-    before = copier.copy(table)
-    renewed = dataclasses.replace(
-        table, topology=Topology(table.topology.aggregates)
-    )
-    after = copier.copy(renewed)
-    assert after.names is not before.names
-    assert after.table.topology is not before.table.topology
 
 
 def test_node_names_are_legal_and_differ_when_hosts_have_odd_names():

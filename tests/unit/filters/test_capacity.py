@@ -89,18 +89,8 @@ def passes(host_filter, host, flavor, **settings):
         # may be negative.
         (DISK, disk(least=4), {'root_gb': 4}, True),
         (DISK, disk(least=4), {'root_gb': 5}, False),
-        (
-            DISK,
-            disk(10, 8, least=9),
-            {'root_gb': 3},
-            False,
-        ),
-        (
-            DISK,
-            disk(ratio=1.5, least=-5),
-            {'root_gb': 1},
-            False,
-        ),
+        (DISK, disk(10, 8, least=9), {'root_gb': 3}, False),
+        (DISK, disk(ratio=1.5, least=-5), {'root_gb': 1}, False),
     ],
 )
 def test_what_is_left_of_total_times_ratio_has_to_suffice(
@@ -373,9 +363,7 @@ def test_claims_are_checked_under_the_ratio_of_the_aggregates(case, resource):
 def test_aggregates_of_other_hosts_do_not_matter():
     host = cpus(1, 0, 1.0)
     document = inventory(
-        a=host,
-        b=host,
-        aggregates=(aggregate('b', cpu_allocation_ratio='4'),),
+        a=host, b=host, aggregates=(aggregate('b', cpu_allocation_ratio='4'),)
     )
     request = {'flavor': {'vcpus': 3}}
     assert passing(FILTERS['AggregateCoreFilter'], document, request) == ['b']

@@ -23,7 +23,7 @@ HOSTS = inventory(
             'topology': {'cores': 4},
         },
         'stats': {'tier': 'gold', 'secure': True},
-    },
+    }
 )
 
 

@@ -29,10 +29,7 @@ def some(most: int) -> st.SearchStrategy[list[int]]:
 
 
 CELLS = st.fixed_dictionaries(
-    {
-        'cpuset': some(7),
-        'memory': st.integers(0, 1024),
-    },
+    {'cpuset': some(7), 'memory': st.integers(0, 1024)},
     optional={
         'pcpuset': st.none() | some(7),
         'pinned_cpus': some(7),
@@ -95,13 +92,13 @@ def assert_as_the_rule_says(hosts, guest):
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(hosts=st.lists(HOSTS, min_size=1, max_size=6), guest=GUESTS)
 def test_every_host_is_judged_as_the_rule_says(hosts, guest):
     assert_as_the_rule_says(hosts, guest)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     memories=st.lists(st.integers(1, 9), min_size=7, max_size=8, unique=True),
     hosts=st.lists(
@@ -268,6 +265,7 @@ def test_dedicated_cpus_fit_when_enough_threads_of_cores_are_free(
         (128, 'large', True),
         (256, 'any', True),
         (256, 'small', True),
+        (0, '1048576', False),
     ],
 )
 def test_pages_hold_the_memory_when_enough_are_not_used(used, asked, passes):

@@ -141,19 +141,6 @@ def test_shared_cpus_fit_under_the_allocation_ratio(fields, vcpus, expected):
         # Emulator threads get one CPU more.
         ({}, {'emulator_threads_policy': 'isolate'}, 3, True),
         ({}, {'emulator_threads_policy': 'isolate'}, 4, False),
-        # Every CPU takes a whole core.
-        ({}, {'cpu_thread_policy': 'isolate'}, 2, True),
-        ({'pinned_cpus': [0]}, {'cpu_thread_policy': 'isolate'}, 2, False),
-        # Only pairs of threads may be used.
-        ({}, {'cpu_thread_policy': 'require'}, 4, True),
-        ({'pinned_cpus': [0]}, {'cpu_thread_policy': 'require'}, 3, False),
-        # A host without threads cannot give any.
-        (
-            {'siblings': [[0], [1], [2], [3]]},
-            {'cpu_thread_policy': 'require'},
-            2,
-            False,
-        ),
     ],
 )
 def test_dedicated_cpus_come_from_what_is_free(fields, specs, vcpus, expected):
@@ -170,30 +157,6 @@ def test_memory_of_dedicated_instances_does_not_overcommit():
     )
     assert passes(document, request(numa_nodes='1'))
     assert not passes(document, request(cpu_policy='dedicated'))
-
-
-@pytest.mark.parametrize(
-    ('page_size', 'expected'),
-    [
-        ('2MB', True),
-        ('2048', True),
-        ('1GB', False),
-        ('large', True),
-        ('any', True),
-        # The small pages are all used.
-        ('small', False),
-    ],
-)
-def test_pages_of_the_requested_size_have_to_be_free(page_size, expected):
-    document = host(
-        cell(
-            mempages=[
-                {'size_kb': 4, 'total': 131072, 'used': 131072},
-                {'size_kb': 2048, 'total': 256},
-            ]
-        )
-    )
-    assert passes(document, request(mem_page_size=page_size)) is expected
 
 
 def test_image_properties_count_where_the_flavor_has_no_extra_spec():
@@ -365,14 +328,3 @@ def test_page_sizes_are_counted_in_kib(text, kib):
     guest = numa.guest_topology(documents.request(one))
     assert guest is not None
     assert guest.cells[0].page_size == kib
-
-
-@pytest.mark.parametrize(
-    ('siblings', 'expected'), [([[0, 1], [2, 3]], True), ([], False)]
-)
-def test_threads_that_are_required_are_looked_for(siblings, expected):
-    one = request(
-        numa_nodes='1', cpu_policy='dedicated', cpu_thread_policy='require'
-    )
-    document = host(cell(siblings=siblings, pinned_cpus=[]))
-    assert passes(document, one) is expected

@@ -77,7 +77,7 @@ def mask_of(host_filter, table, request):
 
 
 @settings(
-    max_examples=50,
+    max_examples=25,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],

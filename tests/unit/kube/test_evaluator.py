@@ -14,11 +14,7 @@ from hypothesis import strategies as st
 from scheduler_service import errors
 from scheduler_service.columns import build_table
 from scheduler_service.columns.snapshot import Snapshot
-from scheduler_service.kube.evaluator import (
-    Nodes,
-    PodEvaluator,
-    PodPipeline,
-)
+from scheduler_service.kube.evaluator import Nodes, PodEvaluator, PodPipeline
 from scheduler_service.kube.node_reader import NodeReader
 from scheduler_service.kube.node_tables import SentNodes
 from scheduler_service.kube.pod_filters import OfferedResources
@@ -100,19 +96,17 @@ def new_pod(number: int, memory_mb: int = 200) -> dict[str, Any]:
     return made
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     others=st.lists(st.sampled_from([8192, 65536, 262144]), max_size=6),
     asked=st.sampled_from([1, 50, 700]),
     lag=st.sampled_from([0, 1, 5]),
 )
-def test_equal_hosts_get_equal_shares_of_a_thousand_pods(
-    seed, others, asked, lag
-):
+def test_equal_hosts_get_equal_shares_of_many_pods(seed, others, asked, lag):
     cluster = Cluster([65536, 65536, *others], lag)
     rng = random.Random(seed)
-    for number in range(1000):
+    for number in range(300):
         cluster.place(new_pod(number, asked), rng)
     first, second = cluster.went['n0'], cluster.went['n1']
     share = (first + second) / 2

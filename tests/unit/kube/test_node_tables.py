@@ -11,11 +11,9 @@ import pytest
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.filters.hosts.ram_filter import RamFilter
+from scheduler_service.kube import node_tables
 from scheduler_service.kube.node_reader import NodeReader
-from scheduler_service.kube.node_tables import (
-    SentNodes,
-    StoredNodes,
-)
+from scheduler_service.kube.node_tables import SentNodes, StoredNodes
 from scheduler_service.kube.pod_reader import PodReader
 from scheduler_service.model import STANDARD_CLASSES, ServerGroup
 from scheduler_service.pipeline import HostPipeline
@@ -110,10 +108,7 @@ STANDARD = set(STANDARD_CLASSES)
 
 def raw(name: str, **resources: str) -> msgspec.Raw:
     allocatable = {'cpu': '1', **{f'd/{k}': v for k, v in resources.items()}}
-    node = {
-        'metadata': {'name': name},
-        'status': {'allocatable': allocatable},
-    }
+    node = {'metadata': {'name': name}, 'status': {'allocatable': allocatable}}
     return msgspec.Raw(msgspec.json.encode(node))
 
 
@@ -159,18 +154,18 @@ def test_table_has_the_classes_asked_alone_when_every_node_has_its_own():
     assert classes_of(nodes, 'CUSTOM_7') == {*STANDARD, 'CUSTOM_7'}
 
 
-def test_cache_of_nodes_is_limited_by_their_size():
-    padding = 'x' * (3 * 2**20)
+def test_cache_of_nodes_is_limited_by_their_size(monkeypatch):
+    monkeypatch.setattr(node_tables, '_MAX_CACHED_SIZE', 2**20)
+    padding = b'x' * (300 * 2**10)
     reader = Reader()
     sent = SentNodes(reader)
-    names = [f'n{at}' for at in range(86)]
+    names = [f'n{at}' for at in range(4)]
 
     def document(name: str) -> msgspec.Raw:
-        return msgspec.Raw(
-            msgspec.json.encode({'metadata': {'name': name, 'x': padding}})
-        )
+        text = b'{"metadata": {"name": "%s", "x": "%s"}}'
+        return msgspec.Raw(text % (name.encode(), padding))
 
-    # The last of 86 nodes of 3 MiB is the first over 256 MiB.
-    for name in (*names, 'n85', 'n0'):
+    # The last of four nodes of 300 KiB is the first over 1 MiB.
+    for name in (*names, 'n3', 'n0'):
         sent.table_of([name], document, ())
     assert reader.read_names == [*names, 'n0']

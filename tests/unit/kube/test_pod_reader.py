@@ -79,13 +79,6 @@ def pod_of(classes: int = 0, **metadata: Any) -> dict[str, Any]:
     }
 
 
-def test_pods_that_ask_the_same_share_a_request():
-    reader = PodReader('d')
-    first = reader.request(pod_of(1, name='a'))
-    assert reader.request(pod_of(1, name='b')) is first
-    assert reader.request(pod_of(2, name='b')) is not first
-
-
 def test_pods_of_many_characters_do_not_fill_the_memory():
     reader = PodReader('d')
     large = [
@@ -218,18 +211,6 @@ def test_key_is_the_same_for_pods_of_one_set():
         pods.append(pod)
     first, second = (pod_reader.key_of(pod, DOMAIN) for pod in pods)
     assert first == second
-
-
-@pytest.mark.parametrize(
-    'odd',
-    [
-        None,
-        {},
-        {'metadata': None, 'spec': None},
-    ],
-)
-def test_pods_without_anything_have_a_key(odd):
-    assert pod_reader.key_of(odd, DOMAIN) == pod_reader.key_of({}, DOMAIN)
 
 
 @pytest.mark.parametrize(

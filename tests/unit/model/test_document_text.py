@@ -57,7 +57,7 @@ def test_a_key_in_braces_that_is_no_text_is_named_with_its_line():
 
 
 @pytest.mark.parametrize(
-    'text', [b'a: [', b'a: \t b: c', b'? [a]\n: 1', b'[1, 2', b'{"a": [1,']
+    'text', [b'a: [', b'a: \t b: c', b'? [a]\n: 1', b'[1, 2', b'{', b'\x80abc']
 )
 def test_text_that_is_not_yaml_is_refused_in_one_line(text):
     with pytest.raises(errors.InvalidInventory) as caught:

@@ -13,19 +13,27 @@ UUID = '794ccc2c-d751-44fe-b57f-8894c9f5c842'
 
 
 @pytest.mark.parametrize(
-    ('document', 'place'),
+    ('document', 'start'),
     [
-        ({'flavor': {'vcpus': 'x'}}, 'flavor.vcpus'),
+        ({'flavor': {'vcpus': 'x'}}, 'flavor.vcpus: '),
+        ({'flavor': {'vcpus': 0.5}}, 'flavor.vcpus: expected an integer >= 0'),
+        ({'num_instances': 1.5}, 'num_instances: expected an integer >= 1'),
+        ({'amounts': {'VCPU': -1}}, 'amounts'),
+        ({'traits': {'A': 'maybe'}}, 'traits'),
+        ({'pci_requests': [{'alternatives': []}]}, 'pci_requests[0]'),
+        ({'numa_topology': {'cells': []}}, 'numa_topology.cells'),
+        ({'ignore_nodes': [['a']]}, 'ignore_nodes[0]'),
         ({'nonsense': 1}, 'nonsense'),
         ({'num_instances': 0}, 'num_instances'),
         ({'instance_uuids': ['x']}, 'instance_uuids[0]'),
         ({'retry': {'hosts': [['a']]}}, 'retry.hosts[0]'),
     ],
 )
-def test_request_is_refused_with_its_place_when_wrong(document, place):
+def test_request_is_refused_with_its_place_when_wrong(document, start):
     with pytest.raises(errors.InvalidRequest) as caught:
         documents.request(document)
-    assert caught.value.facts['at'] == place
+    assert str(caught.value).startswith(start)
+    assert caught.value.facts['at'].startswith(start.partition(':')[0])
 
 
 def test_request_is_refused_when_it_names_an_instance_twice():
@@ -152,34 +160,6 @@ def test_traits_of_the_request_are_added_to_those_of_the_flavor():
     )
     assert request.required_traits == {'A', 'B'}
     assert request.forbidden_traits == {'C'}
-
-
-@pytest.mark.parametrize(
-    ('document', 'place'),
-    [
-        ({'amounts': {'VCPU': -1}}, 'amounts'),
-        ({'traits': {'A': 'maybe'}}, 'traits'),
-        ({'pci_requests': [{'alternatives': []}]}, 'pci_requests[0]'),
-        ({'numa_topology': {'cells': []}}, 'numa_topology.cells'),
-        ({'ignore_nodes': [['a']]}, 'ignore_nodes[0]'),
-    ],
-)
-def test_parts_that_cannot_be_are_refused(document, place):
-    with pytest.raises(errors.InvalidRequest) as caught:
-        documents.request(document)
-    assert caught.value.facts['at'].startswith(place)
-
-
-@pytest.mark.parametrize(
-    ('document', 'text'),
-    [
-        ({'num_instances': 1.5}, 'num_instances: expected an integer >= 1'),
-        ({'flavor': {'vcpus': 0.5}}, 'flavor.vcpus: expected an integer >= 0'),
-    ],
-)
-def test_refusal_of_a_fraction_names_the_least_integer(document, text):
-    with pytest.raises(errors.InvalidRequest, match=text):
-        documents.request(document)
 
 
 def request_of_groups(**fields):

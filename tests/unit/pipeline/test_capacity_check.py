@@ -2,9 +2,7 @@
 
 import pytest
 
-from scheduler_service.filters.hosts.core_filter import (
-    AggregateCoreFilter,
-)
+from scheduler_service.filters.hosts.core_filter import AggregateCoreFilter
 from scheduler_service.filters.hosts.disk_filter import DiskFilter
 from scheduler_service.filters.hosts.ram_filter import (
     AggregateRamFilter,
@@ -85,14 +83,6 @@ def test_a_host_passes_when_it_has_room_for_all(host, amounts, fits):
     assert left(document, asks(**amounts)) == (['a'] if fits else [])
 
 
-def test_a_class_that_only_others_offer_is_not_there():
-    document = inventory(a={'vcpus': 1}, b=offers(total=1))
-    request = asks(**{FPGA: 1})
-    assert left(document, request) == ['b']
-    sentence = reason(CapacityCheck(), document, request, **RATIOS)
-    assert sentence == f'1 {FPGA} asked, not offered in such units'
-
-
 @pytest.mark.parametrize(
     ('host', 'amounts', 'sentence'),
     [
@@ -127,11 +117,7 @@ def test_a_class_that_only_others_offer_is_not_there():
             {FPGA: 1},
             f'1 {FPGA} asked, not offered in such units',
         ),
-        (
-            {},
-            {FPGA: 1},
-            f'1 {FPGA} asked, not offered in such units',
-        ),
+        ({}, {FPGA: 1}, f'1 {FPGA} asked, not offered in such units'),
     ],
 )
 def test_each_class_without_room_is_named_with_what_lacks(
@@ -203,16 +189,6 @@ def miss(document, **flavor):
     request = documents.request({'flavor': flavor}).with_ids()
     found = CapacityCheck().miss(table(document), request, Settings(**PLAIN))
     return found and (found[1], found[0].tolist())
-
-
-def test_class_is_named_when_it_keeps_most_hosts_out():
-    document = inventory(
-        a={'memory_mb': 100, 'vcpus': 4},
-        b={'memory_mb': 200, 'vcpus': 4},
-        c={'memory_mb': 900, 'vcpus': 1},
-    )
-    lacking = [200.0, 100.0, -600.0]
-    assert miss(document, memory_mb=300, vcpus=2) == ('MEMORY_MB', lacking)
 
 
 @pytest.mark.parametrize(

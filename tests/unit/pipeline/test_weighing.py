@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
 
 from scheduler_service.model import documents
 from scheduler_service.pipeline.weighing import Weighing
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
-from scheduler_service.weighers.host_weigher import (
-    BuildFailureWeigher,
-)
 from scheduler_service.weighers.load_weigher import RAMWeigher
 
 
@@ -73,38 +68,3 @@ def test_best_keeps_the_order_of_rows_among_equals():
     ranking = Weighing([], Settings()).rank(hosts, mask, 40, request, [])
     assert ranking.best(3) == [0, 1, 2]
     assert ranking.best(40) == list(range(40))
-
-
-@given(
-    memory=st.lists(st.integers(0, 4096), min_size=2, max_size=40),
-    failed=st.lists(st.integers(0, 2), min_size=40, max_size=40),
-    out=st.sets(st.integers(0, 39)),
-    multiplier=st.sampled_from([1.0, -2.0, 0.5]),
-)
-def test_whole_columns_and_gathered_rows_give_the_same_ranking(
-    memory, failed, out, multiplier
-):
-    """To the last bit, whichever of the two the pipeline takes."""
-    hosts = table(
-        {
-            'hosts': [
-                {'host': f'h{n}', 'memory_mb': mb, 'failed_builds': failed[n]}
-                for n, mb in enumerate(memory)
-            ]
-        }
-    )
-    request = documents.request({}).with_ids()
-    weighing = Weighing(
-        [RAMWeigher(), BuildFailureWeigher()],
-        Settings(ram_weight_multiplier=multiplier),
-    )
-    terms = weighing.plan(hosts, request)
-    mask = np.array([n not in out for n in range(len(hosts))])
-    count = int(np.count_nonzero(mask))
-    assume(count)
-    whole = weighing.rank(hosts, mask, count, request, terms)
-    gathered = weighing.rank_rows(hosts, np.flatnonzero(mask), request, terms)
-    assert whole.count == gathered.count == count
-    assert whole.best(40) == gathered.best(40)
-    best = whole.finalists(hosts)
-    assert best == gathered.finalists(hosts)

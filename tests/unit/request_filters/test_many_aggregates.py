@@ -9,7 +9,7 @@ from scheduler_service import errors
 from scheduler_service.columns import Overlay
 from scheduler_service.model import documents
 from scheduler_service.pipeline import HostPipeline
-from scheduler_service.request_filters import scope_of, short_query
+from scheduler_service.request_filters import scope_of
 from scheduler_service.settings import Settings
 from tests.support.plugins import table
 
@@ -57,15 +57,6 @@ def ask(**request):
     return documents.request(request).with_ids()
 
 
-def test_requests_that_need_the_same_share_one_set(hosts):
-    """To copy and hash thousands of uuids takes longer than to choose."""
-    aggregates = hosts.topology.aggregates
-    scopes = [scope_of(ask(), aggregates, SETTINGS) for _ in range(2)]
-    forbidden = [scope.forbidden_aggregates for scope in scopes]
-    assert forbidden[0] is forbidden[1]
-    assert len(forbidden[0]) == MANY
-
-
 def masks_of(hosts, **request):
     """Return the masks of the aggregates for two requests that ask it."""
     filtering = HostPipeline([], [], SETTINGS)._filtering
@@ -92,21 +83,6 @@ def test_a_required_trait_opens_its_aggregates_alone(hosts):
     assert scope.forbidden_aggregates == everything - opened
 
 
-@pytest.mark.parametrize(
-    ('request_', 'expected'),
-    [
-        ({'project_id': 'p'}, [MANY + 1]),
-        ({'availability_zone': 'z'}, [MANY + 2]),
-        ({'project_id': 'q', 'availability_zone': 'y'}, []),
-    ],
-)
-def test_projects_and_zones_have_their_aggregates(hosts, request_, expected):
-    scope = scope_of(ask(**request_), hosts.topology.aggregates, SETTINGS)
-    assert scope.required_aggregates == [
-        frozenset({number(at)}) for at in expected
-    ]
-
-
 def test_the_reason_names_the_aggregate_and_not_thousands(hosts):
     request = ask(force_hosts=[], flavor={'vcpus': 1})
     pipeline = HostPipeline([], [], SETTINGS)
@@ -124,10 +100,3 @@ def test_the_reason_names_the_aggregate_and_not_thousands(hosts):
     assert refused.value.to_dict()['facts']['query'].endswith(
         f'({MANY - 20:,} more)&required=!COMPUTE_STATUS_DISABLED'
     )
-
-
-def test_a_query_of_few_aggregates_names_each(hosts):
-    request = ask(project_id='p')
-    settings = Settings(limit_tenants_to_placement_aggregate=True)
-    query = short_query(request, hosts.topology.aggregates, settings)
-    assert query.startswith(f'member_of=in:{number(MANY + 1)}&')

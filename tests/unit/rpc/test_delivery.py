@@ -11,11 +11,7 @@ import pytest
 from scheduler_service import errors
 from scheduler_service.bus.wire import Consumer, Publication, Request
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import (
-    BatchFuture,
-    ReplyFuture,
-    Unrecorded,
-)
+from scheduler_service.engine.jobs import BatchFuture, ReplyFuture, Unrecorded
 from scheduler_service.model import HostsAnswer, Placement, Selection
 from scheduler_service.rpc.delivery import CastReply, Delivery, ReplyPlan
 from scheduler_service.rpc.endpoints import ReplyTo
@@ -61,12 +57,9 @@ class Bus(Consumer):
 
 
 class Executor(ThreadPoolExecutor):
-    """Counts what is done elsewhere, and waits for it."""
-
-    count = 0
+    """Waits for what is done elsewhere."""
 
     def submit(self, work, /, *args):
-        self.count += 1
         done = super().submit(work, *args)
         done.result()
         return done
@@ -192,7 +185,7 @@ def test_a_message_of_refused_requests_is_acknowledged_first(bus, deliver):
 def test_a_refusal_beside_a_result_is_recorded_before_the_reply(
     bus, deliver, store
 ):
-    items = batch(answer(1), errors.NoValidHost())
+    items = batch(answer(), errors.NoValidHost())
     items[1].unrecorded = Unrecorded('m/1', ['i'])
     deliver(items, serializer=len)
     assert bus.steps == ['reply']
@@ -279,38 +272,6 @@ def test_a_result_that_cannot_be_encoded_is_undone(bus, deliver, caplog):
     assert 'could not be sent' in caplog.text
 
 
-@pytest.mark.parametrize(
-    ('entries', 'each', 'elsewhere'),
-    [(1, 256, 0), (1, 257, 1), (16, 16, 0), (17, 16, 1)],
-)
-def test_a_large_result_is_encoded_elsewhere(
-    deliver, executor, entries, each, elsewhere
-):
-    batch = BatchFuture(entries)
-    for item in batch.each:
-        item.set_result(answer(each))
-
-    def serialize(items):
-        return [item.result() for item in items]
-
-    deliver(batch.whole.result(), serializer=serialize)
-    assert executor.count == elsewhere
-    if entries == 1:
-        deliver(answer(each))
-        assert executor.count == 2 * elsewhere
-
-
-@pytest.mark.parametrize('result', [7, {'pools': []}])
-def test_results_without_placements_are_encoded_at_once(
-    deliver, executor, result
-):
-    batch = BatchFuture(300)
-    for item in batch.each:
-        item.set_result(result)
-    deliver(batch.whole.result(), serializer=lambda _: None)
-    assert executor.count == 0
-
-
 def batch(*outcomes):
     """Return the items of a message with several requests."""
     made = BatchFuture(len(outcomes))
@@ -329,13 +290,8 @@ def kinds_under(store, key):
         return [found.kind for found in recorded.find(conn, key)]
 
 
-def answer(count: int) -> HostsAnswer:
-    """Return an answer with placements on one host."""
+def answer() -> HostsAnswer:
+    """Return an answer with one placement."""
     selection = Selection(host='h', node='h', uuid='u')
-    return HostsAnswer(
-        request_id='r',
-        placements=[
-            Placement(instance_uuid=str(n), selected=selection, alternates=[])
-            for n in range(count)
-        ],
-    )
+    placed = Placement(instance_uuid='1', selected=selection, alternates=[])
+    return HostsAnswer(request_id='r', placements=[placed])

@@ -51,22 +51,6 @@ def refuse(message, error):
     message.acknowledged.set()
 
 
-def test_next_message_waits_when_one_is_under_way(worker):
-    first: Future[None] = Future()
-    begun, second = threading.Event(), threading.Event()
-
-    def dispatch(message):
-        begun.set()
-        return first
-
-    worker.put(Message('a'), dispatch, refuse)
-    worker.put(Message('b'), lambda message: finished(second.set()), refuse)
-    assert begun.wait(10)
-    assert not second.wait(0.1)
-    first.set_result(None)
-    assert second.wait(10)
-
-
 def test_message_is_refused_when_it_was_never_done_before(worker):
     def dispatch(message):
         raise RuntimeError('the daemon ends here')

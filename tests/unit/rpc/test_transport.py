@@ -33,11 +33,7 @@ QUEUE_MANAGER = '[oslo_messaging_rabbit]\nuse_queue_manager = true\n'
 
 
 @pytest.mark.parametrize(
-    'make',
-    [
-        transport.for_client,
-        transport.for_notifications,
-    ],
+    'make', [transport.for_client, transport.for_notifications]
 )
 def test_lock_path_is_handed_to_the_global_options(make, parse):
     conf = parse(f'{QUEUE_MANAGER}[oslo_concurrency]\nlock_path = /locks\n')

@@ -142,14 +142,8 @@ def test_an_unanswered_release_explains_one_loss():
             [do('has', 4, host='a'), do('sync', 6, host='a')],
             Place('confirmed', 'b'),
         ),
-        (
-            [do('has', 4, host='c'), do('sync', 6, host='c')],
-            NOWHERE,
-        ),
-        (
-            [do('sync', 4, host='b', listed=True)],
-            Place('confirmed', 'b'),
-        ),
+        ([do('has', 4, host='c'), do('sync', 6, host='c')], NOWHERE),
+        ([do('sync', 4, host='b', listed=True)], Place('confirmed', 'b')),
     ],
 )
 def test_hosts_that_report_an_instance_that_moves_change_its_place(

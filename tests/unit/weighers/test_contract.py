@@ -43,15 +43,13 @@ requests = st.fixed_dictionaries(
 
 
 @settings(
-    max_examples=60,
+    max_examples=25,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(
-    inventory=inventories,
-    policy=policies,
-    pair=st.tuples(requests, requests),
+    inventory=inventories, policy=policies, pair=st.tuples(requests, requests)
 )
 def test_requests_with_equal_keys_have_equal_weights(inventory, policy, pair):
     hosts = table(

@@ -10,6 +10,7 @@ from scheduler_service.weighers.affinity_weigher import (
 from scheduler_service.weighers.host_weigher import (
     BuildFailureWeigher,
     HypervisorVersionWeigher,
+    PCIWeigher,
 )
 from scheduler_service.weighers.load_weigher import (
     CPUWeigher,
@@ -48,6 +49,18 @@ PLACED = (instance(1, 'a'), instance(2, 'a'), instance(3, 'b'))
         (NumInstancesWeigher(), {}, 2),
         (HypervisorVersionWeigher(), {'hypervisor_version': 8002000}, 8002000),
         (HypervisorVersionWeigher(), {}, 0),
+        # Fewer devices are better; more than 99 count as 99.
+        *(
+            (PCIWeigher(), {'pci_device_pools': pools}, weight)
+            for pools, weight in (
+                ([], 100),
+                ([{'count': 0}], 100),
+                ([{'count': 3}], 97),
+                ([{'count': 3}, {'count': 2}], 95),
+                ([{'count': 99}], 1),
+                ([{'count': 60}, {'count': 60}], 1),
+            )
+        ),
         (RAMWeigher(), {'memory_mb': 512}, 512),
         (RAMWeigher(), {'memory_mb': 1024, 'memory_mb_used': 1000}, 24),
         (RAMWeigher(), {}, 0),
