@@ -72,6 +72,12 @@ def arguments(command, folder):
 
 PARSERS = parser.build().commands
 COMMANDS = sorted(PARSERS)
+# Of each room of commands one, and one that changes something.
+SOME = [
+    'audit', 'capacity', 'claim list', 'claim release', 'decision list',
+    'host disable', 'host list', 'inventory import', 'pool create',
+    'zone list',
+]  # fmt: skip
 # Commands that ask a daemon, unless they are told not to.
 CALLING = ['ping', 'top', 'release', 'select', 'zone schedule']
 
@@ -167,16 +173,15 @@ def test_commands_name_the_version_of_the_tables(walk, stored):
         conn.execute("UPDATE alembic_version SET version_num = '9999'")
         conn.execute('DELETE FROM compatible_versions')
     conn.close()
-    failed = errors_of(walk(stored), 'SchemaMismatch')
-    assert len(failed) >= 30
+    failed = errors_of(walk(stored, only=SOME), 'SchemaMismatch')
+    assert [*failed] == SOME
     assert all('version 9999' in text for text in failed.values())
 
 
 def test_commands_say_that_there_are_no_tables(walk, tmp_path):
     url = f'sqlite:///{tmp_path}/empty.sqlite'
-    only = [one for one in COMMANDS if not one.startswith('db ')]
-    failed = errors_of(walk(url, only=only), 'StoreUnavailable')
-    assert len(failed) >= 30
+    failed = errors_of(walk(url, only=SOME), 'StoreUnavailable')
+    assert [*failed] == SOME
     assert all('db sync' in text for text in failed.values())
 
 
@@ -214,9 +219,9 @@ def test_commands_say_that_the_file_is_read_only(walk, stored):
 def test_commands_say_that_the_file_is_no_database(walk, tmp_path):
     (tmp_path / 'a.sqlite').write_bytes(bytes(range(256)) * 16)
     failed = errors_of(
-        walk(f'sqlite:///{tmp_path}/a.sqlite'), 'StoreUnavailable'
+        walk(f'sqlite:///{tmp_path}/a.sqlite', only=SOME), 'StoreUnavailable'
     )
-    assert len(failed) >= 30
+    assert [*failed] == SOME
     assert all('not a database' in text for text in failed.values())
 
 
@@ -229,9 +234,9 @@ def test_commands_say_that_a_user_may_not(walk, postgresql):
         conn.exec_driver_sql("CREATE ROLE stranger LOGIN PASSWORD 'x'")
     engine.dispose()
     asked = sa.engine.make_url(url).set(username='stranger', password=SECRET)
-    found = walk(asked.render_as_string(hide_password=False))
+    found = walk(asked.render_as_string(hide_password=False), only=SOME)
     failed = errors_of(found, 'StoreUnavailable')
-    assert len(failed) >= 30
+    assert [*failed] == SOME
     for text in failed.values():
         assert 'The database refuses this user' in text
         assert f'stranger@{asked.host}' in text

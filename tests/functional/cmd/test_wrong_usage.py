@@ -4,49 +4,47 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 from tests.support.commands import printed_json
 
 UUID = '22222222-0000-4000-8000-000000000001'
 
 
-@pytest.mark.parametrize(
-    ('line', 'told'),
-    [
-        ('host list --columns nope', 'there is no column nope; there are'),
-        ('host list --sort nope', 'there is no column nope; there are'),
-        ('host list --sort used:up', 'expected COLUMN, COLUMN:asc or'),
-        ('policy check -c nope', 'there is no column nope; there are rule'),
-        ('capacity --flavor vcpus=1 -c nope', 'there is no column nope'),
-        ('capacity --flavor vcpus=x', 'argument --flavor: flavor.vcpus: '),
-        ('capacity --flavor vcpus=1,x', 'expected KEY=VALUE, got x'),
-        ('capacity --by host', 'host needs --flavor'),
-        ('pool create a --id b', 'argument --id: b: not a UUID'),
-        ('pool create a --attribute b', 'expected KEY=VALUE, got b'),
-        ('pool set gold =b', 'expected KEY=VALUE, got =b'),
-        ('aggregate create a --property b', 'expected KEY=VALUE, got b'),
-        ('aggregate set 1 b', 'expected KEY=VALUE, got b'),
-        ('server-group create a --uuid b', 'b: not a UUID'),
-        ('server-group create a --member b', 'b: not a UUID'),
-        ('server-group create a --max-server-per-host 0', 'number from 1'),
-        (
-            'server-group create a --policy affinity --max-server-per-host 2',
-            'only the policy anti-affinity has it, got affinity',
-        ),
-        ('zone schedule --local --name a. --attribute b', 'got b'),
-        ('inventory import --replace --from-nodes a', 'needs a document'),
-        ('decision list --outcome NoValidHots', 'is NoValidHost meant?'),
-    ],
-)
-def test_wrong_usage_ends_with_the_status_of_the_parser(run, line, told):
-    status, out, err = run(*line.split())
-    assert (status, out) == (2, '')
-    first, *_, last = err.splitlines()
-    words = [word for word in line.split()[:2] if not word.startswith('-')]
-    assert first.startswith(f'usage: scheduler-manage {" ".join(words)}')
-    assert last.startswith('scheduler-manage ')
-    assert told in last
+WRONG = [
+    ('host list --columns nope', 'there is no column nope; there are'),
+    ('host list --sort nope', 'there is no column nope; there are'),
+    ('host list --sort used:up', 'expected COLUMN, COLUMN:asc or'),
+    ('policy check -c nope', 'there is no column nope; there are rule'),
+    ('capacity --flavor vcpus=1 -c nope', 'there is no column nope'),
+    ('capacity --flavor vcpus=x', 'argument --flavor: flavor.vcpus: '),
+    ('capacity --flavor vcpus=1,x', 'expected KEY=VALUE, got x'),
+    ('capacity --by host', 'host needs --flavor'),
+    ('pool create a --id b', 'argument --id: b: not a UUID'),
+    ('pool create a --attribute b', 'expected KEY=VALUE, got b'),
+    ('pool set gold =b', 'expected KEY=VALUE, got =b'),
+    ('aggregate create a --property b', 'expected KEY=VALUE, got b'),
+    ('aggregate set 1 b', 'expected KEY=VALUE, got b'),
+    ('server-group create a --uuid b', 'b: not a UUID'),
+    ('server-group create a --member b', 'b: not a UUID'),
+    ('server-group create a --max-server-per-host 0', 'number from 1'),
+    (
+        'server-group create a --policy affinity --max-server-per-host 2',
+        'only the policy anti-affinity has it, got affinity',
+    ),
+    ('zone schedule --local --name a. --attribute b', 'got b'),
+    ('inventory import --replace --from-nodes a', 'needs a document'),
+    ('decision list --outcome NoValidHots', 'is NoValidHost meant?'),
+]
+
+
+def test_wrong_usage_ends_with_the_status_of_the_parser(run):
+    for line, told in WRONG:
+        status, out, err = run(*line.split())
+        assert (status, out) == (2, ''), line
+        first, *_, last = err.splitlines()
+        words = [word for word in line.split()[:2] if word[0] != '-']
+        assert first.startswith(f'usage: scheduler-manage {" ".join(words)}')
+        assert last.startswith('scheduler-manage ')
+        assert told in last, line
 
 
 def test_the_program_ends_with_the_status(run, tmp_path):
@@ -72,42 +70,42 @@ def test_the_columns_of_a_list_without_rows_are_known(run):
     assert run('host', 'list', '--name', 'none', '-c', 'aggregates')[0] == 0
 
 
-@pytest.mark.parametrize(
-    ('line', 'told'),
-    [
-        ('capacity --zone nroth', 'there are north, nova; is north meant?'),
-        ('capacity --flavor vcpus=1 --zone x', 'there are north, nova'),
-        ('host list --zone x', 'there are north, nova'),
-        ('host list --aggregate x', 'there are 1, '),
-        ('decision list --filter RamFiltr',
-         'there are CoreFilter, RamFilter; is RamFilter meant?'),
-        ('decision list --host compte-3',
-         'there are compute-1, compute-2, compute-3, compute-4; '
-         'is compute-3 meant?'),
-        ('claim list --state claimed --host compte-3',
-         'compute-4; is compute-3 meant?'),
-    ],
-)  # fmt: skip
-def test_a_value_that_nothing_has_is_told(run, tmp_path, line, told):
+UNKNOWN = [
+    ('capacity --zone nroth', 'there are north, nova; is north meant?'),
+    ('capacity --flavor vcpus=1 --zone x', 'there are north, nova'),
+    ('host list --zone x', 'there are north, nova'),
+    ('host list --aggregate x', 'there are 1, '),
+    ('decision list --filter RamFiltr',
+     'there are CoreFilter, RamFilter; is RamFilter meant?'),
+    ('decision list --host compte-3',
+     'there are compute-1, compute-2, compute-3, compute-4; '
+     'is compute-3 meant?'),
+    ('claim list --state claimed --host compte-3',
+     'compute-4; is compute-3 meant?'),
+]  # fmt: skip
+
+
+def test_a_value_that_nothing_has_is_told(run, tmp_path):
     request = tmp_path / 'request.json'
     for flavor in ({'vcpus': 999}, {'vcpus': 1, 'memory_mb': 99_999}):
         request.write_text(json.dumps({'flavor': flavor}))
         run('select', '--local', '--request', str(request))
-    status, out, err = run(*line.split(), '-f', 'json')
-    assert (status, json.loads(out)) == (0, [])
-    option, value = line.split()[-2:]
-    assert err.startswith(f'{option} {value}: nothing matches; there are ')
-    assert told in err
-    assert err.count('\n') == 1
+    for line, told in UNKNOWN:
+        status, out, err = run(*line.split(), '-f', 'json')
+        assert (status, json.loads(out)) == (0, [])
+        option, value = line.split()[-2:]
+        assert err.startswith(f'{option} {value}: nothing matches; there are ')
+        assert told in err, line
+        assert err.count('\n') == 1
 
 
-@pytest.mark.parametrize(
-    'line', ['capacity --zone south', 'host list --zone south',
-             'host list --aggregate empty', 'decision list --outcome chosen',
-             'decision list --host compute-1', 'claim list --host compute-1',
-             'decision list --project p', 'claim list --project p'],
-)  # fmt: skip
-def test_nothing_is_told_of_a_value_that_is_known(run, line):
+def test_nothing_is_told_of_a_value_that_is_known(run):
     run('aggregate', 'create', 'empty', '--zone', 'south')
-    result = run(*line.split(), '-f', 'json')
-    assert (printed_json(result), result[2]) == ([], '')
+    for line in (
+        'capacity --zone south', 'host list --zone south',
+        'host list --aggregate empty', 'decision list --outcome chosen',
+        'decision list --host compute-1', 'claim list --host compute-1',
+        'decision list --project p', 'claim list --project p',
+    ):  # fmt: skip
+        result = run(*line.split(), '-f', 'json')
+        assert (printed_json(result), result[2]) == ([], ''), line

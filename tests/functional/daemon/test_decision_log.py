@@ -146,16 +146,8 @@ def kept_decisions(service, request_id):
     return wait_until(kept, 20)
 
 
-@pytest.mark.parametrize(
-    'database',
-    [
-        'sqlite',
-        pytest.param('postgresql', marks=pytest.mark.db),
-        pytest.param('mariadb', marks=pytest.mark.db),
-    ],
-)
-def test_the_ids_of_the_caller_are_kept_and_found(make_service, database):
-    service = make_service(database=database)
+def test_the_ids_of_the_caller_are_kept_and_found(make_service):
+    service = make_service()
     client = service.client
     mine = CALLER['request_id']
     answer = client.select_destinations(CALLER, {'flavor': SMALL})

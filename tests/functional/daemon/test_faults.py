@@ -12,13 +12,6 @@ from tests.support import (
 pytestmark = [pytest.mark.broker, pytest.mark.db, pytest.mark.slow]
 
 
-def test_casts_are_answered_when_daemons_are_killed(quorum_bus, postgresql):
-    with clouds.cloud(postgresql[1], quorum_bus, daemons=2) as cloud:
-        told = faults.casts(cloud, 150, faults.killing(cloud, every=1.0))
-    assert told['kills'] >= 1
-    faults.check(told)
-
-
 def test_nothing_is_dropped_at_the_delivery_limit(rabbitmq, postgresql):
     """More daemons are killed than deliveries of a message are allowed.
 
@@ -26,10 +19,10 @@ def test_nothing_is_dropped_at_the_delivery_limit(rabbitmq, postgresql):
     benchmark has 30 kills and a limit of 20.
     """
     bus = servers.new_vhost(*rabbitmq)
-    limit = '[oslo_messaging_rabbit]\nrabbit_quorum_delivery_limit = 5\n'
+    limit = '[oslo_messaging_rabbit]\nrabbit_quorum_delivery_limit = 3\n'
     with clouds.cloud(postgresql[1], bus, 2, limit) as cloud:
-        told = faults.casts(cloud, 200, faults.killing(cloud, 0.7), 15.0)
-    assert told['kills'] >= 8
+        told = faults.casts(cloud, 120, faults.killing(cloud, 0.8), 9.0)
+    assert told['kills'] >= 5
     faults.check(told)
 
 
@@ -77,7 +70,9 @@ def test_rows_are_what_callers_were_told_whatever_happens(kind):
         database(durable=True) as (server, base),
         clouds.cloud(base, bus, daemons=2) as cloud,
     ):
-        told = chaos.run(cloud, broker, server, callers=4, seconds=20, every=2)
+        told = chaos.run(
+            cloud, broker, server, callers=4, seconds=14, every=1.4
+        )
     assert sum(told['faults'].values()) >= 5
     assert told['calls']['placed'] > 20
     assert told['wrong'] == []

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.db, pytest.mark.slow]
 # Enough to need room that the pages of an empty table do not have.
 REQUEST = {'flavor': {'memory_mb': 1}, 'num_instances': 50}
 CALLERS = 12
-LIMIT = 20
+LIMIT = 6
 QUORUM = """
 [oslo_messaging_rabbit]
 amqp_durable_queues = true
@@ -46,9 +46,8 @@ def limited_bus(rabbitmq):
 @pytest.mark.parametrize(
     ('kind', 'daemons', 'seconds'),
     [
-        ('postgresql', 1, 12),
-        ('postgresql', 2, 60),
-        ('mariadb', 2, 20),
+        ('postgresql', 2, 20),
+        ('mariadb', 2, 12),
         ('sqlite', 1, 12),
     ],
 )

@@ -146,7 +146,7 @@ def test_configurations_are_shown_with_sources_and_without_secrets(
 
 
 def test_a_daemon_that_is_not_registered_has_no_configuration(
-    launch, ready_sqlite, capsys, tmp_path
+    ready_sqlite, capsys, tmp_path
 ):
     path = tmp_path / 'a.conf'
     path.write_text(f'[database]\nconnection = {ready_sqlite}\n')
@@ -159,20 +159,6 @@ def test_a_daemon_that_is_not_registered_has_no_configuration(
         given = ['--config-file', str(path), 'configuration', *words]
         assert manage.main(given) == 1
         assert expected in capsys.readouterr().err
-
-
-def test_all_values_that_are_not_valid_are_named(
-    launch, ready_sqlite, capsys, tmp_path
-):
-    more = '[extender]\nthreads = 0\nmax_nodes = many\n'
-    daemon = launch(ready_sqlite, 'inproc://', more)
-    line = daemon.wait_for('ConfigurationError')
-    assert f'[extender] max_nodes ({tmp_path}/0.conf)' in line
-    assert f'[extender] threads ({tmp_path}/0.conf)' in line
-    assert daemon.popen.wait(30) == 1
-    given = ['--config-file', str(tmp_path / '0.conf')]
-    assert manage.main([*given, 'configuration', 'show']) == 1
-    assert '[extender] threads' in capsys.readouterr().err
 
 
 @pytest.mark.broker

@@ -129,7 +129,7 @@ def test_no_request_is_lost_or_decided_half_by_each_configuration(
     threads.append(threading.Thread(target=ask_many))
     for thread in threads:
         thread.start()
-    for text in [SECOND, FIRST] * 4:
+    for text in [SECOND, FIRST] * 2:
         wait_until(lambda: failed or len(chosen) > 20, 60)
         line = running.reload(text)
         assert 'changed: [filter_scheduler] enabled_filters' in line

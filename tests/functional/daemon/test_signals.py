@@ -170,12 +170,14 @@ def test_the_watchdog_is_fed_while_the_database_is_away(
         assert daemon.end() == 0
 
 
-def test_nobody_is_told_where_no_watchdog_waits(launch, ready_sqlite, told):
+def test_systemd_is_told_of_start_and_end_and_nothing_without_a_watchdog(
+    launch, ready_sqlite, told
+):
     daemon = launch(
         ready_sqlite, 'inproc://', NOTIFY_SOCKET=told.address,
         WATCHDOG_USEC=WATCHDOG_USEC, WATCHDOG_PID='1',
     )  # fmt: skip
-    daemon.wait_for('Ready:')
+    daemon.wait_for('Ready: 4 hosts, 2 pools')
     assert daemon.end() == 0
     told.wait_for(b'READY=1')
     wait_until(lambda: b'STOPPING=1' in told._found, 20)

@@ -11,45 +11,15 @@ import sys
 import pytest
 
 from tests.support import servers
-from tests.support.databases import ready_database
-from tests.support.documents import (
-    CONTEXT,
-    SMALL,
-)
 from tests.support.http_client import HttpClient
-from tests.support.processes import on_topic
 from tests.support.servers import free_port
 
 
-@pytest.mark.broker
-@pytest.mark.db
-def test_systemd_is_notified_when_ready_and_when_stopping(
-    connect, launch, rabbitmq, postgresql, topic, tmp_path
-):
-    address = str(tmp_path / 'notify')
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
-        told.bind(address)
-        told.settimeout(40)
-        daemon = launch(
-            ready_database(postgresql[1]), rabbitmq[1], on_topic(topic),
-            NOTIFY_SOCKET=address,
-        )  # fmt: skip
-        assert told.recv(100) == b'READY=1'
-        daemon.wait_for('Ready: 4 hosts, 2 pools')
-        answer = connect(rabbitmq[1], topic).select_destinations(
-            CONTEXT, {'flavor': SMALL}
-        )
-        assert len(answer['placements']) == 1
-        assert daemon.end(signal.SIGTERM) == 0
-        assert told.recv(100) == b'STOPPING=1'
-    daemon.wait_for('Stopped')
-
-
-def test_what_is_awaited_is_logged_once_in_a_line(launch, tmp_path):
+def test_tables_are_awaited_and_logged_once_in_a_line(launch, tmp_path):
     daemon = launch(f'sqlite:///{tmp_path}/none.sqlite', 'inproc://')
     line = daemon.wait_for('Degraded: database unreachable')
     assert line.endswith('"scheduler-manage db sync"); retrying every 0.5 s\n')
-    assert daemon.end() == 0
+    assert daemon.end(signal.SIGINT) == 0
 
 
 def test_the_usual_places_are_read_without_arguments(tmp_path):
@@ -66,52 +36,49 @@ def test_the_usual_places_are_read_without_arguments(tmp_path):
     assert 'Traceback' not in done.stderr
 
 
-@pytest.mark.parametrize(
-    ('extra', 'text'),
-    [
-        ('[filter_scheduler]\nenabled_filters = RamFiltre\n',
-         'did you mean RamFilter?'),
-        ('[pool_scheduler]\nscheduler_filters = atribute\n',
-         'did you mean attribute?'),
-        ('[filter_scheduler]\nhost_subset_size = 0\n', 'host_subset_size'),
-        ('[scheduler]\nbatch_size = lots\n', '[scheduler] batch_size'),
-        ('[filter_scheduler]\navailable_filters = os.path.join\n',
-         'os.path.join is neither a class nor a function'),
-        ('[scheduler]\ntopic = $scheduler.topic\n', 'it refers to itself'),
-        ('[DEFAULT]\nuse_syslog = true\nsyslog_log_facility = x\n',
-         'syslog_log_facility: there is no x'),
-        ('[database]\nlock_timeout = 1e308\n', 'lock_timeout'),
-        ('[scheduler]\ngraceful_shutdown_timeout = 1e308\n',
-         'graceful_shutdown_timeout'),
-    ],
-)  # fmt: skip
-def test_start_is_refused_when_an_option_cannot_be_used(
-    launch, tmp_path, extra, text
-):
+def test_start_is_refused_when_values_cannot_be_used(launch, tmp_path):
+    extra = (
+        '[filter_scheduler]\nhost_subset_size = 0\n'
+        '[scheduler]\nbatch_size = lots\ntopic = $scheduler.topic\n'
+        'graceful_shutdown_timeout = 1e308\n'
+        '[database]\nlock_timeout = 1e308\n'
+        '[extender]\nthreads = 0\nmax_nodes = many\n'
+    )
     daemon = launch(f'sqlite:///{tmp_path}/a.sqlite', 'inproc://', extra)
-    line = daemon.wait_for(text)
-    assert line.startswith('scheduler-service: ')
+    line = daemon.wait_for('scheduler-service: ConfigurationError: ')
+    for text in (
+        '[filter_scheduler] host_subset_size',
+        '[scheduler] batch_size',
+        'it refers to itself',
+        '[database] lock_timeout',
+        '[scheduler] graceful_shutdown_timeout',
+        f'[extender] max_nodes ({tmp_path}/0.conf)',
+        f'[extender] threads ({tmp_path}/0.conf)',
+    ):
+        assert text in line
     assert daemon.popen.wait(30) == 1
     assert not daemon.count('Traceback')
 
 
 @pytest.mark.parametrize(
-    ('database', 'bus', 'text'),
+    ('extra', 'text'),
     [
-        ('mysql+pymysql://u:s3cret@127.0.0.1:1/x?foo=bar', 'inproc://',
+        ('[filter_scheduler]\nenabled_filters = RamFiltre\n',
+         'did you mean RamFilter?'),
+        ('[database]\n'
+         'connection = postgresql+psycopg://u:s3cret@127.0.0.1:1/x?foo=bar\n',
          '[database] connection: the driver does not take it'),
-        ('postgresql+psycopg://u:s3cret@127.0.0.1:1/x?foo=bar', 'inproc://',
+        ('[database]\n'
+         'connection = mysql+pymysql://u:s3cret@127.0.0.1:1/x?foo=bar\n',
          '[database] connection: the driver does not take it'),
-        ('sqlite://', 'kafka://u:s3cret@127.0.0.1',
-         'transport_url: there is no driver kafka, only rabbit and inproc'),
     ],
 )  # fmt: skip
-def test_start_is_refused_when_a_driver_cannot_use_an_address(
-    launch, database, bus, text
+def test_start_is_refused_when_a_name_or_an_address_cannot_be_used(
+    launch, tmp_path, extra, text
 ):
-    daemon = launch(database, bus)
+    daemon = launch(f'sqlite:///{tmp_path}/a.sqlite', 'inproc://', extra)
     line = daemon.wait_for(text)
-    assert line.startswith('scheduler-service: ConfigurationError: ')
+    assert line.startswith('scheduler-service: ')
     assert daemon.popen.wait(30) == 1
     assert not daemon.count('Traceback')
     assert not daemon.count('s3cret')
@@ -174,12 +141,6 @@ def test_start_is_refused_in_one_line_when_the_login_is(
     assert 'Traceback' not in ''.join(daemon.lines)
 
 
-def test_start_is_refused_when_no_database_is_set(launch):
-    daemon = launch('', 'inproc://')
-    daemon.wait_for('[database] connection is not set')
-    assert daemon.popen.wait(30) == 1
-
-
 def test_start_is_refused_in_one_line_when_the_tables_are_newer(
     launch, ready_sqlite
 ):
@@ -195,14 +156,6 @@ def test_start_is_refused_in_one_line_when_the_tables_are_newer(
     assert daemon.popen.wait(30) == 1
     assert not daemon.count('Ready')
     assert not daemon.count('Traceback')
-
-
-def test_missing_tables_are_logged_when_the_database_is_empty(
-    launch, tmp_path
-):
-    daemon = launch(f'sqlite:///{tmp_path}/a.sqlite', 'inproc://')
-    daemon.wait_for('scheduler-manage db sync')
-    assert daemon.end(signal.SIGINT) == 0
 
 
 @pytest.fixture

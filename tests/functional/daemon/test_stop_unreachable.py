@@ -1,8 +1,6 @@
 """Processes that are told to end while their servers are unreachable."""
 
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -62,8 +60,6 @@ def test_daemon_ends_when_it_never_reached_the_database(launch, topic):
     ('lost', 'mode'),
     [
         ('broker', Mode.BLACK_HOLE),
-        pytest.param('broker', Mode.REFUSE, marks=pytest.mark.slow),
-        pytest.param('database', Mode.BLACK_HOLE, marks=pytest.mark.slow),
         pytest.param('database', Mode.REFUSE, marks=pytest.mark.slow),
     ],
 )
@@ -106,21 +102,6 @@ def test_daemon_ends_at_once_when_it_is_told_twice(
         time.sleep(1)
         assert daemon.popen.poll() is None
         assert seconds_to_end(daemon) < MARGIN_S
-
-
-def test_command_says_so_when_the_broker_is_unreachable(tmp_path):
-    config = tmp_path / 'a.conf'
-    config.write_text(
-        '[DEFAULT]\n'
-        f'transport_url = rabbit://guest:guest@127.0.0.1:{free_port()}/\n'
-    )
-    result = subprocess.run(
-        [sys.executable, '-m', 'scheduler_service.cmd.manage',
-         '--config-file', str(config), 'ping'],
-        capture_output=True, text=True, timeout=30,
-    )  # fmt: skip
-    assert result.returncode == 1
-    assert 'ServiceBusy: The message bus is unreachable' in result.stderr
 
 
 def _ask_in_vain(asking) -> None:

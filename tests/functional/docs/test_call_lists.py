@@ -14,13 +14,9 @@ from tests.support.waiting import wait_until
 from tools import request_path
 
 LISTS = call_lists(ARCHITECTURE.read_text())
-# The database beside each bus.
-DATABASES = {'inproc': 'sqlite', 'rabbit': 'postgresql'}
-# What is not called there.
-UNUSED = {
-    'inproc': ('bus.consumer:', 'store.claims.pg_'),
-    'rabbit': ('store.claims.batch:claim_all',),
-}
+# What is not called with SQLite in one process, and on servers.
+EMBEDDED = 'bus.consumer:', 'store.claims.pg_'
+SERVERS = 'store.claims.batch:claim_all'
 
 
 @pytest.fixture
@@ -33,47 +29,21 @@ def recorder():
     made.stop()
 
 
-@pytest.fixture(
-    params=[
-        'inproc',
-        pytest.param('rabbit', marks=[pytest.mark.broker, pytest.mark.db]),
-    ]
-)
-def check(recorder, make_service, request):
-    """Give a function that starts a daemon, and one that compares a list."""
-    bus = request.param
-
-    def start(**options):
-        service = make_service(bus, DATABASES[bus], **options)
-        recorder.uninstall()
-        return service
-
-    def compare(title):
-        rows = [
-            (name, thread)
-            for name, thread in LISTS[title]
-            if not name.startswith(UNUSED[bus])
-        ]
+@pytest.mark.broker
+@pytest.mark.db
+def test_a_list_has_what_a_daemon_on_servers_calls(recorder, make_service):
+    client = make_service('rabbit', 'postgresql').client
+    recorder.uninstall()
+    client.select_destinations(CONTEXT, {'flavor': SMALL})
+    client.schedule_zone(CONTEXT, {'name': 'zone.example.'})
+    for title in LISTS:
+        rows = [row for row in LISTS[title] if not row[0].startswith(SERVERS)]
         assert len(rows) > 4
         try:
-            wait_until(lambda: not recorder.recorded().missing(rows), 5)
+            wait_until(lambda: not recorder.recorded().missing(rows), 5)  # noqa: B023
         except AssertionError:
             missing = recorder.recorded().missing(rows)
             pytest.fail(f'not called in turn: {missing}')
-
-    return start, compare
-
-
-def test_the_way_of_one_request(check):
-    start, compare = check
-    start().client.select_destinations(CONTEXT, {'flavor': SMALL})
-    compare('The way of one request')
-
-
-def test_a_zone(check):
-    start, compare = check
-    start().client.schedule_zone(CONTEXT, {'name': 'zone.example.'})
-    compare('A zone')
 
 
 @pytest.mark.parametrize(
@@ -81,9 +51,7 @@ def test_a_zone(check):
     [('select', 'The way of one request'), ('zone', 'A zone')],
 )
 def test_a_list_has_what_the_tool_prints_of_each_thread(verb, title):
-    rows = [
-        row for row in LISTS[title] if not row[0].startswith(UNUSED['inproc'])
-    ]
+    rows = [row for row in LISTS[title] if not row[0].startswith(EMBEDDED)]
     recording, idle = request_path.record(verb, embedded=True)
     found = recording.without(idle)
     assert recording.missing(rows) == []

@@ -69,7 +69,7 @@ def test_pod_is_bound_once_when_asked_twice(serve_http, tmp_path):
             assert f'scheduler_service_extender_verb_{line}' in text, text
 
 
-def test_nodes_are_filtered_while_the_api_server_hangs(serve_http):
+def test_others_are_served_while_the_api_server_hangs(serve_http):
     with socket.create_server(('127.0.0.1', 0)) as hanging:
         port = hanging.getsockname()[1]
         http = serve_http(
@@ -102,6 +102,8 @@ def test_nodes_are_filtered_while_the_api_server_hangs(serve_http):
             asked = {'Pod': {}, 'NodeNames': ['compute-1']}
             status, answer = http.send('POST', '/extender/filter', asked)
             assert (status, answer['NodeNames']) == (200, ['compute-1'])
+            assert http.send('GET', '/v1/decisions')[0] == 200
+            assert http.send('GET', '/readyz')[0] == 200
             assert not answers
     # Nobody listens any more: all of them end.
     for one in binds:

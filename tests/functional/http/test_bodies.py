@@ -51,9 +51,8 @@ def ask(serve_http):
     return sent
 
 
-@pytest.mark.parametrize(
-    ('headers', 'body'),
-    [
+def test_body_is_read_when_it_is_chunked_or_compressed(ask):
+    for headers, body in (
         ([CHUNKED], chunked(PLAIN)),
         ([CHUNKED], chunked(PLAIN, 1)),
         ([CHUNKED], chunked(PLAIN)[:-2] + b'Trailer: x\r\n\r\n'),
@@ -61,12 +60,10 @@ def ask(serve_http):
         ([GZIP, CHUNKED], chunked(zipped(ASKED))),
         ([GZIP, length(MEMBERS)], MEMBERS),
         (['Content-Encoding: identity', length(PLAIN)], PLAIN),
-    ],
-    ids=['chunks', 'bytes', 'trailer', 'gzip', 'both', 'members', 'identity'],
-)
-def test_body_is_read_when_it_is_chunked_or_compressed(ask, headers, body):
-    status, answer, closed = ask(post(FILTER, *headers, body=body))
-    assert (status, answer['NodeNames'], closed) == (200, NAMES, False)
+    ):
+        status, answer, closed = ask(post(FILTER, *headers, body=body))
+        told = status, answer['NodeNames'], closed
+        assert told == (200, NAMES, False), (headers, body[:80])
 
 
 def test_api_reads_a_compressed_body_too(ask):
@@ -80,9 +77,8 @@ BOMB = gzip.compress(b' ' * 5000, mtime=0)
 PARTS = members(b' ' * 5000, 1000)
 
 
-@pytest.mark.parametrize(
-    ('headers', 'body', 'code', 'name'),
-    [
+def test_body_is_refused_when_it_cannot_be_read(ask):
+    for headers, body, code, name in (
         ([CHUNKED], chunked(b' ' * 5000), 413, 'PayloadTooLarge'),
         ([length(b' ' * 5000)], b' ' * 5000, 413, 'PayloadTooLarge'),
         ([GZIP, length(BOMB)], BOMB, 413, 'PayloadTooLarge'),
@@ -95,20 +91,16 @@ PARTS = members(b' ' * 5000, 1000)
         (['Content-Encoding: br', 'Content-Length: 2'], b'no', 415,
          'UnsupportedEncoding'),
         ([CHUNKED], b'xyz\r\n', 400, 'BadRequest'),
-    ],
-    ids=['chunks', 'length', 'bomb', 'no-gzip', 'short-gzip', 'parts',
-         'no-member', 'short-member', 'brotli', 'no-chunks'],
-)  # fmt: skip
-def test_body_is_refused_when_it_cannot_be_read(
-    ask, headers, body, code, name
-):
-    status, answer, _ = ask(post(FILTER, *headers, body=body))
-    assert (status, answer['error']['name']) == (code, name)
+    ):  # fmt: skip
+        status, answer, _ = ask(post(FILTER, *headers, body=body))
+        told = status, answer['error']['name']
+        assert told == (code, name), (headers, body[:80])
 
 
-@pytest.mark.parametrize(
-    'headers',
-    [
+def test_connection_is_closed_when_a_request_is_ambiguous(ask):
+    """Whoever forwards it may see another end of the request than we do."""
+    smuggled = b'0\r\n\r\nGET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n'
+    for headers in (
         ['Content-Length: 5', CHUNKED],
         [CHUNKED, 'Content-Length: 5'],
         ['Content-Length: 5', 'Content-Length: 6'],
@@ -118,15 +110,10 @@ def test_body_is_refused_when_it_cannot_be_read(
         ['A: b\r\n folded: c'],
         ['Host: b'],
         ['A: ' + 'b' * 70_000],
-    ],
-)
-def test_connection_is_closed_when_a_request_is_ambiguous(ask, headers):
-    """Whoever forwards it may see another end of the request than we do."""
-    smuggled = b'0\r\n\r\nGET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n'
-    status, answer, closed = ask(post(FILTER, *headers, body=smuggled))
-    assert status in (400, 431)
-    assert answer['error']['code'] == status
-    assert closed
+    ):
+        status, answer, closed = ask(post(FILTER, *headers, body=smuggled))
+        assert status in (400, 431), headers
+        assert (answer['error']['code'], closed) == (status, True), headers
 
 
 @pytest.mark.parametrize('first', ['filter', 'explain'])
@@ -141,11 +128,11 @@ def test_replies_are_in_order_when_requests_are_pipelined(serve_http, first):
     last = health.replace(b'Host', b'Connection: close\r\nHost')
     last = last.replace(b'HEAD /healthcheck', b'GET /nothing')
     with raw_http.connect(http.port) as sock:
-        sock.sendall(requests[first] + health * 1000 + last)
+        sock.sendall(requests[first] + health * 300 + last)
         text = b''.join(iter(lambda: sock.recv(65536), b''))
-    assert text.count(b'HTTP/1.1 200 OK\r\n') == 1001
+    assert text.count(b'HTTP/1.1 200 OK\r\n') == 301
     # A reply to HEAD has the length of the body, and no body.
-    assert text.count(b'Content-Length: 2\r\n') == 1000
+    assert text.count(b'Content-Length: 2\r\n') == 300
     assert b'\r\n\r\nOK' not in text
     assert text.index(b'{') < text.index(b'Content-Length: 2\r\n')
     assert text.index(b'HTTP/1.1 404 ') > text.rindex(b'HTTP/1.1 200 ')

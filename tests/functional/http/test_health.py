@@ -119,13 +119,15 @@ def test_nothing_is_served_when_no_port_is_set(make_service):
     assert service.daemon.http.server is None
 
 
-@pytest.mark.parametrize('path', ['/healthcheck', '/readyz', '/metrics'])
-def test_a_load_balancer_may_ask_for_the_status_alone(serve_http, path):
+def test_a_load_balancer_may_ask_for_the_status_alone(serve_http):
     http = serve_http()
-    with socket.create_connection(('127.0.0.1', http.port)) as sock:
-        sock.settimeout(10)
-        head = f'HEAD {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close'
-        sock.sendall(f'{head}\r\n\r\n'.encode())
-        reply = b''.join(iter(lambda: sock.recv(65536), b''))
-    assert reply.startswith(b'HTTP/1.1 200 ')
-    assert reply.endswith(b'\r\n\r\n')
+    for path in ('/healthcheck', '/readyz', '/metrics'):
+        with socket.create_connection(('127.0.0.1', http.port)) as sock:
+            sock.settimeout(10)
+            sock.sendall(
+                f'HEAD {path} HTTP/1.1\r\nHost: localhost\r\n'
+                'Connection: close\r\n\r\n'.encode()
+            )
+            reply = b''.join(iter(lambda: sock.recv(65536), b''))
+        assert reply.startswith(b'HTTP/1.1 200 '), path
+        assert reply.endswith(b'\r\n\r\n')

@@ -97,8 +97,8 @@ def test_clients_that_never_read_are_dropped_in_time(serve_http, held):
     wait_until(lambda: len(server.clients) == 0)
 
 
-def test_health_is_served_when_300_clients_are_slow(serve_http, held):
-    http = serve_http(http__request_timeout=3.0)
+def test_health_is_served_when_100_clients_are_slow(serve_http, held):
+    http = serve_http(http__request_timeout=2.0)
     heads = (
         b'GET /healthcheck HTTP/1.1\r\nHo',
         raw_http.post('/extender/filter', 'Content-Length: 1000', body=b'{'),
@@ -107,7 +107,7 @@ def test_health_is_served_when_300_clients_are_slow(serve_http, held):
         ),
     )
     slow = []
-    for number in range(300):
+    for number in range(100):
         sock = held.enter_context(raw_http.connect(http.port))
         sock.sendall(heads[number % 3])
         slow.append(sock)
@@ -122,22 +122,22 @@ def test_health_is_served_when_300_clients_are_slow(serve_http, held):
         time.sleep(0.1)
     assert (
         http.service.daemon.http.server.clients.closed['sends too slowly']
-        == 300
+        == 100
     )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('limit', ['', 'max_connections = 12000\n'
-                         'max_connections_per_address = 12000\n'])  # fmt: skip
 def test_health_is_served_when_10_000_connections_are_idle(
-    launch, ready_sqlite, held, limit
+    launch, ready_sqlite, held
 ):
     if not held.enter_context(raw_http.open_files(11_000)):
         pytest.skip('This process may not open 11,000 files')
     port = free_port()
     daemon = launch(
-        ready_sqlite, 'inproc://', f'[http]\nbind_port = {port}\n{limit}'
-    )
+        ready_sqlite, 'inproc://',
+        f'[http]\nbind_port = {port}\nmax_connections = 12000\n'
+        'max_connections_per_address = 12000\n',
+    )  # fmt: skip
     daemon.wait_for('Ready')
     for _ in range(10_000):
         held.enter_context(raw_http.connect(port))
@@ -193,29 +193,6 @@ def test_connection_is_refused_when_there_is_none_to_close(serve_http, held):
     refused = held.enter_context(raw_http.connect(http.port))
     assert raw_http.is_closed(refused, 5)
     assert not raw_http.is_closed(busy, 0.1)
-
-
-def test_calls_are_served_when_binds_hang(serve_http, held):
-    """The API server accepts connections, and never says a word."""
-    api = held.enter_context(socket.create_server(('127.0.0.1', 0)))
-    http = serve_http(
-        extender__api_server=f'http://127.0.0.1:{api.getsockname()[1]}',
-        extender__count_interval=0.0,
-        http__threads=2,
-    )
-    for _ in range(4):
-        sock = held.enter_context(raw_http.connect(http.port))
-        sock.sendall(BIND)
-    held.enter_context(api.accept()[0])
-    start = time.monotonic()
-    names = ['compute-1', 'compute-2']
-    status, answer = http.send(
-        'POST', '/extender/filter', {'Pod': {}, 'NodeNames': names}
-    )
-    assert (status, answer['NodeNames']) == (200, names)
-    assert http.send('GET', '/v1/decisions')[0] == 200
-    assert http.send('GET', '/readyz')[0] == 200
-    assert time.monotonic() - start < 5
 
 
 def test_idle_connections_live_longer_than_the_90_s_of_clients(serve_http):

@@ -33,38 +33,38 @@ def test_decisions_are_listed_when_they_were_recorded(serve_http):
     assert told['decisions'][0]['explanation']['hosts'] == 4
 
 
-@pytest.mark.parametrize(
-    ('method', 'path', 'body', 'code', 'name'),
-    [
-        ('GET', '/v1/decisions/none', None, 404, 'DecisionNotFound'),
-        ('GET', '/v1/decisions?limit=x', None, 400, 'InvalidRequest'),
-        ('GET', '/v1/decisions?limit=0', None, 400, 'InvalidRequest'),
-        ('POST', '/v1/explain', b'{', 400, 'InvalidRequest'),
-        ('POST', '/v1/explain', b'', 400, 'InvalidRequest'),
-        ('POST', '/v1/explain', b'[' * 9999, 400, 'InvalidRequest'),
-        ('POST', '/v1/explain', b'{"request": {}, "request": {}}', 400,
-         'InvalidRequest'),
-        ('POST', '/v1/explain', {'request': {'flavor': 1}}, 400,
-         'InvalidRequest'),
-        ('POST', '/v1/explain', {'request': {}, 'host': 'no'}, 404,
-         'HostNotFound'),
-        ('POST', '/v1/explain', b' ' * 1100000, 413, 'PayloadTooLarge'),
-        ('GET', '/nothing', None, 404, 'RouteNotFound'),
-        ('DELETE', '/v1/decisions', None, 405, 'MethodNotAllowed'),
-        ('GET', '/extender/filter', None, 405, 'MethodNotAllowed'),
-        ('POST', '/extender/filter', b'no', 400, 'InvalidRequest'),
-        ('POST', '/v1/explain', b'{"request": {"project_id": "\\ud800"}}',
-         400, 'InvalidRequest'),
-        ('POST', '/extender/bind', b'{}', 404, 'RouteNotFound'),
-        ('POST', '/v1/explain', b'{"request": {"flavor": {"vcpus": 1e400}}}',
-         400, 'InvalidRequest'),
-    ],
-)  # fmt: skip
-def test_error_has_status_and_name_when_a_request_is_wrong(
-    serve_http, method, path, body, code, name
-):
-    status, told = serve_http().send(method, path, body)
-    assert (status, told['error']['name']) == (code, name)
+WRONG = [
+    ('GET', '/v1/decisions/none', None, 404, 'DecisionNotFound'),
+    ('GET', '/v1/decisions?limit=x', None, 400, 'InvalidRequest'),
+    ('GET', '/v1/decisions?limit=0', None, 400, 'InvalidRequest'),
+    ('POST', '/v1/explain', b'{', 400, 'InvalidRequest'),
+    ('POST', '/v1/explain', b'', 400, 'InvalidRequest'),
+    ('POST', '/v1/explain', b'[' * 9999, 400, 'InvalidRequest'),
+    ('POST', '/v1/explain', b'{"request": {}, "request": {}}', 400,
+     'InvalidRequest'),
+    ('POST', '/v1/explain', {'request': {'flavor': 1}}, 400,
+     'InvalidRequest'),
+    ('POST', '/v1/explain', {'request': {}, 'host': 'no'}, 404,
+     'HostNotFound'),
+    ('POST', '/v1/explain', b' ' * 1100000, 413, 'PayloadTooLarge'),
+    ('GET', '/nothing', None, 404, 'RouteNotFound'),
+    ('DELETE', '/v1/decisions', None, 405, 'MethodNotAllowed'),
+    ('GET', '/extender/filter', None, 405, 'MethodNotAllowed'),
+    ('POST', '/extender/filter', b'no', 400, 'InvalidRequest'),
+    ('POST', '/v1/explain', b'{"request": {"project_id": "\\ud800"}}',
+     400, 'InvalidRequest'),
+    ('POST', '/extender/bind', b'{}', 404, 'RouteNotFound'),
+    ('POST', '/v1/explain', b'{"request": {"flavor": {"vcpus": 1e400}}}',
+     400, 'InvalidRequest'),
+]  # fmt: skip
+
+
+def test_error_has_status_and_name_when_a_request_is_wrong(serve_http):
+    http = serve_http()
+    for method, path, body, code, name in WRONG:
+        status, told = http.send(method, path, body)
+        asked = method, path, str(body)[:80]
+        assert (status, told['error']['name']) == (code, name), asked
 
 
 @pytest.mark.parametrize('most', [4096, 64 * 1024 * 1024])
@@ -85,9 +85,9 @@ def test_refusal_is_read_when_the_client_is_still_sending(serve_http, most):
     assert answer.startswith(b'HTTP/1.1 413 ')
 
 
-@pytest.mark.parametrize(
-    ('method', 'path', 'at'),
-    [
+def test_parameters_that_a_resource_does_not_have_are_refused(serve_http):
+    http = serve_http()
+    for method, path, at in (
         ('GET', '/v1/decisions?outcome=refused&Limit=2', 'Limit'),
         ('GET', '/v1/decisions?limit=2&limit=3', 'limit'),
         ('GET', '/v1/decisions?host', 'host'),
@@ -95,43 +95,13 @@ def test_refusal_is_read_when_the_client_is_still_sending(serve_http, most):
         ('GET', '/v1/openapi.json?a=', 'a'),
         ('POST', '/v1/explain?host=a', 'host'),
         ('GET', '/v1/decisions?outcome=%00', 'outcome'),
-    ],
-)
-def test_parameters_that_a_resource_does_not_have_are_refused(
-    serve_http, method, path, at
-):
-    status, told = serve_http().send(method, path, b'{"request": {}}')
-    assert (status, told['error']['name']) == (400, 'InvalidRequest')
-    assert told['error']['facts']['at'] == at
-
-
-def test_parameters_of_probes_are_ignored(serve_http):
-    http = serve_http()
+    ):
+        status, told = http.send(method, path, b'{"request": {}}')
+        found = status, told['error']['name'], told['error']['facts']['at']
+        assert found == (400, 'InvalidRequest', at), path
+    # Those of probes are ignored.
     assert http.send('GET', '/readyz?verbose')[0] == 200
     assert http.send('GET', '/healthcheck?verbose')[0] == 200
-
-
-def test_decisions_are_listed_by_outcome(serve_http):
-    http = serve_http()
-    client = http.service.client
-    client.select_destinations(
-        CONTEXT, {'flavor': SMALL, 'request_id': 'req-good'}
-    )
-    with pytest.raises(errors.NoValidHost):
-        client.select_destinations(
-            CONTEXT, {'flavor': {'memory_mb': 10**7}, 'request_id': 'req-bad'}
-        )
-    http.service.daemon.scheduler.recorder.flush()
-
-    def listed(query: str) -> list[str]:
-        _, told = http.send('GET', f'/v1/decisions{query}')
-        return [decision['request_id'] for decision in told['decisions']]
-
-    assert listed('') == ['req-bad', 'req-good']
-    assert listed('?outcome=refused') == ['req-bad']
-    assert listed('?outcome=NoValidHost&limit=1') == ['req-bad']
-    assert listed('?limit=2&outcome=chosen') == ['req-good']
-    assert listed('?outcome=HostNotFound') == []
 
 
 def test_decisions_are_selected_as_on_the_command_line(serve_http):
@@ -158,6 +128,10 @@ def test_decisions_are_selected_as_on_the_command_line(serve_http):
     assert found('limit=2') == (['req-2', 'req-1'], True)
     assert found('limit=3') == (['req-2', 'req-1', 'req-0'], False)
     assert found('since=1h&filter=CoreFilter') == (['req-1'], False)
+    assert found('outcome=refused') == (['req-1'], False)
+    assert found('outcome=NoValidHost&limit=1') == (['req-1'], False)
+    assert found('limit=2&outcome=chosen') == (['req-2', 'req-0'], False)
+    assert found('outcome=HostNotFound') == ([], False)
     assert found(f'instance={uuid.upper()}') == (['req-1'], False)
     assert found('until=1h') == ([], False)
     assert found('host=compute-4&project=' + CONTEXT['project_id'])[0]

@@ -68,8 +68,7 @@ BEFORE_THE_DAEMON = [
     (f'server-group create fresh --uuid {GROUP}', 0),
     (f'server-group delete {GROUP}', 0),
 ]
-# Those that wait for the reply of a daemon: in a process of their own, since
-# what an earlier one left in this process could help them.
+# Those that wait for the reply of a daemon.
 CALLS = [
     'ping',
     'top --count 1',
@@ -146,7 +145,10 @@ def daemon(folder: pathlib.Path) -> Iterator[None]:
 
 
 def call(arguments: list[str]) -> None:
-    """Run a command in a process of its own; it has to succeed."""
+    """Run a command in a process of its own; it has to succeed.
+
+    What an earlier one left in this process could help it.
+    """
     done = subprocess.run(
         [sys.executable, '-m', 'scheduler_service.cmd.manage', *arguments],
         capture_output=True, text=True, timeout=120,
@@ -167,10 +169,10 @@ def test_every_command_works_with_the_shipped_file(
         assert manage.main(words(command)) == status, command
     with daemon(tmp_path):
         for command in CALLS:
-            call(words(command))
+            assert manage.main(words(command)) == 0, command
         for command, status in AFTER_THE_CALLS:
             assert manage.main(words(command)) == status, command
-        call(words(RELEASE))
+        assert manage.main(words(RELEASE)) == 0
 
 
 @pytest.mark.parametrize(

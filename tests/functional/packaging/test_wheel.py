@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from scheduler_service.cmd import parser
+from scheduler_service.cmd import parser, status
+from scheduler_service.cmd.commands import completion
 from tests.support import wheels
 from tests.support.paths import ROOT
 
@@ -114,27 +115,15 @@ def test_every_program_has_a_man_page_that_can_be_read(share, programs):
         assert f' {noun} ' in page
 
 
-@pytest.mark.parametrize(
-    ('program', 'asked'),
-    [
-        ('scheduler-manage', 'completion'),
-        ('scheduler-status', '--shell_completion'),
-    ],
-)
-def test_completion_is_where_shells_look_for_it(
-    share, programs, program, asked
-):
-    for path, shell in (
-        (f'bash-completion/completions/{program}', 'bash'),
-        (f'zsh/site-functions/_{program}', 'zsh'),
-        (f'fish/vendor_completions.d/{program}.fish', 'fish'),
-    ):
-        printed = subprocess.run(
-            [programs / program, asked, shell],
-            capture_output=True, text=True, timeout=60, check=True,
-            env=ENVIRONMENT,
-        )  # fmt: skip
-        assert (share / path).read_text() == printed.stdout
+def test_completion_is_where_shells_look_for_it(share):
+    for built in (parser.build(), status.parser()):
+        for path, shell in (
+            (f'bash-completion/completions/{built.prog}', 'bash'),
+            (f'zsh/site-functions/_{built.prog}', 'zsh'),
+            (f'fish/vendor_completions.d/{built.prog}.fish', 'fish'),
+        ):
+            printed = completion.script(built, shell)
+            assert (share / path).read_text() == printed
 
 
 def test_the_tools_of_oslo_policy_know_the_rules(oslo_policy):

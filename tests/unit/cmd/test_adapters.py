@@ -3,9 +3,8 @@
 import subprocess
 import sys
 
-import pytest
-
-# Runs in a process of its own: prints what was imported of each adapter.
+# Runs in a process of its own: for each file, prints what a daemon imports of
+# adapters that those before it did not.
 _PROGRAM = """
 import sys
 from scheduler_service import rpc
@@ -14,16 +13,22 @@ from scheduler_service.cmd import adapters
 from scheduler_service.cmd.daemon import Daemon
 from scheduler_service.rpc import transport
 
-conf = adapters.new_config()
-transport.prepare(conf)
-options.parse(conf, [f'--config-file={sys.argv[1]}'])
-daemon = Daemon(conf)
-daemon.http.end()
 rooms = ('compute', 'extenders', 'kube')
-for name in sorted(sys.modules):
-    parts = name.split('.')
-    if parts[0] == 'scheduler_service' and parts[1:2] in [[r] for r in rooms]:
-        print(name.removeprefix('scheduler_service.'))
+before = set()
+for path in sys.argv[1:]:
+    conf = adapters.new_config()
+    transport.prepare(conf)
+    options.parse(conf, [f'--config-file={path}'])
+    daemon = Daemon(conf)
+    daemon.http.end()
+    names = [name.partition('.') for name in sys.modules]
+    found = {
+        name
+        for package, _, name in names
+        if package == 'scheduler_service' and name.split('.')[0] in rooms
+    }
+    print(*sorted(found - before))
+    before = found
 """
 _ALWAYS = {
     'compute',
@@ -35,41 +40,26 @@ _ALWAYS = {
 }
 
 
-@pytest.fixture
-def imported(tmp_path):
-    """Give a function that returns what a daemon imports of adapters."""
-
-    def run(*lines):
-        path = tmp_path / 'scheduler.conf'
-        url = f'sqlite:///{tmp_path}/store.db'
+def test_a_daemon_imports_options_and_the_adapters_that_it_enables(tmp_path):
+    enabled = (
+        '',
+        '[compute]\nexternal_scheduler = true',
+        '[http]\nbind_port = 0',
+    )
+    paths = [tmp_path / f'{number}.conf' for number in range(len(enabled))]
+    for path, lines in zip(paths, enabled, strict=True):
         path.write_text(
-            '\n'.join(
-                ['[DEFAULT]', 'transport_url = inproc://', '[database]',
-                 f'connection = {url}', *lines]
-            )
-        )  # fmt: skip
-        done = subprocess.run(
-            [sys.executable, '-c', _PROGRAM, str(path)],
-            check=True, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
-        return set(done.stdout.split())
-
-    return run
-
-
-def test_a_plain_daemon_imports_the_options_of_adapters_alone(imported):
-    assert imported() == _ALWAYS
-
-
-@pytest.mark.parametrize(
-    ('lines', 'room'),
-    [
-        (('[compute]', 'external_scheduler = true'), 'compute'),
-        (('[http]', 'bind_port = 0'), 'kube'),
-    ],
-)
-def test_a_daemon_imports_the_adapter_that_it_enables(imported, lines, room):
-    found = imported(*lines)
-
-    assert f'{room}.adapter' in found
-    assert not {name for name in found - _ALWAYS if name.split('.')[0] != room}
+            '[DEFAULT]\ntransport_url = inproc://\n[database]\n'
+            f'connection = sqlite:///{tmp_path}/store.db\n{lines}\n'
+        )
+    done = subprocess.run(
+        [sys.executable, '-c', _PROGRAM, *paths],
+        check=True, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    plain, compute, kube = (
+        set(line.split()) for line in done.stdout.splitlines()
+    )
+    assert plain == _ALWAYS
+    for found, room in ((compute, 'compute'), (kube, 'kube')):
+        assert f'{room}.adapter' in found
+        assert {name.split('.')[0] for name in found} == {room}

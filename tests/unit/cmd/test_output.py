@@ -9,7 +9,6 @@ import sys
 import pytest
 
 from scheduler_service.cmd import output
-from scheduler_service.cmd.program import WrongUsage
 
 ROWS = [
     {'host': 'b', 'used': 2, 'zone': None},
@@ -44,12 +43,6 @@ def test_json_has_all_columns_unless_asked_otherwise(capsys):
     assert json.loads(printed(capsys, 'json')) == ROWS
 
 
-@pytest.mark.parametrize('option', ['columns', 'sort'])
-def test_a_column_that_is_not_there_is_refused(capsys, option):
-    with pytest.raises(WrongUsage, match='there are host, used'):
-        printed(capsys, **{option: ['nothing']})
-
-
 @pytest.mark.parametrize(
     ('sort', 'expected'),
     [
@@ -62,11 +55,6 @@ def test_a_column_that_is_not_there_is_refused(capsys, option):
 def test_rows_are_sorted_with_empty_cells_last(capsys, sort, expected):
     found = printed(capsys, columns=['host'], sort=sort)
     assert found.splitlines() == expected
-
-
-def test_an_order_that_is_none_is_refused(capsys):
-    with pytest.raises(WrongUsage, match='COLUMN:desc'):
-        printed(capsys, sort=['host:up'])
 
 
 @pytest.mark.parametrize(
@@ -93,11 +81,6 @@ def test_no_value_is_meant_where_comparing_them_takes_long(capsys):
     known = [f'compute-{n}' for n in range(200_000)]
     output.nothing_matches('--host', 'compte-1', known)
     assert capsys.readouterr().err.endswith(' and 199980 more\n')
-
-
-def test_nothing_is_told_of_a_value_that_is_known(capsys):
-    output.nothing_matches('--zone', 'north', ['north'])
-    assert capsys.readouterr().err == ''
 
 
 def test_the_limit_counts_after_sorting(capsys):
@@ -134,8 +117,7 @@ def test_a_terminal_gets_no_styles_where_nobody_wants_them(
     assert ('\x1b' in capsys.readouterr().out) is styled
 
 
-@pytest.mark.parametrize('encoding', ['ascii', 'latin1', 'utf-8'])
-def test_documents_are_in_utf_8_whatever_the_terminal_knows(encoding):
+def test_documents_are_in_utf_8_whatever_the_terminal_knows():
     program = (
         'from scheduler_service.cmd import output; '
         'output.say("before"); '
@@ -144,7 +126,7 @@ def test_documents_are_in_utf_8_whatever_the_terminal_knows(encoding):
     done = subprocess.run(
         [sys.executable, '-c', program],
         capture_output=True, timeout=60, check=True,
-        env={**os.environ, 'PYTHONIOENCODING': encoding},
+        env={**os.environ, 'PYTHONIOENCODING': 'ascii'},
     )  # fmt: skip
     first, document = done.stdout.split(b'\n', 1)
     assert first == b'before'

@@ -1,5 +1,6 @@
 """Commands and options that pages name are those of the programs."""
 
+import functools
 import importlib.util
 import re
 import shlex
@@ -82,14 +83,22 @@ def test_an_option_exists(page, group, name):
     if group == placement.GROUP:
         assert name in {option.dest for option in placement.options()}
         return
+    conf = registered()
+    assert name in (conf if group == 'DEFAULT' else conf[group])
+
+
+@functools.cache
+def registered():
+    """Return the options of everything that reads some."""
     conf = adapters.new_config()
     transport.for_client(conf, 'rabbit://')
     transport.for_notifications(conf, 'rabbit://')
     designate_options.register_opts(conf)
     options.parse(conf, [], default_config_files=[], default_config_dirs=[])
-    assert name in (conf if group == 'DEFAULT' else conf[group])
+    return conf
 
 
+@functools.cache
 def older_names():
     """Return (group, name) under which options are read, too."""
     return {
