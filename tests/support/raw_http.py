@@ -9,7 +9,6 @@ import json
 import resource
 import socket
 import ssl
-import statistics
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -66,7 +65,10 @@ def zipped(document: Any) -> bytes:
 def healthcheck_seconds(
     port: int, context: ssl.SSLContext | None = None, turns: int = 9
 ) -> float:
-    """Return the median time of a health check, each on a new connection."""
+    """Return the least time of a health check, each on a new connection.
+
+    What else the machine does only adds to it.
+    """
     times = []
     for _ in range(turns):
         start = time.monotonic()
@@ -81,7 +83,7 @@ def healthcheck_seconds(
             )
             assert read_reply(sock) == (200, b'OK')
         times.append(time.monotonic() - start)
-    return statistics.median(times)
+    return min(times)
 
 
 @contextlib.contextmanager
