@@ -123,6 +123,17 @@ def pair(text: str) -> tuple[str, str]:
 Part = Callable[[Any], Any]
 
 
+class Version(argparse.Action):
+    """Prints the release, which is looked up only when it is needed."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(nargs=0, **kwargs)
+
+    def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> None:
+        print(release(parser.prog))
+        parser.exit()
+
+
 def argument(names: str, text: str, **how: Any) -> Part:
     """Return an argument of a command, as ``add_argument`` takes it.
 
@@ -503,8 +514,8 @@ def build() -> Parser:
         _several('--config-file', 'configuration file', metavar='PATH'),
         _several('--config-dir', 'folder of configuration files',
                  metavar='DIR'),
-        argument('--version', 'print the release, and end', action='version',
-                 version=release('scheduler-manage')),
+        argument('--version', 'print the release, and end',
+                 action=Version),
     ):  # fmt: skip
         add(parser)
     _add_common(parser, None, False)

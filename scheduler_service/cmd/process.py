@@ -301,10 +301,10 @@ def _text(daemon: Daemon) -> str:
     def guarded(look: Callable[[], Any]) -> Callable[[], Any]:
         def generate() -> Any:
             try:
-                found = look()
-                if isinstance(found, dict):
-                    return ModelWithDefaultViews(found)
-                return found
+                state = look()
+                if isinstance(state, dict):
+                    return ModelWithDefaultViews(state)
+                return state
             except Exception as fault:
                 return f'not available: {type(fault).__name__}: {fault}\n'
 

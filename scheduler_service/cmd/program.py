@@ -14,7 +14,6 @@ import pathlib
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scheduler_service import errors
@@ -101,11 +100,10 @@ def _buffer_output() -> None:
 
 def release(name: str) -> str:
     """Return the name of a program, and the installed release."""
-    try:
-        return f'{name} {metadata.version("scheduler-service")}'
-    except metadata.PackageNotFoundError:
-        # The manual is written before anything is installed.
-        return name
+    # Takes as long as all else that a help text needs.
+    from importlib import metadata
+
+    return f'{name} {metadata.version("scheduler-service")}'
 
 
 def write_file(path: pathlib.Path, content: bytes, mode: int = 0o666) -> None:

@@ -20,6 +20,8 @@ def parser() -> argparse.ArgumentParser:
 
     The library that runs the checks parses with its own, which accepts more.
     """
+    from scheduler_service.cmd.parser import Version
+
     built = argparse.ArgumentParser(_PROGRAM)
     built.add_argument(
         '--config-file', metavar='PATH',
@@ -30,9 +32,8 @@ def parser() -> argparse.ArgumentParser:
         help='folder of files; may be given several times',
     )  # fmt: skip
     built.add_argument(
-        '--version', action='version', version=program.release(_PROGRAM),
-        help='print the release, and end',
-    )  # fmt: skip
+        '--version', action=Version, help='print the release, and end'
+    )
     nouns = built.add_subparsers(metavar='NOUN')
     upgrade = nouns.add_parser('upgrade', help='the installed release')
     check = upgrade.add_subparsers(metavar='VERB').add_parser(

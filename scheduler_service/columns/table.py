@@ -50,7 +50,7 @@ class ResourceColumns:
         return ResourceColumns(
             **{
                 field.name: change(
-                    *(getattr(one, field.name) for one in (self, *others))
+                    *(getattr(each, field.name) for each in (self, *others))
                 )
                 for field in dataclasses.fields(self)
             }

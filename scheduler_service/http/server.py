@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import functools
 import logging
 import resource
 import socket
 import ssl
 import threading
-import time
 from typing import Any, cast
 
 from aiohttp import web
@@ -32,13 +32,14 @@ _TICK_S = 0.25
 # Connections accepted before open connections are polled again.
 _ACCEPTED_AT_ONCE = 32
 # Pause without a free file descriptor, in seconds.
-_PAUSE_S = 0.05
+_PAUSE_S = 0.1
 _SHUTDOWN_S = 2.0
 # How long a client may take to confirm the end of TLS, in seconds.
 _TLS_END_S = 1.0
 _FOREVER_S = 1e9
 # Files that the rest of the daemon may have open.
 _OTHER_FILES = 512
+_OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Server:
@@ -177,12 +178,19 @@ class Server:
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
             except OSError as fault:
+                if fault.errno not in _OUT_OF_FILES:
+                    raise
                 LOG.warning('Accepting an HTTP connection failed: %s', fault)
-                # There is no free file descriptor, most likely.
                 self.clients.make_room()
-                time.sleep(_PAUSE_S)
+                # Open connections are served meanwhile.
+                self._loop.remove_reader(self._listener)
+                self._loop.call_later(_PAUSE_S, self._resume)
                 return
             self._take(sock, address)
+
+    def _resume(self) -> None:
+        if self._listener.fileno() >= 0:
+            self._loop.add_reader(self._listener, self._accept)
 
     def _take(self, sock: socket.socket, address: Any) -> None:
         connection = Connection(self._http, self.clients, self._loop, address)

@@ -77,8 +77,8 @@ def select(
     :raises Forbidden: the policy does not allow it for this project, or not
         with these hosts, or not without a claim
     """
-    wanted = request.requested_destination
-    names_host = request.forced or (wanted and (wanted.host or wanted.node))
+    named = request.requested_destination
+    names_host = request.forced or (named and (named.host or named.node))
     special = ['forced_host'] if names_host else []
     if not claim:
         special.append('dry_run')

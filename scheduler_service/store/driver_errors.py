@@ -218,8 +218,8 @@ def meaning(sqlstate: str | None) -> str | None:
 
 def advice(text: str) -> str:
     """Return what an operator can do about an error with this message."""
-    known = (todo for kind, todo in ADVICE.items() if text.startswith(kind))
-    return next(known, _NO_ANSWER)
+    fitting = (todo for kind, todo in ADVICE.items() if text.startswith(kind))
+    return next(fitting, _NO_ANSWER)
 
 
 def _kind(fault: Any) -> str | None:

@@ -46,7 +46,7 @@ def sync(store: Store, target: str = 'head') -> str:
         with store.reading() as conn:
             return version.check(conn)
     between = _scripts().iterate_revisions(target, before or 'base')
-    for revision in [one.revision for one in between][::-1]:
+    for revision in [each.revision for each in between][::-1]:
 
         def upgrade(conn: Connection, to: str = revision) -> None:
             command.upgrade(_config(conn), to)

@@ -208,16 +208,16 @@ class Applier:
             table.c.id, table.c.host, table.c.node, table.c.uuid, table.c.state
         )
         with self._store.reading() as conn:
-            found = select_in(conn, query, column, values)
-            return {(row.host, row.node): StoredNode(*row) for row in found}
+            rows = select_in(conn, query, column, values)
+            return {(row.host, row.node): StoredNode(*row) for row in rows}
 
     def _remove_nodes(self, nodes: Sequence[StoredNode]) -> None:
         """Remove nodes; mark those that still hold claims as down."""
         column = schema.allocations.c.host_id
         query = sa.select(column).distinct()
         with self._store.reading() as conn:
-            found = select_in(conn, query, column, [node.id for node in nodes])
-            busy = {row.host_id for row in found}
+            rows = select_in(conn, query, column, [node.id for node in nodes])
+            busy = {row.host_id for row in rows}
         free = [node.id for node in nodes if node.id not in busy]
         try:
             for part in in_chunks(free, _CHUNK):
@@ -302,10 +302,8 @@ def _reported(
         mine = sa.select(hosts.c.host).where(
             hosts.c.cell_uuid == changes.cell.uuid
         )
-        found = list(conn.execute(query.where(table.c.host.in_(mine))))
-    else:
-        found = select_in(conn, query, table.c.host, changes.hosts)
-    return found
+        return list(conn.execute(query.where(table.c.host.in_(mine))))
+    return select_in(conn, query, table.c.host, changes.hosts)
 
 
 def _placed(

@@ -208,8 +208,8 @@ class PlacementClaimer:
         try:
             results = self._make(recorded, journal)
         except Exception as fault:
-            known = isinstance(fault, errors.PlacementUnavailable)
-            if len(recorded) > 1 and not known:
+            is_away = isinstance(fault, errors.PlacementUnavailable)
+            if len(recorded) > 1 and not is_away:
                 # What is wrong with one fails no other.
                 for task in recorded:
                     self._make_recorded([task], call, journal)

@@ -77,13 +77,13 @@ def listing(
     ).subquery()
     now = clock.read(conn)
     query = sa.select(claims)
-    for column, wanted in (
+    for column, value in (
         (claims.c.host, host),
         (claims.c.state, state),
         (claims.c.project_id, project),
     ):
-        if wanted is not None:
-            query = query.where(column == wanted)
+        if value is not None:
+            query = query.where(column == value)
     if older_than is not None:
         query = query.where(
             claims.c.created_at < moments.stamp(older_than, now)

@@ -247,7 +247,7 @@ def _apply(
         ],
     )
     if instances or touched.instances_gone:
-        stored = {one.uuid: one for one in loading.instances(conn, instances)}
+        stored = {row.uuid: row for row in loading.instances(conn, instances)}
         for uuid in {*instances, *touched.instances_gone}:
             table.put_instance(uuid, stored.get(uuid))
     if groups:

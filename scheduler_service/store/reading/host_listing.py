@@ -114,9 +114,9 @@ class _Membership(NamedTuple):
     @classmethod
     def of(cls, aggregates: Sequence[Aggregate]) -> _Membership:
         return cls(
-            sorted({zone for one in aggregates for zone in one.zones}),
-            [one.name for one in aggregates],
-            [str(one.id) for one in aggregates],
+            sorted({zone for each in aggregates for zone in each.zones}),
+            [each.name for each in aggregates],
+            [str(each.id) for each in aggregates],
         )
 
     def has(self, criteria: HostCriteria, default_zone: str) -> bool:

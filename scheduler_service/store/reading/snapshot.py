@@ -419,7 +419,7 @@ def _nested_columns(
     columns = {}
     for name in NESTED_FIELDS:
         absent = msgspec.json.encode(getattr(host, name))
-        texts = (bytes(getattr(one, name)) or absent for one in decoded)
+        texts = (bytes(getattr(row, name)) or absent for row in decoded)
         by_document = DictionaryColumn.of(
             None if text == b'null' else text for text in texts
         )
