@@ -68,9 +68,8 @@ class Clients:
         self.buffered = 0
         self.closed: Counter[str] = Counter()
         self.era = 0
-        self._open: set[Connection] = set()
-        # Those that wait for their client, longest wait first.
-        self._waiting: dict[Connection, None] = {}
+        # Those that wait for their client are in order, longest wait first.
+        self._open: dict[Connection, None] = {}
         self._counts: Counter[str] = Counter()
 
     def use(self, group: Any, router: Router) -> None:
@@ -103,8 +102,8 @@ class Clients:
 
     def _drop_one(self, owner: str, reason: str) -> bool:
         self.closed[reason] += 1
-        for connection in self._waiting:
-            if connection.owner == owner:
+        for connection in self._open:
+            if connection.owner == owner and connection.waits:
                 self._drop(connection)
                 return True
         return False
@@ -115,16 +114,14 @@ class Clients:
 
     def add(self, connection: Connection) -> None:
         """Count a connection, which waits for its client."""
-        self._open.add(connection)
+        self._open[connection] = None
         self._counts[connection.owner] += 1
-        self.wait(connection)
 
     def remove(self, connection: Connection) -> None:
         """Stop counting a connection, unless it was removed before."""
         if connection not in self._open:
             return
-        self._open.remove(connection)
-        self.work(connection)
+        del self._open[connection]
         self._counts[connection.owner] -= 1
         if not self._counts[connection.owner]:
             del self._counts[connection.owner]
@@ -132,11 +129,7 @@ class Clients:
     def wait(self, connection: Connection) -> None:
         """Note that a connection waits for its client from now on."""
         if connection in self._open:
-            self._waiting[connection] = None
-
-    def work(self, connection: Connection) -> None:
-        """Note that the request of a connection is being processed."""
-        self._waiting.pop(connection, None)
+            self._open[connection] = self._open.pop(connection)
 
     def drop_late(self, now: float) -> None:
         """Close the connections whose deadline has passed.
@@ -154,8 +147,9 @@ class Clients:
 
     def drop_all(self, waiting_only: bool) -> None:
         """Close all connections, or those that wait for their client."""
-        for connection in list(self._waiting if waiting_only else self._open):
-            self._drop(connection)
+        for connection in list(self._open):
+            if connection.waits or not waiting_only:
+                self._drop(connection)
 
 
 def owner_of(address: Any) -> str:
@@ -208,6 +202,11 @@ class Connection(web.RequestHandler):
         self.task: asyncio.Task[Any] | None = None
         self.owner = owner_of(address)
         self._expect(clients.request_timeout, 'no TLS handshake')
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for its client, not for the reply."""
+        return self.deadline != _NEVER
 
     def _expect(self, seconds: float, late: str) -> None:
         self.deadline = self._clock() + seconds
@@ -265,7 +264,6 @@ class Connection(web.RequestHandler):
                 raise _Refused(route)
             received.body = await self._receive(request, route.max_bytes)
             self.deadline, self.late = _NEVER, ''
-            clients.work(self)
             # Another router may be in use by now.
             reply = await clients.router.handle(route, received)
         except _Refused as refused:

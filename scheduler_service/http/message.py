@@ -84,13 +84,9 @@ class Reply:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def error_reply(error: errors.SchedulerError, *headers: Any) -> Reply:
-    """Return the reply to a request that failed.
-
-    :param headers: further headers, pairs of name and value
-    """
-    body = wire.encode({'error': error.to_dict()})
-    return Reply(error.code, body, headers=headers)
+def error_reply(error: errors.SchedulerError) -> Reply:
+    """Return the reply to a request that failed."""
+    return Reply(error.code, wire.encode({'error': error.to_dict()}))
 
 
 def refusal(status: int, message: str, *headers: Any, name: str = '') -> Reply:

@@ -89,6 +89,14 @@ _RESOURCES = (
     ('resource_used', 'Use by claims, and use that hosts report'),
     ('resource_free', 'Free capacity of hosts that are up and enabled'),
 )
+# Kind, label, name and help of durations.
+_DURATIONS = (
+    ('stage', 'stage', 'stage_duration_seconds', 'Duration of a stage'),
+    ('http', 'route', 'http_request_duration_seconds',
+     'Duration of HTTP requests, from their last byte to their reply'),
+    ('verb', 'verb', 'extender_verb_duration_seconds',
+     'Duration of calls by a kube-scheduler, by verb'),
+)  # fmt: skip
 
 
 class Metrics:
@@ -240,45 +248,26 @@ def _with_verb_calls(counters: Mapping[str, Any]) -> dict[str, Any]:
 def _histograms(
     distributions: Mapping[tuple[str, str], Any],
 ) -> Iterator[Any]:
-    stages = core.HistogramMetricFamily(
-        f'{PREFIX}stage_duration_seconds',
-        'Duration of a stage',
-        labels=['stage'],
-    )
-    requests = core.HistogramMetricFamily(
-        f'{PREFIX}http_request_duration_seconds',
-        'Duration of HTTP requests, from their last byte to their reply',
-        labels=['route'],
-    )
-    calls = core.HistogramMetricFamily(
-        f'{PREFIX}extender_verb_duration_seconds',
-        'Duration of calls by a kube-scheduler, by verb',
-        labels=['verb'],
-    )
-    for (kind, label), distribution in sorted(distributions.items()):
-        buckets, total = _buckets(distribution)
-        if kind == 'stage':
-            stages.add_metric([label], buckets, total)
-        elif kind == 'http':
-            requests.add_metric([label], buckets, total)
-            if label.startswith(VERB_ROUTE):
-                verb = label.removeprefix(VERB_ROUTE)
-                calls.add_metric([verb], buckets, total)
-        else:
+    families = {
+        kind: core.HistogramMetricFamily(PREFIX + name, text, labels=[label])
+        for kind, label, name, text in _DURATIONS
+    }
+    for (kind, label), (bounds, counts, total) in sorted(
+        distributions.items()
+    ):
+        edges = [*map(str, bounds), '+Inf']
+        # Those of Prometheus are cumulative.
+        buckets = list(zip(edges, itertools.accumulate(counts), strict=True))
+        if kind not in families:
             yield core.HistogramMetricFamily(
                 f'{PREFIX}{label}_size',
                 f'Requests in a {label}',
                 buckets=buckets,
                 sum_value=total,
             )
-    yield from (stages, requests, calls)
-
-
-def _buckets(
-    distribution: tuple[tuple[float, ...], list[int], float],
-) -> tuple[list[tuple[str, float]], float]:
-    """Return buckets as Prometheus has them, cumulative, and the sum."""
-    bounds, counts, total = distribution
-    edges = [*map(str, bounds), '+Inf']
-    cumulative = map(float, itertools.accumulate(counts))
-    return list(zip(edges, cumulative, strict=True)), total
+            continue
+        families[kind].add_metric([label], buckets, total)
+        if label.startswith(VERB_ROUTE):
+            verb = label.removeprefix(VERB_ROUTE)
+            families['verb'].add_metric([verb], buckets, total)
+    yield from families.values()
