@@ -14,7 +14,7 @@ import random
 import select
 import socket
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import kombu
@@ -283,35 +283,3 @@ def connected(options: RabbitOptions) -> Iterator[Connection]:
     finally:
         with contextlib.suppress(Exception):
             made.close()
-
-
-def unconsumed(options: RabbitOptions, names: Iterable[str]) -> dict[str, int]:
-    """Return how many messages wait in queues without a consumer.
-
-    :raises ConfigurationError: the broker refuses the login
-    :raises MessageDeliveryFailure: no node accepts a connection
-    """
-    with connected(options) as made:
-        found = [made.passive(kombu.Queue(name)) for name in names]
-    return {
-        queue.queue: queue.message_count
-        for queue in found
-        if queue and queue.message_count and not queue.consumer_count
-    }
-
-
-def look(options: RabbitOptions, exchange: str, topic: str) -> None:
-    """Compare existing queues and exchanges with a daemon's declarations.
-
-    :raises ConfigurationError: a queue or an exchange is of another kind, or
-        the broker refuses the login
-    :raises MessageDeliveryFailure: no node accepts a connection
-    """
-    queue = options.shared_queue(exchange, topic)
-    with connected(options) as made:
-        try:
-            for entity in (queue.exchange, queue):
-                if made.passive(entity) is not None:
-                    made.declare_alone(entity)
-        except PreconditionFailed as refusal:
-            raise bus_options.refused(refusal) from None

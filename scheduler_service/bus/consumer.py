@@ -34,7 +34,7 @@ from scheduler_service.bus import options as bus_options
 from scheduler_service.bus import wire
 from scheduler_service.bus.connection import Connection, Dialler
 from scheduler_service.bus.options import RabbitOptions, error_text
-from scheduler_service.bus.replies import CallHeartbeats, Publisher, Timers
+from scheduler_service.bus.replies import Publisher, Timers
 from scheduler_service.bus.wire import Consumer, Publication, Request
 from scheduler_service.engine.health import Health
 
@@ -85,12 +85,6 @@ class RabbitConsumer(Consumer):
             options.topic_exchange,
             options.kombu_missing_consumer_retry_timeout,
         )
-        self._delivery_limit = (
-            options.rabbit_quorum_delivery_limit or _DELIVERY_LIMIT
-        )
-        self._heartbeats = CallHeartbeats(
-            self._publisher, self._timers, health
-        )
         self._inbox: collections.deque[_Work] = collections.deque()
         # Set while the thread waits: it has to be woken.
         self._waiting = False
@@ -101,7 +95,8 @@ class RabbitConsumer(Consumer):
         self._channel: Any = None
         # Of connections, the present one or the next.
         self._number = 0
-        self._connecting_since: float | None = None
+        # Until then it counts as connected.
+        self._late_at = math.inf
         self._ready = threading.Event()
         self._refusal: errors.ConfigurationError | None = None
         self._ended = False
@@ -134,7 +129,7 @@ class RabbitConsumer(Consumer):
         :raises ConfigurationError: the broker refuses the login, or a queue
             or an exchange is of another kind
         """
-        self._connecting_since = time.monotonic()
+        self._late_at = time.monotonic() + _CONNECT_S
         self._thread.start()
         self._ready.wait()
         if self._refusal is not None:
@@ -156,13 +151,10 @@ class RabbitConsumer(Consumer):
 
     def is_connected(self) -> bool:
         """Whether it has a connection, or its first one is not late."""
-        if self._connection is not None or not self._thread.ident:
-            return True
-        since = self._connecting_since
-        return since is not None and time.monotonic() - since < _CONNECT_S
+        has_one = self._connection is not None
+        return has_one or time.monotonic() < self._late_at
 
     def fault(self) -> str:
-        """Return why there is no connection; empty if there is one."""
         if self.is_connected():
             return ''
         return self._dialler.fault or self._dialler.addresses()
@@ -287,7 +279,7 @@ class RabbitConsumer(Consumer):
                 # The dialler keeps the reason.
                 LOG.debug('No connection', exc_info=True)
             else:
-                self._connecting_since = None
+                self._late_at = -math.inf
                 self._ready.set()
                 return True
         return False
@@ -478,7 +470,7 @@ class RabbitConsumer(Consumer):
         request.tags = self._number, [tag]
         if key is not None:
             self._in_work[key] = request
-        self._heartbeats.watch(request)
+        self._publisher.watch(request)
         self._hand_over(request)
 
     def _hand_over(self, request: Request) -> None:
@@ -549,10 +541,11 @@ class RabbitConsumer(Consumer):
         )
         own = 1 if self._topic in self._tags else 0
         if declared.consumer_count > own:
+            limit = self._options.rabbit_quorum_delivery_limit
             held, self._held = self._held, []
             for request in held:
                 # Not where the delivery limit of the queue is near.
-                if 2 * request.returns >= self._delivery_limit:
+                if 2 * request.returns >= (limit or _DELIVERY_LIMIT):
                     self._held.append(request)
                     continue
                 request.settled = True

@@ -71,22 +71,6 @@ class Broker:
                 waiting.append(message)
             self.changed.notify_all()
 
-    def get(self, names: Sequence[str]) -> tuple[str, Envelope] | None:
-        """Return (queue, next message) of some queues; None: all are empty.
-
-        Called with ``changed`` held.
-        """
-        for name in names:
-            if waiting := self.queues.get(name):
-                return name, waiting.popleft()
-        return None
-
-    def reply(self, name: str | None, body: bytes) -> None:
-        """Put a reply into its caller's queue, if the caller waits."""
-        replies = self.replies.get(name or '')
-        if replies is not None:
-            replies.put(body)
-
 
 _brokers: dict[str, Broker] = {}
 
@@ -156,7 +140,8 @@ class InprocConsumer(Consumer):
 
     def publish(self, publication: Publication) -> None:
         """Put a cast into its queue, or a reply if its caller waits."""
-        exchange, key = publication.exchange, publication.key
+        exchange = publication.exchange
+        key = publication.key or publication.destination
         if exchange:
             names = [f'{exchange}/{key}']
             topic = wire.topic_of_peers(key)
@@ -164,8 +149,8 @@ class InprocConsumer(Consumer):
                 names = self._bus.servers(f'{exchange}/{topic}')
             for name in names:
                 self._bus.put(name, Envelope(publication.body))
-        else:
-            self._bus.reply(key, publication.body)
+        elif (replies := self._bus.replies.get(key)) is not None:
+            replies.put(publication.body)
         publication.done(True)
 
     def acknowledge(self, request: Request) -> None:
@@ -178,19 +163,24 @@ class InprocConsumer(Consumer):
 
     def _run(self) -> None:
         while not self._ended:
-            taken = None
             with self._bus.changed:
-                if not self._inbox and not self._stopping:
-                    taken = self._bus.get(self._names)
-                if not (self._inbox or taken or self._ended):
+                while (work := self._next()) is None:
                     self._bus.changed.wait()
             try:
-                if taken is not None:
-                    self._accept(*taken)
-                elif self._inbox:
-                    self._inbox.popleft()()
+                work()
             except Exception:
                 LOG.exception('Work on the thread of the message bus failed')
+
+    def _next(self) -> Callable[[], None] | None:
+        """Return the next work; None: there is none yet."""
+        if self._ended:
+            return lambda: None
+        if self._inbox:
+            return self._inbox.popleft()
+        for name in () if self._stopping else self._names:
+            if waiting := self._bus.queues.get(name):
+                return functools.partial(self._accept, name, waiting.popleft())
+        return None
 
     def _accept(self, name: str, sent: Envelope) -> None:
         content = wire.read(sent.body, sent.properties)
@@ -204,17 +194,18 @@ class InprocConsumer(Consumer):
 class InprocMessage(base.RpcIncomingMessage):  # type: ignore[misc]
     """A message for one of oslo.messaging's own servers and listeners."""
 
-    def __init__(self, bus: Broker, request: Request) -> None:
+    def __init__(self, request: Request) -> None:
         super().__init__(request.ctxt, request.message)
-        self._bus = bus
         self._request = request
 
     def reply(self, reply: Any = None, failure: Any = None) -> None:
         """Put the reply into the caller's queue, if it waits."""
-        error = failure[1] if failure else None
-        plain = jsonutils.to_primitive(reply)
-        body = wire.reply(self._request.msg_id, plain, error)
-        self._bus.reply(self._request.reply_q, body)
+        to, consumer = self._request.reply_q, self._request.consumer
+        if to is not None:
+            error = failure[1] if failure else None
+            plain = jsonutils.to_primitive(reply)
+            body = wire.reply(self._request.msg_id, plain, error)
+            consumer.publish(Publication(to, body, lambda sent: None))
 
     def acknowledge(self) -> None:
         """Do nothing: the message has left its queue."""
@@ -236,10 +227,9 @@ class InprocListener(base.Listener):  # type: ignore[misc]
     def __init__(self, url: Any, names: Sequence[str]) -> None:
         super().__init__(1, None)
         self._consumer = InprocConsumer(url, '', names, self._take)
-        self._bus = _broker_of(url)
 
     def _take(self, request: Request) -> None:
-        self.on_incoming_callback([InprocMessage(self._bus, request)])
+        self.on_incoming_callback([InprocMessage(request)])
 
     def start(self, on_incoming_callback: Any) -> None:
         """Begin to consume."""

@@ -230,29 +230,23 @@ class RabbitOptions:
 
     def _fanout(self, topic: str, arguments: dict[str, Any]) -> Source:
         stream = bool(self.rabbit_stream_fanout)
-        quorum = bool(self.rabbit_transient_quorum_queue)
-        name = f'{topic}_fanout'
-        ttl = self.rabbit_transient_queues_ttl
+        durable = stream or bool(self.rabbit_transient_quorum_queue)
+        name, ttl = f'{topic}_fanout', self.rabbit_transient_queues_ttl
+        queue_arguments = self._arguments(durable, ttl)
         if stream:
+            arguments = {'x-stream-offset': 'last'}
             queue_arguments = {'x-queue-type': 'stream'}
             if ttl:
                 queue_arguments['x-max-age'] = f'{ttl}s'
-        else:
-            queue_arguments = self._arguments(quorum, ttl)
-        exchange = kombu.Exchange(
-            name, 'fanout', durable=quorum or stream, auto_delete=True
-        )
         queue = kombu.Queue(
             name if stream else f'{name}_{uuid.uuid4().hex}',
-            exchange,
+            kombu.Exchange(name, 'fanout', durable=durable, auto_delete=True),
             topic,
-            durable=quorum or stream,
+            durable=durable,
             auto_delete=False,
             queue_arguments=queue_arguments,
         )
-        if stream:
-            return Source(queue, False, {'x-stream-offset': 'last'}, True)
-        return Source(queue, False, arguments)
+        return Source(queue, False, arguments, stream)
 
     def _queue(
         self, exchange: str, name: str, key: str, ttl: int = 0

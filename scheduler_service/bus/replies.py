@@ -85,11 +85,12 @@ class _ConfirmChannel:
             **wire.PROPERTIES,
         )
         mandatory = not publication.exchange
+        key = publication.key or publication.destination
         # Unlike basic_publish this does not read from the socket first.
         self.channel.send_method(
             spec.Basic.Publish,
             'Bssbb',
-            (0, publication.exchange, publication.key, mandatory, False),
+            (0, publication.exchange, key, mandatory, False),
             message,
         )
 
@@ -388,49 +389,43 @@ class Publisher:
         is_stuck = time.monotonic() - oldest > STUCK_S
         return len(waiting) + self.in_lines if is_stuck else 0
 
-
-class CallHeartbeats:
-    """Sends heartbeats to callers that wait for a reply.
-
-    A call may have a heartbeat timeout, shorter than its whole timeout. Its
-    caller gets a heartbeat after every half of that time, until the reply is
-    sent or the deadline has passed. A caller without the timeout must get
-    none: its client fails then. Only weak references to requests are kept.
-    """
-
-    def __init__(
-        self, publisher: Publisher, timers: Timers, health: Health
-    ) -> None:
-        self._publisher = publisher
-        self._timers = timers
-        self._health = health
+    # Heartbeats to callers that wait for a reply:
 
     def watch(self, request: Request) -> None:
-        """Send heartbeats for a request, if its caller expects them."""
+        """Send heartbeats for a request, if its caller expects them.
+
+        A call may have a heartbeat timeout, shorter than its whole timeout.
+        Its caller gets a heartbeat after every half of that time, until the
+        reply is sent or the deadline has passed. A caller without the timeout
+        must get none: its client fails then. Only a weak reference to the
+        request is kept.
+        """
         timeout = request.timeout
         if isinstance(timeout, int | float) and timeout > 0:
             interval = max(_SHORTEST_S, min(timeout, 2 * _LONGEST_S) / 2)
-            self._schedule(weakref.ref(request), interval, time.monotonic())
+            self._beat_at(time.monotonic(), interval, weakref.ref(request))
 
-    def _schedule(
-        self, reference: weakref.ref[Request], interval: float, now: float
+    def _beat_at(
+        self, now: float, interval: float, reference: weakref.ref[Request]
     ) -> None:
-        beat = functools.partial(self._beat, reference, interval)
+        beat = functools.partial(self._beat, interval, reference)
         self._timers.at(now + interval, beat)
 
     def _beat(
-        self, reference: weakref.ref[Request], interval: float, now: float
+        self, interval: float, reference: weakref.ref[Request], now: float
     ) -> None:
         request = reference()
         if request is None or request.settled or request.is_late():
             return
         if request.reply_q is not None:
             body = wire.reply(request.msg_id, None, ending=False)
-            self._publisher.put(
-                Publication(request.reply_q, body, self._count, repeated=False)
+            self.put(
+                Publication(
+                    request.reply_q, body, self._count_beat, repeated=False
+                )
             )
-            self._schedule(reference, interval, now)
+            self._beat_at(now, interval, reference)
 
-    def _count(self, sent: bool) -> None:
+    def _count_beat(self, sent: bool) -> None:
         outcome = 'sent' if sent else 'failed'
         self._health.count('call_heartbeats', outcome)

@@ -47,12 +47,6 @@ _UNPACKERS: dict[str, Callable[[], Any]] = {
     'application/x-bz2': bz2.BZ2Decompressor,
     'application/x-lzma': lzma.LZMADecompressor,
 }
-# A request without an expiration has no deadline.
-_MAX_DIGITS = 15
-
-
-class UnreadableMessage(ValueError):
-    """A message that is not in the wire form."""
 
 
 class Consumer(abc.ABC):
@@ -83,12 +77,8 @@ class Consumer(abc.ABC):
     def resume(self) -> None:  # noqa: B027
         """Consume again."""
 
-    def is_connected(self) -> bool:
-        """Whether requests can arrive."""
-        return True
-
     def fault(self) -> str:
-        """Return why none can; empty if they can."""
+        """Return why no requests can arrive; empty if they can."""
         return ''
 
     def stuck(self) -> int:
@@ -183,18 +173,22 @@ class Request:
         return self.message.get('method')
 
     @property
+    def args(self) -> Any:
+        """The arguments, which are a dict if the message is valid."""
+        return self.message.get('args', {})
+
+    @property
     def is_call(self) -> bool:
         """Whether a caller waits for a reply."""
         return self.msg_id is not None
 
-    @property
-    def unwanted(self) -> bool:
-        """Whether it must not be processed, since the daemon pauses."""
-        return self.consumer.is_unwanted(self)
-
     def is_lost(self) -> bool:
         """Whether its connection is closed: the broker delivers it again."""
         return self.consumer.is_lost(self)
+
+    def has_copies(self) -> bool:
+        """Whether other daemons may process it, too."""
+        return self.redelivered or self.is_lost()
 
     def is_late(self) -> bool:
         """Whether its caller has given up."""
@@ -216,6 +210,7 @@ class Publication:
     :param destination: names the queue in the log; publications of the same
         destination keep their order
     :param exchange: empty: the default exchange
+    :param key: routing key; None: the destination
     :param done: called once with whether the queue has the message
     :param release: called if the message may have to wait for long
     :param repeated: whether it is published again if its queue is missing or
@@ -229,15 +224,12 @@ class Publication:
     done: Callable[[bool], None]
     release: Callable[[], None] | None = None
     exchange: str = ''
-    key: str = ''
+    key: str | None = None
     repeated: bool = True
     expires: float = 0.0
     published: float = 0.0
     returned: bool = False
     refuses: bool = False
-
-    def __post_init__(self) -> None:
-        self.key = self.key or self.destination
 
 
 class _Envelope(msgspec.Struct):
@@ -254,19 +246,15 @@ def read(body: bytes, properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return the message inside a body.
 
     :param properties: of the AMQP message
-    :raises UnreadableMessage: it is not in the wire form
+    :raises ValueError, RecursionError: it is not in the wire form
     """
     if properties.get('content_type') != PROPERTIES['content_type']:
-        raise UnreadableMessage('its content type is not application/json')
+        raise ValueError('its content type is not application/json')
     headers = properties.get('application_headers') or {}
     packed = headers.get('compression')
-    try:
-        message = _opened(unpack(body, packed) if packed else body)
-    except (ValueError, RecursionError) as fault:
-        text = str(fault) or 'it is nested too deeply'
-        raise UnreadableMessage(text) from None
+    message = _opened(unpack(body, packed) if packed else body)
     if not isinstance(message, dict):
-        raise UnreadableMessage('it is not an object')
+        raise ValueError('it is not an object')
     return message
 
 
@@ -280,7 +268,7 @@ def _opened(body: bytes) -> Any:
             raise
         return message
     if envelope.version.split('.')[:2] != ['2', '0']:
-        raise UnreadableMessage(f'its version is {envelope.version[:20]}')
+        raise ValueError(f'its version is {envelope.version[:20]}')
     return _parse(envelope.message)
 
 
@@ -386,21 +374,23 @@ def sent_at(ctxt: Mapping[str, Any]) -> float | None:
     return value if is_time else None
 
 
-def deadline_of(properties: Any, sent_at: float | None = None) -> float | None:
+def deadline_of(
+    properties: Mapping[str, Any], sent_at: float | None = None
+) -> float | None:
     """Return when a message that is delivered now expires, monotonic.
 
-    Its time to live is in milliseconds, as text; like the broker's, it starts
-    anew in each queue.
+    Its time to live is in milliseconds, as text, which the broker has checked;
+    like the broker's, it starts anew in each queue. Without any it never does.
 
     :param sent_at: seconds since the epoch from which the time to live counts
         for a redelivered message, whose caller may have given up and called
         again; None: from now
     """
-    text = str((properties or {}).get('expiration'))
-    if not text.isdecimal() or len(text) > _MAX_DIGITS:
+    lives = properties.get('expiration')
+    if lives is None:
         return None
     since = 0.0 if sent_at is None else max(0.0, time.time() - sent_at)
-    return time.monotonic() + int(text) / 1000 - since
+    return time.monotonic() + int(lives) / 1000 - since
 
 
 def reply(

@@ -23,7 +23,7 @@ from scheduler_service.cmd.serving import HttpServing
 from scheduler_service.factory import build, plan
 from scheduler_service.model import documents
 from scheduler_service.rpc import transport
-from scheduler_service.rpc.delivery import RedeliveryWorker, new_notifier
+from scheduler_service.rpc.delivery import new_notifier
 from scheduler_service.rpc.endpoints import VERSION, SchedulerEndpoint
 from scheduler_service.rpc.host_state import HostStateEndpoint
 from scheduler_service.rpc.peers import Peers
@@ -63,8 +63,8 @@ class Daemon:
         self._tracer = tracing.tracer_of(conf.tracing, self.name)
         self._url = transport_url
         self._enforcer = policies.Enforcer(conf)
-        self._redelivery = RedeliveryWorker(self.scheduler.quarantine)
-        # Starts its threads when they are needed.
+        # These start their threads when they are needed.
+        self._redelivery = futures.ThreadPoolExecutor(1, 'redelivery')
         self._executor = futures.ThreadPoolExecutor(_THREADS, 'reply')
         self._servers: list[Server] = []
         self._notifier: Any = None
@@ -99,7 +99,9 @@ class Daemon:
             self.scheduler.host_state_writer, self._enforcer
         )
         group = self.conf.scheduler
-        target = transport.target(group.exchange, group.topic, self.name)
+        target = transport.Target(
+            group.exchange, group.topic, server=self.name
+        )
         own = Dispatcher([scheduling, host_state], VERSION)
         self._serve(None, target, own)
         for adapter in self.adapters:
@@ -110,7 +112,6 @@ class Daemon:
         monitor = self.scheduler.store_monitor
         monitor.pause = lambda: self._each_bus('pause')
         monitor.resume = lambda: self._each_bus('resume')
-        self._redelivery.start()
         for adapter in self.adapters:
             adapter.start()
         for server in self._servers:
@@ -146,6 +147,7 @@ class Daemon:
         """
         server = Server(
             dispatcher,
+            self.scheduler.quarantine,
             self._redelivery,
             self.scheduler.outcomes,
             self._executor,
@@ -235,8 +237,8 @@ class Daemon:
         for server in self._servers:
             stop = server.bus.stop_consuming
             done &= _within(_remaining(deadline), stop, 'stop-consuming')
-        if self._servers:
-            self._redelivery.stop()
+        # The broker gives waiting messages to other daemons.
+        self._redelivery.shutdown(wait=False, cancel_futures=True)
         self.http.end()
         for adapter in self.adapters:
             adapter.stop(_remaining(deadline))
@@ -263,7 +265,7 @@ class Daemon:
             _within(to_send, self._tracer.close, 'send-spans')
 
     def _is_connected(self) -> bool:
-        return all(server.bus.is_connected() for server in self._servers)
+        return not any(server.bus.fault() for server in self._servers)
 
     def _close_bus(self) -> None:
         for server in self._servers:
@@ -280,7 +282,7 @@ def check(conf: Any) -> None:
     :raises ConfigurationError: the configuration cannot be used
     """
     log_levels.check(conf)
-    transport.check(conf)
+    transport.rabbit(conf)
     notifier = new_notifier(conf, None, 'check')
     if notifier is not None:
         notifier.transport.cleanup()

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from scheduler_service import adapter as base
 from scheduler_service import conf as core_options
 from scheduler_service import factory
-from scheduler_service.compute import options
-from scheduler_service.compute.endpoint import ComputeEndpoint
+from scheduler_service.compute import endpoint, options
 from scheduler_service.compute.follower.cells import MirrorOptions
 from scheduler_service.compute.follower.mirror import FirstPass, Mirror
 from scheduler_service.compute.follower.providers import ProviderFollower
@@ -47,7 +46,7 @@ class Adapter(base.Adapter):
         self._scheduler = scheduler
         self._store = store
         self._started = False
-        self._endpoint: ComputeEndpoint | None = None
+        self._endpoint: endpoint.ComputeEndpoint | None = None
         self.mirror: Mirror | None = None
         self.providers: ProviderFollower | None = None
         self._orderer: HostOrderer | None = None
@@ -141,17 +140,17 @@ class Adapter(base.Adapter):
         group = conf.compute
         if not group.enabled:
             return []
-        self._endpoint = ComputeEndpoint(
+        self._endpoint = endpoint.ComputeEndpoint(
             self._scheduler,
             self.mirror.changed if self.mirror else lambda: None,
             group.reason == 'full',
             group.use_placement,
         )
-        target = transport.target(
-            group.control_exchange, group.topic, name, fanout=True
+        target = transport.Target(
+            group.control_exchange, group.topic, server=name, fanout=True
         )
         url = group.transport_url or None
-        return [(url, target, self._endpoint.dispatcher())]
+        return [(url, target, endpoint.dispatcher(self._endpoint))]
 
     def routes(self, conf: Any) -> tuple[list[Route], list[str]]:
         """Return routes for the HTTP server, and paths that need no token."""

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from scheduler_service import errors
+from scheduler_service.bus import wire
 from scheduler_service.compute import reply, state
 from scheduler_service.compute.request import ComputeRequest, translate
 from scheduler_service.engine.jobs import DeliveredMessage
@@ -20,13 +21,14 @@ from scheduler_service.model import HostsAnswer, Request
 from scheduler_service.model.inventory import Document, Uuid
 from scheduler_service.model.limits import Name
 from scheduler_service.pipeline.mandatory_filters import has_node
-from scheduler_service.rpc.delivery import ReplyPlan, undo_of
-from scheduler_service.rpc.incoming import (
+from scheduler_service.rpc.delivery import ReplyPlan, undo
+from scheduler_service.rpc.server import (
     REQUEST_MAX_BYTES,
+    Dispatcher,
+    Pending,
     delivered,
     parse_arguments,
 )
-from scheduler_service.rpc.server import Dispatcher, Pending
 from scheduler_service.scheduler import Scheduler
 from scheduler_service.store.ports import host_state_writer
 
@@ -77,17 +79,6 @@ class ComputeEndpoint:
     :param with_groups: whether groups of resources can be claimed
     """
 
-    METHODS = frozenset(
-        (
-            'select_destinations',
-            'update_aggregates',
-            'delete_aggregate',
-            'update_instance_info',
-            'delete_instance_info',
-            'sync_instance_info',
-        )
-    )
-
     def __init__(
         self,
         scheduler: Scheduler,
@@ -99,21 +90,12 @@ class ComputeEndpoint:
         self._with_groups = with_groups
         self._on_change = on_change
         self.full_reasons = full_reasons
-        self._parse = partial(
-            parse_arguments, max_bytes=_SIZE_FACTOR * REQUEST_MAX_BYTES
-        )
 
-    def dispatcher(self) -> Dispatcher:
-        """Return the dispatcher of messages to methods."""
-        return Dispatcher([self], VERSION, self.failure)
-
-    def failure(self, error: errors.SchedulerError) -> Exception:
+    def _failure(self, error: errors.SchedulerError) -> Exception:
         """Return an error in the form that callers expect."""
         return reply.failure(error, self.full_reasons)
 
-    def select_destinations(
-        self, ctxt: Any, args: Any, incoming: Any
-    ) -> Pending:
+    def select_destinations(self, incoming: wire.Request) -> Pending:
         """Select hosts for the instances of a RequestSpec, and claim them.
 
         The result is a list for each instance: its Selection, and those of
@@ -125,16 +107,15 @@ class ComputeEndpoint:
         if not incoming.is_call:
             raise errors.InvalidRequest('expected a call, got a cast')
         _check_version(incoming.message.get('version'))
-        parsed = self._parse(args, _SelectArgs)
-        context = ctxt if isinstance(ctxt, dict) else {}
+        parsed = self._parse(incoming, _SelectArgs)
         translated = translate(
             parsed.spec_obj,
             parsed.instance_uuids,
-            context,
+            incoming.ctxt,
             self._offered(),
             self._with_groups,
         )
-        message = delivered(context, incoming)
+        message = delivered(incoming)
         request = translated.request
         amounts = request.resources
 
@@ -152,7 +133,7 @@ class ComputeEndpoint:
                 failure=partial(self._refusal, request),
                 undo=None
                 if request.is_rebuild
-                else undo_of(self._scheduler, message),
+                else partial(undo, self._scheduler, message),
             ),
         )
 
@@ -222,7 +203,7 @@ class ComputeEndpoint:
             unknown = self._unknown_target(request)
             if unknown is not None:
                 return reply.no_such_host(*unknown)
-        return self.failure(error)
+        return self._failure(error)
 
     def _unknown_target(
         self, request: Request
@@ -238,48 +219,51 @@ class ComputeEndpoint:
             return None
         return None if has_node(snapshot.hosts, host, node) else (host, node)
 
-    def update_aggregates(
-        self, ctxt: Any, args: Any, incoming: Any
-    ) -> Pending:
+    def update_aggregates(self, incoming: wire.Request) -> Pending:
         """Store aggregates as they are now."""
-        parsed = self._parse(args, _AggregatesArgs)
+        parsed = self._parse(incoming, _AggregatesArgs)
         event = state.aggregates(parsed.aggregates)
-        return self._change('update_aggregates', event)
+        return self._change(incoming, event)
 
-    def delete_aggregate(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
+    def delete_aggregate(self, incoming: wire.Request) -> Pending:
         """Remove an aggregate."""
-        parsed = self._parse(args, _AggregateArgs)
+        parsed = self._parse(incoming, _AggregateArgs)
         event = state.no_aggregate(parsed.aggregate)
-        return self._change('delete_aggregate', event)
+        return self._change(incoming, event)
 
-    def update_instance_info(
-        self, ctxt: Any, args: Any, incoming: Any
-    ) -> Pending:
+    def update_instance_info(self, incoming: wire.Request) -> Pending:
         """Store instances of a host."""
-        parsed = self._parse(args, _InstanceInfoArgs)
+        parsed = self._parse(incoming, _InstanceInfoArgs)
         event = state.instances(parsed.host_name, parsed.instance_info)
-        return self._change('update_instance_info', event)
+        return self._change(incoming, event)
 
-    def delete_instance_info(
-        self, ctxt: Any, args: Any, incoming: Any
-    ) -> Pending:
+    def delete_instance_info(self, incoming: wire.Request) -> Pending:
         """Remove an instance that left a host."""
-        parsed = self._parse(args, _DeleteInfoArgs)
+        parsed = self._parse(incoming, _DeleteInfoArgs)
         event = state.no_instance(parsed.host_name, parsed.instance_uuid)
-        return self._change('delete_instance_info', event)
+        return self._change(incoming, event)
 
-    def sync_instance_info(
-        self, ctxt: Any, args: Any, incoming: Any
-    ) -> Pending:
+    def sync_instance_info(self, incoming: wire.Request) -> Pending:
         """Store that a host has these instances and no others."""
-        parsed = self._parse(args, _SyncArgs)
+        parsed = self._parse(incoming, _SyncArgs)
         event = state.all_instances(parsed.host_name, parsed.instance_uuids)
-        return self._change('sync_instance_info', event)
+        return self._change(incoming, event)
 
-    def _change(self, method: str, event: host_state_writer.Event) -> Pending:
-        self._scheduler.health.count('compute_changes', method)
+    def _parse(self, incoming: wire.Request, kind: type[Any]) -> Any:
+        limit = _SIZE_FACTOR * REQUEST_MAX_BYTES
+        return parse_arguments(incoming.args, kind, limit)
+
+    def _change(
+        self, incoming: wire.Request, event: host_state_writer.Event
+    ) -> Pending:
+        self._scheduler.health.count('compute_changes', incoming.method)
         self._on_change()
         return Pending(self._scheduler.host_state_writer.submit(event))
+
+
+def dispatcher(endpoint: ComputeEndpoint) -> Dispatcher:
+    """Return the dispatcher of messages to the methods."""
+    return Dispatcher([endpoint], VERSION, endpoint._failure)
 
 
 def _check_version(version: Any) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scheduler_service import errors
+from scheduler_service.bus import wire
 from scheduler_service.model import Request, ZoneRequest, documents
 from scheduler_service.model.limits import NAME_LENGTH
 from scheduler_service.policies import Enforcer
@@ -27,17 +28,16 @@ _TEXT = (
 )
 
 
-def caller(enforcer: Enforcer, ctxt: Any, rule: str) -> RequestContext:
-    """Return the caller of a method.
+def caller(enforcer: Enforcer, incoming: wire.Request) -> RequestContext:
+    """Return the caller of a method, whose name is that of its rule.
 
-    :param rule: of the method
     :raises InvalidRequest: the context does not name a caller
     :raises Forbidden: the policy does not let the caller use the method, not
         even for its own project
     """
-    found = RequestContext(enforcer, credentials(ctxt))
+    found = RequestContext(enforcer, credentials(incoming.ctxt))
     try:
-        found.authorize(rule, {'project_id': found.project_id})
+        found.authorize(incoming.method, {'project_id': found.project_id})
     except errors.Forbidden as error:
         if found.project_id:
             raise

@@ -10,8 +10,6 @@ notifications.
 from __future__ import annotations
 
 import logging
-import queue
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from functools import partial
@@ -22,30 +20,22 @@ import oslo_messaging
 from scheduler_service import errors
 from scheduler_service.bus import wire
 from scheduler_service.bus.wire import Publication, Request
-from scheduler_service.engine.jobs import (
-    BatchItem,
-    DeliveredMessage,
-    RequestReturned,
-)
+from scheduler_service.engine.jobs import BatchItem, DeliveredMessage
 from scheduler_service.model import HostsAnswer, plain
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.client import ContextSerializer
-from scheduler_service.rpc.incoming import has_copies, stored_id
 from scheduler_service.scheduler import Scheduler
 from scheduler_service.store.ports.recall import (
     Outcome,
     OutcomeDiffers,
     Outcomes,
 )
-from scheduler_service.store.ports.redeliveries import Quarantine
 
 LOG = logging.getLogger(__name__)
 # A result with more placements is encoded elsewhere, since all other requests
 # would wait for it: 20,000 take a tenth of a second.
 _MOST_PLACEMENTS = 256
 AsFailure = Callable[[errors.SchedulerError], Exception]
-_Dispatch = Callable[[Request], Future[Any]]
-_Refuse = Callable[[Request, errors.SchedulerError], Any]
 
 
 class CastReply:
@@ -54,22 +44,15 @@ class CastReply:
     Event types are ``scheduler.METHOD.end`` with the result and
     ``scheduler.METHOD.error`` with the error.
 
-    :param method: of the message
-    :param args: of the message; the id of an invalid request is used too
+    :param request: the message; the id of an invalid request is used too
     :param reply_to: the destination of the cast; None: no cast
     :param notifier: None: no notification
-    :ivar notifies: whether there is a notification
     """
 
-    def __init__(
-        self, ctxt: Any, method: str, args: Any, reply_to: Any, notifier: Any
-    ) -> None:
+    def __init__(self, request: Request, reply_to: Any, notifier: Any) -> None:
         self.reply_to = reply_to
-        self._ctxt = ctxt
-        self._method = method
-        self._request_id = document_of(args).get('request_id') or None
-        self._notifier = notifier
-        self.notifies = notifier is not None
+        self.notifier = notifier
+        self._request = request
         self._reply: dict[str, Any] = {}
 
     def set_outcome(
@@ -79,30 +62,28 @@ class CastReply:
 
         :param result: plain values; None with an error
         """
+        named = result or document_of(self._request.args)
         self._reply = {
-            'verb': self._method,
-            'request_id': result['request_id'] if result else self._request_id,
+            'verb': self._request.method,
+            'request_id': named.get('request_id') or None,
             'result': result,
             'error': error.to_dict() if error else None,
         }
 
     def message(self) -> dict[str, Any]:
-        """Return the message of the cast.
-
-        :raises InvalidRequest: the context is no context
-        """
-        context = ContextSerializer().serialize_context(self._ctxt)
+        """Return the message of the cast."""
         method = self.reply_to.method
         content = {'method': method, 'args': self._reply, 'version': '1.0'}
-        return wire.cast(context, content)
+        return wire.cast(self._request.ctxt, content)
 
     def notify(self) -> None:
         """Publish the notification; a failure is only logged."""
         failed = self._reply['error'] is not None
-        publish = self._notifier.error if failed else self._notifier.info
-        event = f'scheduler.{self._method}.{"error" if failed else "end"}'
+        publish = self.notifier.error if failed else self.notifier.info
+        method = self._request.method
+        event = f'scheduler.{method}.{"error" if failed else "end"}'
         try:
-            publish(self._ctxt, event, self._reply)
+            publish(self._request.ctxt, event, self._reply)
         except Exception as fault:
             LOG.warning('Notification %s was not published: %s', event, fault)
 
@@ -121,7 +102,6 @@ def new_notifier(conf: Any, url: str | None, publisher: str) -> Any:
 
     :param url: of the bus, in place of the option's
     """
-    transport.register_notifications(conf)
     if not transport.publishes(conf):
         return None
     return oslo_messaging.Notifier(
@@ -207,7 +187,7 @@ class Delivery:
         copy of the message might change: another daemon may have one, or get
         one, since a message with results is acknowledged after its reply.
         """
-        may_change = not self._refused or has_copies(self._request)
+        may_change = not self._refused or self._request.has_copies()
         found = []
         for item in self._items:
             of = getattr(item, 'unrecorded', None)
@@ -224,7 +204,7 @@ class Delivery:
     def _prepare_elsewhere(self, unrecorded: Sequence[Outcome]) -> None:
         try:
             if unrecorded:
-                self._outcomes.record(unrecorded, has_copies(self._request))
+                self._outcomes.record(unrecorded, self._request.has_copies())
         except (OutcomeDiffers, errors.StoreUnavailable):
             # The database does not answer, or another copy of the message
             # came to something else: it has to be processed again.
@@ -285,7 +265,7 @@ class Delivery:
     def _notify(self) -> None:
         """Publish the notification, which may wait for its broker."""
         cast = self._plan.cast
-        if cast is None or not cast.notifies:
+        if cast is None or cast.notifier is None:
             self._send_reply()
             return
 
@@ -312,9 +292,7 @@ class Delivery:
         """Publish; acknowledge a refused request just before that."""
         self._request.settled = True
         if self._refused and not self._acknowledged:
-            self._acknowledged = True
-            self._end_trace()
-            self._bus.refuse(self._request, publication)
+            self._acknowledge(publication)
         else:
             self._bus.publish(publication)
 
@@ -325,19 +303,22 @@ class Delivery:
         else:
             self._abandon()
 
-    def _acknowledge(self) -> None:
+    def _acknowledge(self, refusal: Publication | None = None) -> None:
         """Acknowledge the request, once.
 
         This precedes the reply where nothing was changed, or where many
         replies wait for queues that are missing or full.
+
+        :param refusal: the first publication on a request that changed
+            nothing
         """
         if self._acknowledged:
             return
         self._acknowledged = self._request.settled = True
-        self._bus.acknowledge(self._request)
-        self._end_trace()
-
-    def _end_trace(self) -> None:
+        if refusal is None:
+            self._bus.acknowledge(self._request)
+        else:
+            self._bus.refuse(self._request, refusal)
         trace = self._request.trace
         if trace is not None:
             trace.end('answered' if self._error is None else self._error.name)
@@ -366,22 +347,15 @@ def _placements(result: Any) -> int:
     return sum(_placements(item.result()) for item in _items(result))
 
 
-def undo_of(
-    scheduler: Scheduler, message: DeliveredMessage
-) -> Callable[[Any], None] | None:
-    """Return what releases the claims of a result that reached no caller.
+def undo(scheduler: Scheduler, message: DeliveredMessage, result: Any) -> None:
+    """Release the claims of a result that reached no caller.
 
-    Any thread may call that function with the result: placements of one
-    request, or the items of many.
+    Any thread may call this. Claims for a message without an id stay.
 
-    :return: None for a message without an id
+    :param result: placements of one request, or the items of many
     """
-    return partial(_undo, scheduler, message) if message.id else None
-
-
-def _undo(
-    scheduler: Scheduler, message: DeliveredMessage, result: Any
-) -> None:
+    if not message.id:
+        return
     answers = [
         None if item.exception() else item.result() for item in _items(result)
     ]
@@ -412,61 +386,3 @@ def _count_undone(scheduler: Scheduler, done: Future[Any]) -> None:
     else:
         kept = 'released' if done.result() else 'kept'
         scheduler.health.count('answers_undone', kept)
-
-
-class RedeliveryWorker:
-    """A thread that dispatches redelivered messages and waits for each.
-
-    :param quarantine: counts deliveries, and refuses a message that had too
-        many
-    """
-
-    def __init__(self, quarantine: Quarantine) -> None:
-        self._quarantine = quarantine
-        self._waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._thread = threading.Thread(
-            target=self._run, name='redelivery', daemon=True
-        )
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread; the broker gives waiting messages to others."""
-        self._waiting.put(None)
-
-    def put(
-        self, message: Request, dispatch: _Dispatch, refuse: _Refuse
-    ) -> None:
-        """Dispatch a message after the earlier ones are done.
-
-        :param refuse: called with a message that is put aside, and the error
-        """
-        self._waiting.put((message, dispatch, refuse))
-
-    def _run(self) -> None:
-        while (task := self._waiting.get()) is not None:
-            try:
-                self._work(*task)
-            except Exception:
-                LOG.exception('A redelivered message failed')
-
-    def _work(
-        self, message: Request, dispatch: _Dispatch, refuse: _Refuse
-    ) -> None:
-        if message.unwanted:
-            message.requeue()
-            return
-        message_id = stored_id(message.unique_id)
-        try:
-            self._quarantine.begin(message_id, message.message, message.ctxt)
-        except errors.RequestPutAside as error:
-            refuse(message, error)
-            return
-        future = dispatch(message)
-        # The next message waits until this one is done.
-        if isinstance(future.exception(), RequestReturned):
-            self._quarantine.cancel(message_id)
-        else:
-            self._quarantine.end(message_id)

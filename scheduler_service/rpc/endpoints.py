@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -33,11 +34,15 @@ from scheduler_service.rpc.delivery import (
     CastReply,
     ReplyPlan,
     document_of,
-    undo_of,
+    undo,
 )
-from scheduler_service.rpc.incoming import delivered, parse_arguments
 from scheduler_service.rpc.peers import Peer, Peers
-from scheduler_service.rpc.server import Pending, finished
+from scheduler_service.rpc.server import (
+    Pending,
+    delivered,
+    finished,
+    parse_arguments,
+)
 from scheduler_service.scheduler import Scheduler
 
 VERSION = '1.2'
@@ -112,19 +117,6 @@ class SchedulerEndpoint:
     :param peers: the other daemons on the topic
     """
 
-    METHODS = frozenset(
-        (
-            'select_destinations',
-            'schedule_zone',
-            'schedule_many',
-            'explain',
-            'release',
-            'confirm',
-            'drop_moves',
-            'ping',
-        )
-    )
-
     def __init__(
         self,
         scheduler: Scheduler,
@@ -139,15 +131,13 @@ class SchedulerEndpoint:
         self._name = name
         self._peers = peers
 
-    def select_destinations(
-        self, ctxt: Any, args: Any, incoming: Any
-    ) -> Pending:
+    def select_destinations(self, incoming: wire.Request) -> Pending:
         """Select hosts for the instances of a request, and claim them."""
-        message = delivered(ctxt, incoming)
+        message = delivered(incoming)
 
         def submit() -> Future[Any]:
-            parsed = parse_arguments(args, _SelectArgs)
-            caller = self._caller(ctxt, 'select_destinations')
+            parsed = parse_arguments(incoming.args, _SelectArgs)
+            caller = authorization.caller(self._enforcer, incoming)
             request = documents.parse(parsed.request, Request)
             if parsed.claim:
                 _check_amounts(request)
@@ -162,18 +152,18 @@ class SchedulerEndpoint:
                 message,
             )
 
-        undo = undo_of(self._scheduler, message) if _claims(args) else None
-        return self._submit_with_reply(
-            message, 'select_destinations', args, submit, undo
-        )
+        args = incoming.args
+        claims = isinstance(args, dict) and args.get('claim', True) is True
+        undoing = partial(undo, self._scheduler, message) if claims else None
+        return self._submit_with_reply(incoming, message, submit, undoing)
 
-    def schedule_zone(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
+    def schedule_zone(self, incoming: wire.Request) -> Pending:
         """Select a pool for a zone, and store it."""
-        message = delivered(ctxt, incoming)
+        message = delivered(incoming)
 
         def submit() -> Future[Any]:
-            parsed = parse_arguments(args, _ZoneArgs)
-            caller = self._caller(ctxt, 'schedule_zone')
+            parsed = parse_arguments(incoming.args, _ZoneArgs)
+            caller = authorization.caller(self._enforcer, incoming)
             pools = _candidates(parsed)
             zone = documents.zone(parsed.zone, named=pools is None)
             # With sent pools the reply reveals nothing about stored pools.
@@ -189,19 +179,19 @@ class SchedulerEndpoint:
                 pools,
             )
 
-        return self._submit_with_reply(message, 'schedule_zone', args, submit)
+        return self._submit_with_reply(incoming, message, submit)
 
-    def schedule_many(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
+    def schedule_many(self, incoming: wire.Request) -> Pending:
         """Schedule many requests; a result or an error for each, in order."""
-        parsed = parse_arguments(args, _ManyArgs)
-        caller = self._caller(ctxt, 'schedule_many')
+        parsed = parse_arguments(incoming.args, _ManyArgs)
+        caller = authorization.caller(self._enforcer, incoming)
         count = len(parsed.requests)
         if count > _MAX_ENTRIES:
             raise errors.PayloadTooLarge(
                 f'requests: at most {_MAX_ENTRIES}, got {count}'
             )
         entries = [_entry(entry, caller) for entry in parsed.requests]
-        message = delivered(ctxt, incoming)
+        message = delivered(incoming)
         for sent, entry in zip(parsed.requests, entries, strict=True):
             if isinstance(entry, errors.SchedulerError):
                 document = sent.select_destinations or sent.schedule_zone
@@ -211,13 +201,13 @@ class SchedulerEndpoint:
         future = self._scheduler.schedule_many(
             entries, caller, incoming.deadline, message
         )
-        undo = undo_of(self._scheduler, message)
-        return Pending(future, ReplyPlan(_serialize_outcomes, undo=undo))
+        undoing = partial(undo, self._scheduler, message)
+        return Pending(future, ReplyPlan(_serialize_outcomes, undo=undoing))
 
-    def explain(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
+    def explain(self, incoming: wire.Request) -> Pending:
         """Return what would be selected and why; nothing is claimed."""
-        parsed = parse_arguments(args, _ExplainArgs)
-        caller = self._caller(ctxt, 'explain')
+        parsed = parse_arguments(incoming.args, _ExplainArgs)
+        caller = authorization.caller(self._enforcer, incoming)
         request = documents.parse(parsed.request, Request)
         authorization.own(caller, request)
         future = self._scheduler.explain(
@@ -225,39 +215,31 @@ class SchedulerEndpoint:
         )
         return Pending(future)
 
-    def release(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
-        """Release claims; the result is the instances that had claims."""
-        return self._on_claims('release', ctxt, args, incoming)
+    def release(self, incoming: wire.Request) -> Pending:
+        """Release or confirm claims, or release the second ones of moves.
 
-    def confirm(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
-        """Confirm claims; the result is the changed instances."""
-        return self._on_claims('confirm', ctxt, args, incoming)
-
-    def drop_moves(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
-        """Release second claims; the result is the instances with any."""
-        return self._on_claims('drop_moves', ctxt, args, incoming)
-
-    def _on_claims(
-        self, method: str, ctxt: Any, args: Any, incoming: Any
-    ) -> Pending:
-        parsed = parse_arguments(args, _InstancesArgs)
-        caller = self._caller(ctxt, method)
-        message = delivered(ctxt, incoming)
-        change = getattr(self._scheduler, method)
+        The result is the instances that had such claims.
+        """
+        parsed = parse_arguments(incoming.args, _InstancesArgs)
+        caller = authorization.caller(self._enforcer, incoming)
+        change = getattr(self._scheduler, incoming.method)
+        message = delivered(incoming)
         return Pending(
             change(parsed.instances, incoming.deadline, caller, message)
         )
 
-    def ping(self, ctxt: Any, args: Any, incoming: Any) -> dict[str, Any]:
+    confirm = drop_moves = release
+
+    def ping(self, incoming: wire.Request) -> dict[str, Any]:
         """Return the name, the version and the state of this daemon.
 
         A cast of another daemon is only recorded.
         """
-        parsed = parse_arguments(args, _PingArgs)
+        parsed = parse_arguments(incoming.args, _PingArgs)
         if parsed.peer is not None:
             self._peers.hear(parsed.peer)
             return {}
-        self._caller(ctxt, 'ping')
+        authorization.caller(self._enforcer, incoming)
         introspection = self._scheduler.introspection
         return {
             'server': self._name,
@@ -267,33 +249,29 @@ class SchedulerEndpoint:
             'recent': introspection.recent() if parsed.recent else None,
         }
 
-    def _caller(self, ctxt: Any, rule: str) -> RequestContext:
-        return authorization.caller(self._enforcer, ctxt, rule)
-
     def _submit_with_reply(
         self,
+        incoming: wire.Request,
         message: DeliveredMessage,
-        method: str,
-        args: Any,
         submit: Callable[[], Future[Any]],
-        undo: Callable[[Any], None] | None = None,
+        undoing: Callable[[Any], None] | None = None,
     ) -> Pending:
         """Submit a request; its errors are cast and published as well.
 
-        :param undo: called with a result that cannot reach the caller
+        :param undoing: called with a result that cannot reach the caller
         """
-        reply_to = _reply_to(args)
+        reply_to = _reply_to(incoming.args)
         cast = None
         if reply_to is not None or self._notifier is not None:
-            cast = CastReply(
-                message.context, method, args, reply_to, self._notifier
-            )
+            cast = CastReply(incoming, reply_to, self._notifier)
         try:
             future = submit()
         except errors.SchedulerError as error:
-            self._scheduler.reject(method, error, document_of(args), message)
+            self._scheduler.reject(
+                incoming.method, error, document_of(incoming.args), message
+            )
             future = finished(error=error).future
-        return Pending(future, ReplyPlan(cast=cast, undo=undo))
+        return Pending(future, ReplyPlan(cast=cast, undo=undoing))
 
 
 def _entry(args: _EntryArgs, caller: RequestContext) -> Entry:
@@ -313,11 +291,6 @@ def _entry(args: _EntryArgs, caller: RequestContext) -> Entry:
         )
     except errors.SchedulerError as error:
         return error
-
-
-def _claims(args: Any) -> bool:
-    """Whether the arguments request a claim, if they are valid."""
-    return isinstance(args, dict) and args.get('claim', True) is True
 
 
 def _check_amounts(request: Request) -> None:

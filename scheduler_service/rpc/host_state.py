@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from scheduler_service import errors
+from scheduler_service.bus import wire
 from scheduler_service.model import (
     Aggregate,
     HostReport,
@@ -21,8 +22,7 @@ from scheduler_service.model.inventory import Document, Uuid, dashed
 from scheduler_service.model.limits import Name
 from scheduler_service.policies import Enforcer
 from scheduler_service.rpc import authorization
-from scheduler_service.rpc.incoming import parse_arguments
-from scheduler_service.rpc.server import Pending
+from scheduler_service.rpc.server import Pending, parse_arguments
 from scheduler_service.store.ports import host_state_writer
 
 _MAX_ENTRIES = 10_000
@@ -74,27 +74,13 @@ class HostStateEndpoint:
     stored.
     """
 
-    METHODS = frozenset(
-        (
-            'update_host_state',
-            'heartbeat',
-            'update_instance_info',
-            'delete_instance_info',
-            'sync_instance_info',
-            'update_aggregates',
-            'delete_aggregate',
-        )
-    )
-
     def __init__(
         self, writer: host_state_writer.HostStateWriter, enforcer: Enforcer
     ) -> None:
         self._writer = writer
         self._enforcer = enforcer
 
-    def update_host_state(
-        self, ctxt: Any, args: Any, incoming: Any
-    ) -> dict[str, int]:
+    def update_host_state(self, incoming: wire.Request) -> dict[str, int]:
         """Receive host reports; the result is how many were received.
 
         A report is received as a whole or not at all. A refused report does
@@ -103,7 +89,7 @@ class HostStateEndpoint:
         :raises InvalidRequest: the error of the first refused report; the
             facts have the numbers ``taken`` and ``refused``
         """
-        parsed = self._parse(ctxt, args, _ReportsArgs, 'update_host_state')
+        parsed = self._parse(incoming, _ReportsArgs)
         _check_count(parsed.hosts, 'hosts')
         reports: list[HostReport] = []
         faults: list[errors.InvalidRequest] = []
@@ -120,20 +106,16 @@ class HostStateEndpoint:
             raise faults[0]
         return {'taken': taken}
 
-    def heartbeat(self, ctxt: Any, args: Any, incoming: Any) -> dict[str, int]:
+    def heartbeat(self, incoming: wire.Request) -> dict[str, int]:
         """Receive heartbeats of service hosts; the result is how many."""
-        parsed = self._parse(ctxt, args, _HeartbeatArgs, 'heartbeat')
+        parsed = self._parse(incoming, _HeartbeatArgs)
         _check_count(parsed.hosts, 'hosts')
         documents.check_text(parsed.hosts, 'hosts')
         return {'taken': self._writer.heartbeat(parsed.hosts)}
 
-    def update_instance_info(
-        self, ctxt: Any, args: Any, incoming: Any
-    ) -> Pending:
+    def update_instance_info(self, incoming: wire.Request) -> Pending:
         """Store instances of a host; the result is how many changed."""
-        parsed = self._parse(
-            ctxt, args, _InstanceInfoArgs, 'update_instance_info'
-        )
+        parsed = self._parse(incoming, _InstanceInfoArgs)
         info = parsed.instance_info
         listed = info if isinstance(info, list) else [info]
         with_host = [{'host': parsed.host_name, **each} for each in listed]
@@ -152,13 +134,9 @@ class HostStateEndpoint:
             host_state_writer.UpdateInstances(instances=instances)
         )
 
-    def delete_instance_info(
-        self, ctxt: Any, args: Any, incoming: Any
-    ) -> Pending:
+    def delete_instance_info(self, incoming: wire.Request) -> Pending:
         """Remove instances that left a host."""
-        parsed = self._parse(
-            ctxt, args, _DeleteInfoArgs, 'delete_instance_info'
-        )
+        parsed = self._parse(incoming, _DeleteInfoArgs)
         named = parsed.instance_uuid
         listed = named if isinstance(named, list) else [named]
         _check_count(listed, 'instance_uuid')
@@ -171,11 +149,9 @@ class HostStateEndpoint:
             )
         )
 
-    def sync_instance_info(
-        self, ctxt: Any, args: Any, incoming: Any
-    ) -> Pending:
+    def sync_instance_info(self, incoming: wire.Request) -> Pending:
         """Make these the only instances of a host."""
-        parsed = self._parse(ctxt, args, _SyncArgs, 'sync_instance_info')
+        parsed = self._parse(incoming, _SyncArgs)
         _check_count(parsed.instance_uuids, 'instance_uuids')
         documents.check_text(parsed.host_name, 'host_name')
         return self._put(
@@ -185,19 +161,17 @@ class HostStateEndpoint:
             )
         )
 
-    def update_aggregates(
-        self, ctxt: Any, args: Any, incoming: Any
-    ) -> Pending:
+    def update_aggregates(self, incoming: wire.Request) -> Pending:
         """Add or update aggregates."""
-        parsed = self._parse(ctxt, args, _AggregatesArgs, 'update_aggregates')
+        parsed = self._parse(incoming, _AggregatesArgs)
         listed = self._each(
             parsed.aggregates, 'aggregates', Aggregate, 'aggregates'
         )
         return self._put(host_state_writer.UpdateAggregates(aggregates=listed))
 
-    def delete_aggregate(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
+    def delete_aggregate(self, incoming: wire.Request) -> Pending:
         """Remove an aggregate, given by its id or its document."""
-        parsed = self._parse(ctxt, args, _AggregateArgs, 'delete_aggregate')
+        parsed = self._parse(incoming, _AggregateArgs)
         given = parsed.aggregate
         number = given if isinstance(given, int) else given.get('id')
         whole = isinstance(number, int) and not isinstance(number, bool)
@@ -228,9 +202,9 @@ class HostStateEndpoint:
                 raise _placed(error, f'{place}[{index}]') from None
         return parsed
 
-    def _parse(self, ctxt: Any, args: Any, kind: type[Any], rule: str) -> Any:
-        parsed = parse_arguments(args, kind)
-        authorization.caller(self._enforcer, ctxt, rule)
+    def _parse(self, incoming: wire.Request, kind: type[Any]) -> Any:
+        parsed = parse_arguments(incoming.args, kind)
+        authorization.caller(self._enforcer, incoming)
         return parsed
 
     def _put(self, event: host_state_writer.Event) -> Pending:

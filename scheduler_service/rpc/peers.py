@@ -113,7 +113,6 @@ class Peers:
             # The next sign of life follows soon.
             lambda sent: None,
             exchange=exchange,
-            key=key,
             repeated=False,
         )
         bus.call(bus.publish, publication)

@@ -8,6 +8,7 @@ thread does, which replies.
 from __future__ import annotations
 
 import functools
+import hashlib
 import logging
 import threading
 import time
@@ -15,19 +16,23 @@ from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, NamedTuple
 
+import msgspec
+
 from scheduler_service import errors, tracing
-from scheduler_service.bus.wire import Consumer, Request
-from scheduler_service.engine.jobs import ReplyFuture, RequestReturned
-from scheduler_service.rpc.delivery import (
-    AsFailure,
-    Delivery,
-    RedeliveryWorker,
-    ReplyPlan,
+from scheduler_service.bus.wire import Consumer, Request, sent_at
+from scheduler_service.engine.jobs import (
+    DeliveredMessage,
+    ReplyFuture,
+    RequestReturned,
 )
-from scheduler_service.rpc.incoming import delivered, has_copies
+from scheduler_service.model import documents, limits
+from scheduler_service.rpc.delivery import AsFailure, Delivery, ReplyPlan
 from scheduler_service.store.ports.recall import Outcomes
+from scheduler_service.store.ports.redeliveries import Quarantine
 
 LOG = logging.getLogger(__name__)
+# Larger requests fail with PayloadTooLarge.
+REQUEST_MAX_BYTES = 1024 * 1024
 # Replies for queues that are missing or full are waited for so long at a stop,
 # in seconds: another daemon sends them, if their messages are unacknowledged.
 _LINES_S = 2.0
@@ -48,8 +53,7 @@ class Pending(NamedTuple):
 class Dispatcher:
     """Dispatches a message to the method that it names, if it is served.
 
-    :param endpoints: their METHODS take (context, arguments as a dict,
-        message)
+    :param endpoints: their public methods take the request
     :param version: the highest served version, such as ``1.1``
     :param failure: makes callers' errors from an error; None: they get the
         error unchanged
@@ -65,11 +69,11 @@ class Dispatcher:
         self._methods = {
             name: getattr(endpoint, name)
             for endpoint in endpoints
-            for name in endpoint.METHODS
+            for name in methods(type(endpoint))
         }
         self._major, self._minor = (int(part) for part in version.split('.'))
 
-    def dispatch(self, incoming: Any) -> Any:
+    def dispatch(self, incoming: Request) -> Any:
         """Call the method; return a result or a :class:`Pending`.
 
         :raises InvalidRequest: the method or the version is not served, or an
@@ -85,8 +89,7 @@ class Dispatcher:
                 method=str(name)[:100],
                 methods=sorted(self._methods),
             )
-        args = message.get('args', {})
-        return method(incoming.ctxt, args, incoming)
+        return method(incoming)
 
     def _check_version(self, version: Any) -> None:
         try:
@@ -103,10 +106,17 @@ class Dispatcher:
             )
 
 
+def methods(endpoint: type[Any]) -> set[str]:
+    """Return the names of the methods that clients may call."""
+    return {name for name in vars(endpoint) if not name.startswith('_')}
+
+
 class Server:
     """Dispatches requests, and replies when they are done.
 
-    :param redelivery_worker: gets messages that were delivered before
+    :param quarantine: counts deliveries of messages that were delivered
+        before, and refuses one that had too many
+    :param one_by_one: has one thread, which works on these messages
     :param outcomes: keeps what has to be recorded before a reply
     :param executor: for records, large replies, and notifications
     :param tracer: makes traces of messages; None: there are none
@@ -118,13 +128,15 @@ class Server:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        redelivery_worker: RedeliveryWorker,
+        quarantine: Quarantine,
+        one_by_one: Executor,
         outcomes: Outcomes,
         executor: Executor,
         tracer: tracing.Tracer | None = None,
     ) -> None:
         self._dispatcher = dispatcher
-        self._redelivery_worker = redelivery_worker
+        self._quarantine = quarantine
+        self._one_by_one = one_by_one
         self._outcomes = outcomes
         self._executor = executor
         self._tracer = tracer
@@ -140,9 +152,27 @@ class Server:
             request.trace = trace
             request.ctxt.update(trace.headers())
         if request.redelivered:
-            self._redelivery_worker.put(request, self._dispatch, self._refuse)
+            self._one_by_one.submit(self._dispatch_again, request)
         else:
             self._dispatch(request)
+
+    def _dispatch_again(self, request: Request) -> None:
+        """Dispatch a message that was delivered before, and wait for it."""
+        if self.bus.is_unwanted(request):
+            request.requeue()
+            return
+        message_id = stored_id(request.unique_id)
+        try:
+            self._quarantine.begin(message_id, request.message, request.ctxt)
+            future = self._dispatch(request)
+            if isinstance(future.exception(), RequestReturned):
+                self._quarantine.cancel(message_id)
+            else:
+                self._quarantine.end(message_id)
+        except errors.RequestPutAside as error:
+            self._refuse(request, error)
+        except Exception:
+            LOG.exception('A redelivered message failed')
 
     def finish(self, timeout: float) -> bool:
         """Wait for replies; return whether all were sent.
@@ -160,15 +190,9 @@ class Server:
 
     def _left(self) -> int:
         """Return how many deliveries are left, after all work before."""
-        found: list[int] = []
         done = threading.Event()
-
-        def count() -> None:
-            found.append(self._delivering)
-            done.set()
-
-        self.bus.call(count)
-        return found[0] if done.wait(_LINES_S) else 1
+        self.bus.call(done.set)
+        return self._delivering if done.wait(_LINES_S) else 1
 
     def _dispatch(self, request: Request) -> Future[Any]:
         try:
@@ -179,7 +203,7 @@ class Server:
                 str(request.method)[:100],
                 error.name,
                 error,
-                delivered(request.ctxt, request).caller(),
+                delivered(request).caller(),
             )
             return self._refuse(request, error)
         except Exception as fault:
@@ -225,7 +249,7 @@ class Server:
         if fault is None and request.is_late():
             # The caller has given up, so the claim would reach no caller. If
             # there is another copy, its reply may be in time.
-            if plan.undo is not None and not has_copies(request):
+            if plan.undo is not None and not request.has_copies():
                 plan.undo(future.result())
             future = finished(error=errors.TooLate()).future
         self._delivering += 1
@@ -252,3 +276,64 @@ def finished(
     else:
         future.set_exception(error)
     return Pending(future)
+
+
+def stored_id(unique_id: Any) -> str:
+    """Return the stored form of a message's id: a digest of a long id.
+
+    The sender chooses the id, which may be any text.
+    """
+    text = str(unique_id)
+    if len(text) <= limits.MESSAGE_ID_LENGTH and text.isprintable():
+        return text
+    return hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()
+
+
+def delivered(incoming: Request) -> DeliveredMessage:
+    """Return the sender and the delivery of a message.
+
+    One without an id is not recognised if it is delivered again.
+    """
+    ctxt = incoming.ctxt
+    # Each pair of reply queue and project gets its fair share: many projects
+    # may call through one service, and one project through several. The
+    # project may be of any type, also of one that is not hashable.
+    project = ctxt.get('project_id') or ctxt.get('project') or ''
+    lane = incoming.reply_q or '', str(project)
+    if not incoming.unique_id:
+        return DeliveredMessage(lane=lane, context=ctxt, trace=incoming.trace)
+    return DeliveredMessage(
+        stored_id(incoming.unique_id),
+        incoming.redelivered,
+        sent_at(ctxt),
+        lane,
+        incoming.is_lost,
+        ctxt,
+        incoming.trace,
+    )
+
+
+def parse_arguments(
+    args: Any, kind: type[Any], max_bytes: int = REQUEST_MAX_BYTES
+) -> Any:
+    """Return the arguments as an object of *kind*.
+
+    :param max_bytes: the most that they may take, encoded as JSON
+    :raises PayloadTooLarge: too many bytes, or nested too deeply
+    :raises InvalidRequest: with the place and what was expected there
+    """
+    try:
+        text = msgspec.json.encode(args)
+    except (TypeError, ValueError, RecursionError) as fault:
+        documents.check_depth(args)
+        raise errors.InvalidRequest(f'cannot be read: {fault}') from None
+    if text.count(b'{') + text.count(b'[') > documents.MAX_DEPTH:
+        documents.check_depth(args)
+    size = len(text)
+    if size > max_bytes:
+        raise errors.PayloadTooLarge(
+            f'{size} bytes, at most {max_bytes} are allowed',
+            size=size,
+            limit=max_bytes,
+        )
+    return documents.arguments(args, kind)

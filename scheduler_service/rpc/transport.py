@@ -10,10 +10,13 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
+import kombu
 import oslo_messaging
 import urllib3
+from amqp.exceptions import PreconditionFailed
 from oslo_concurrency import lockutils
 from oslo_config import cfg
+from oslo_messaging import Target as Target
 from oslo_messaging import TransportURL, opts
 
 from scheduler_service import errors
@@ -73,18 +76,6 @@ def for_command(conf: Any) -> Any:
     return for_client(conf)
 
 
-def target(
-    exchange: str, topic: str, server: str, fanout: bool = False
-) -> Any:
-    """Return the target of a server.
-
-    :param fanout: whether the server gets casts to all servers of the topic
-    """
-    return oslo_messaging.Target(
-        exchange=exchange, topic=topic, server=server, fanout=fanout
-    )
-
-
 def address(conf: Any, url: str | None = None) -> Any:
     """Return the address of the broker.
 
@@ -113,7 +104,7 @@ def connect(conf: Any) -> None:
     :raises ConfigurationError: the broker refuses the login
     :raises MessageDeliveryFailure: the broker does not accept a connection
     """
-    used = _rabbit(conf)
+    used = rabbit(conf)
     if used is not None:
         with connection.connected(used):
             pass
@@ -127,17 +118,17 @@ def look(conf: Any, exchange: str, topic: str, url: str | None = None) -> None:
         the broker refuses the login
     :raises MessageDeliveryFailure: the broker does not accept a connection
     """
-    used = _rabbit(conf, url)
-    if used is not None:
-        connection.look(used, exchange, topic)
-
-
-def check(conf: Any) -> None:
-    """Check the options of the bus, without a connection.
-
-    :raises ConfigurationError: one of them cannot be used
-    """
-    _rabbit(conf)
+    used = rabbit(conf, url)
+    if used is None:
+        return
+    queue = used.shared_queue(exchange, topic)
+    with connection.connected(used) as made:
+        try:
+            for entity in (queue.exchange, queue):
+                if made.passive(entity) is not None:
+                    made.declare_alone(entity)
+        except PreconditionFailed as refusal:
+            raise options.refused(refusal) from None
 
 
 def unread_notifications(conf: Any) -> dict[str, int]:
@@ -147,23 +138,26 @@ def unread_notifications(conf: Any) -> dict[str, int]:
     :raises ConfigurationError: the broker refuses the login
     :raises MessageDeliveryFailure: the broker does not accept a connection
     """
-    register_notifications(conf)
+    if not publishes(conf):
+        return {}
     group = conf[_NOTIFICATIONS]
-    used = _rabbit(conf, group.transport_url) if publishes(conf) else None
+    used = rabbit(conf, group.transport_url)
     if used is None:
         return {}
     names = [f'{topic}.{level}' for topic in group.topics for level in _LEVELS]
-    return connection.unconsumed(used, names)
-
-
-def register_notifications(conf: Any) -> None:
-    """Register oslo.messaging's options of notifications."""
-    options = dict(opts.list_opts())[_NOTIFICATIONS]
-    conf.register_opts(options, group=_NOTIFICATIONS)
+    with connection.connected(used) as made:
+        found = [made.passive(kombu.Queue(name)) for name in names]
+    return {
+        queue.queue: queue.message_count
+        for queue in found
+        if queue and queue.message_count and not queue.consumer_count
+    }
 
 
 def publishes(conf: Any) -> bool:
-    """Whether notifications are published."""
+    """Whether notifications are published; their options get registered."""
+    known = dict(opts.list_opts())[_NOTIFICATIONS]
+    conf.register_opts(known, group=_NOTIFICATIONS)
     return not all(name == 'noop' for name in conf[_NOTIFICATIONS].driver)
 
 
@@ -176,10 +170,12 @@ def new_consumer(
 ) -> Consumer:
     """Return a consumer of the requests to a server, not started yet.
 
+    :param target: exchange, topic and name of the server; with ``fanout`` it
+        also gets casts to all servers of the topic
     :param take: called with each request, on the consumer's thread
     :raises ConfigurationError: an option cannot be used
     """
-    used = _rabbit(conf, url)
+    used = rabbit(conf, url)
     if used is None:
         topic = f'{target.exchange}/{target.topic}'
         names = f'{topic}.{target.server}', topic
@@ -189,7 +185,7 @@ def new_consumer(
     return RabbitConsumer(used, target, take, health)
 
 
-def _rabbit(conf: Any, url: str | None = None) -> RabbitOptions | None:
+def rabbit(conf: Any, url: str | None = None) -> RabbitOptions | None:
     """Return the options of the broker; None: the bus has none.
 
     :param url: of the bus, in place of the option's

@@ -29,7 +29,9 @@ class Consuming:
             conf.set_override(name, value, GROUP)
         self.taken: queue.Queue[Request] = queue.Queue()
         self.health = Health()
-        target = transport.target('openstack', topic, 's', fanout)
+        target = transport.Target(
+            'openstack', topic, server='s', fanout=fanout
+        )
         made = transport.new_consumer(
             conf, url, target, self.taken.put, self.health
         )

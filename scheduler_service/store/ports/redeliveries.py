@@ -5,7 +5,7 @@ would end that too. A redelivered message is therefore counted in the store
 just before it is processed; the count outlives the daemon. Past a limit it is
 quarantined: refused, and listed by ``scheduler-manage message list``.
 
-The thread of the redelivery worker calls it. What is kept between calls are
+The redelivery thread calls it. What is kept between calls are
 the ids of messages whose count is still to be taken back.
 """
 

@@ -9,7 +9,6 @@ import kombu
 import pytest
 
 from benchmarks import common
-from scheduler_service.bus import consumer as consumers
 from tests.support import clouds, servers
 from tests.support.bus_consumers import (
     Consuming,
@@ -161,7 +160,7 @@ def test_what_the_engine_gave_back_is_processed_when_the_consumer_resumes(
     send('select_destinations')
     request = consumer.take()
     consumer.bus.pause()
-    assert not request.unwanted or request.shared
+    assert not consumer.bus.is_unwanted(request) or request.shared
     request.requeue()
     assert consumer.none_comes()
     assert request.settled
@@ -328,16 +327,13 @@ def test_the_reason_of_a_lost_connection_is_named(
         assert bus.fault() == ''
 
 
-def test_a_first_connection_that_is_late_is_a_fault(
-    rabbitmq, topic, monkeypatch
-):
-    monkeypatch.setattr(consumers, '_CONNECT_S', 0.2)
+def test_a_first_connection_that_is_late_is_a_fault(rabbitmq, topic):
     with tcp_proxy(rabbitmq[0].port) as proxy:
         proxy.become(Mode.REFUSE)
         address = f'127.0.0.1:{proxy.port}'
         made = Consuming(f'rabbit://guest:guest@{address}', topic, False, {})
         assert made.bus.is_connected()
-        made.bus._connecting_since = time.monotonic()
+        made.bus._late_at = time.monotonic() + 0.2
         made.bus._thread.start()
         wait_until(lambda: made.bus.fault().startswith(address))
         proxy.become(Mode.FORWARD)

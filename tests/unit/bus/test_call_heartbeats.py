@@ -7,15 +7,16 @@ import weakref
 
 import pytest
 
-from scheduler_service.bus.replies import CallHeartbeats, Timers
+from scheduler_service.bus.replies import Publisher, Timers
 from scheduler_service.bus.wire import Publication, Request
 from scheduler_service.engine.health import Health
 
 
-class Published:
+class Published(Publisher):
     """Keeps what is published, in place of a connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, timers: Timers, health: Health) -> None:
+        super().__init__(health, timers, lambda name: None, 60.0)
         self.all: list[Publication] = []
 
     def put(self, publication: Publication) -> None:
@@ -23,8 +24,8 @@ class Published:
 
 
 @pytest.fixture
-def published():
-    return Published()
+def published(timers, health):
+    return Published(timers, health)
 
 
 @pytest.fixture
@@ -35,11 +36,6 @@ def health():
 @pytest.fixture
 def timers():
     return Timers()
-
-
-@pytest.fixture
-def heartbeats(published, timers, health):
-    return CallHeartbeats(published, timers, health)
 
 
 def call(timeout, deadline=None):
@@ -54,9 +50,9 @@ def at(seconds):
     return time.monotonic() + seconds
 
 
-def test_a_heartbeat_ends_nothing(heartbeats, timers, published):
+def test_a_heartbeat_ends_nothing(published, timers):
     request = call(60)
-    heartbeats.watch(request)
+    published.watch(request)
     timers.run_due(at(31))
     (sent,) = published.all
     message = json.loads(json.loads(sent.body)['oslo.message'])
@@ -68,10 +64,10 @@ def test_a_heartbeat_ends_nothing(heartbeats, timers, published):
 
 
 def test_a_caller_gets_one_each_half_of_its_time_until_it_has_its_reply(
-    heartbeats, timers, published
+    published, timers
 ):
     request = call(60)
-    heartbeats.watch(request)
+    published.watch(request)
     assert 29 < timers.next_due() - time.monotonic() <= 30
     timers.run_due(at(29))
     assert published.all == []
@@ -85,50 +81,48 @@ def test_a_caller_gets_one_each_half_of_its_time_until_it_has_its_reply(
 
 
 @pytest.mark.parametrize('timeout', [None, 0, -1, 'x', [1]])
-def test_a_caller_that_expects_none_gets_none(heartbeats, timers, timeout):
-    heartbeats.watch(call(timeout))
+def test_a_caller_that_expects_none_gets_none(published, timers, timeout):
+    published.watch(call(timeout))
     assert timers.next_due() == math.inf
 
 
-def test_a_cast_gets_none(heartbeats, timers, published):
+def test_a_cast_gets_none(published, timers):
     request = call(60)
     request.msg_id = request.reply_q = None
-    heartbeats.watch(request)
+    published.watch(request)
     timers.run_due(at(31))
     assert published.all == []
 
 
 @pytest.mark.parametrize('timeout', [1e12, 1e300, math.inf, 10**400])
-def test_a_time_that_is_too_long_delays_no_other(
-    heartbeats, timers, published, timeout
-):
+def test_a_time_that_is_too_long_delays_no_other(published, timers, timeout):
     long, other = call(timeout), call(60)
-    heartbeats.watch(long)
-    heartbeats.watch(other)
+    published.watch(long)
+    published.watch(other)
     timers.run_due(at(31))
     assert len(published.all) == 1
 
 
-def test_a_caller_that_has_given_up_gets_none(heartbeats, timers, published):
+def test_a_caller_that_has_given_up_gets_none(published, timers):
     request = call(60, deadline=time.monotonic() - 1)
-    heartbeats.watch(request)
+    published.watch(request)
     timers.run_due(at(31))
     assert published.all == []
 
 
-def test_outcomes_are_counted(heartbeats, timers, published, health):
+def test_outcomes_are_counted(published, timers, health):
     request = call(60)
-    heartbeats.watch(request)
+    published.watch(request)
     for count, accepted in enumerate((True, False, True), 1):
         timers.run_due(at(31 * count))
         published.all[-1].done(accepted)
     assert health.counters()['call_heartbeats'] == {'sent': 2, 'failed': 1}
 
 
-def test_a_request_is_not_kept(heartbeats, timers, published):
+def test_a_request_is_not_kept(published, timers):
     request = call(3600)
     kept = weakref.ref(request)
-    heartbeats.watch(request)
+    published.watch(request)
     del request
     assert kept() is None
     timers.run_due(at(1801))

@@ -46,14 +46,14 @@ class Bus:
     def client(self, **target):
         bus = transport.for_client(self._conf, self._url)
         return oslo_messaging.get_rpc_client(
-            bus, oslo_messaging.Target(topic='t', **target), timeout=5
+            bus, transport.Target(topic='t', **target), timeout=5
         )
 
     def serve(self, name: str) -> Endpoint:
         endpoint = Endpoint()
         server = oslo_messaging.get_rpc_server(
             transport.for_client(self._conf, self._url),
-            oslo_messaging.Target(topic='t', server=name),
+            transport.Target(topic='t', server=name),
             [endpoint],
         )
         server.start()
@@ -153,11 +153,11 @@ def test_a_request_that_is_held_comes_again_as_redelivered():
     url = f'inproc://{uuid.uuid4().hex}/'
     taken: queue.Queue[wire.Request] = queue.Queue()
     consumer = transport.new_consumer(
-        conf, url, transport.target('e', 't', 's'), taken.put, Health()
+        conf, url, transport.Target('e', 't', server='s'), taken.put, Health()
     )
     consumer.start()
     driver = transport.for_client(conf, url)._driver
-    target = oslo_messaging.Target(topic='t', exchange='e')
+    target = transport.Target(topic='t', exchange='e')
     for method in ('m', 'n'):
         driver.send(target, {'user_id': 'u'}, {'method': method})
     first, second = taken.get(timeout=10), taken.get(timeout=10)

@@ -27,7 +27,7 @@ def made(query: str = '', **values):
 
 def queues(found, fanout=True):
     """Return name without its random part -> queue of a server's."""
-    target = transport.target('e', 't', 's', fanout)
+    target = transport.Target('e', 't', server='s', fanout=fanout)
     return {
         re.sub('[0-9a-f]{32}$', '', source.queue.name): source.queue
         for source in found.sources(target)
@@ -153,7 +153,9 @@ def test_queues_are_quorum_queues_where_the_options_say_so():
 
 def test_a_stream_takes_the_casts_to_all_servers():
     found = made(rabbit_stream_fanout=True, rabbit_transient_queues_ttl=9)
-    source = found.sources(transport.target('e', 't', 's', True))[-1]
+    source = found.sources(
+        transport.Target('e', 't', server='s', fanout=True)
+    )[-1]
     assert (source.queue.name, source.stream) == ('t_fanout', True)
     assert source.queue.queue_arguments == {
         'x-queue-type': 'stream', 'x-max-age': '9s',
@@ -162,6 +164,6 @@ def test_a_stream_takes_the_casts_to_all_servers():
 
 def test_mirrored_queues_and_failover_have_their_arguments():
     found = made(rabbit_ha_queues=True, enable_cancel_on_failover=True)
-    source = found.sources(transport.target('e', 't', 's'))[0]
+    source = found.sources(transport.Target('e', 't', server='s'))[0]
     assert source.queue.queue_arguments == {'x-ha-policy': 'all'}
     assert source.arguments == {'x-cancel-on-ha-failover': True}

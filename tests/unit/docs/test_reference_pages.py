@@ -11,6 +11,7 @@ from scheduler_service.model import (
 )
 from scheduler_service.rpc.endpoints import SchedulerEndpoint
 from scheduler_service.rpc.host_state import HostStateEndpoint
+from scheduler_service.rpc.server import methods
 from tests.support.pages import literals
 from tests.support.paths import ROOT
 
@@ -56,7 +57,7 @@ def test_every_error_is_listed_with_its_code():
 
 def test_every_method_is_described():
     described = set(re.findall(r'(?m)^``(\w+)\(', RPC))
-    assert described == SchedulerEndpoint.METHODS | HostStateEndpoint.METHODS
+    assert described == methods(SchedulerEndpoint) | methods(HostStateEndpoint)
 
 
 @pytest.mark.parametrize('document', DOCUMENTS, ids=lambda kind: kind.__name__)

@@ -5,6 +5,7 @@ import logging
 import pytest
 
 from scheduler_service import errors
+from scheduler_service.bus.wire import Request
 from scheduler_service.rpc.delivery import CastReply, new_notifier
 from scheduler_service.rpc.endpoints import ReplyTo
 from tests.support.services import new_conf
@@ -33,7 +34,8 @@ class Notifier:
 
 def publish(notifier, args, result, error=None):
     """Publish the outcome of a message."""
-    cast = CastReply(CONTEXT, 'select_destinations', args, None, notifier)
+    message = {'method': 'select_destinations', 'args': args}
+    cast = CastReply(Request(None, message, CONTEXT), None, notifier)
     cast.set_outcome(result, error)
     cast.notify()
 

@@ -124,8 +124,9 @@ def deliver(bus, executor, outcomes):
 
 
 def cast_reply(reply_to=None, notifier=None):
-    context = {'user_id': 'u'}
-    return CastReply(context, 'select_destinations', {}, reply_to, notifier)
+    message = {'method': 'select_destinations'}
+    request = Request(Bus(), message, {'user_id': 'u'})
+    return CastReply(request, reply_to, notifier)
 
 
 def test_a_request_is_acknowledged_when_its_reply_is_confirmed(bus, deliver):

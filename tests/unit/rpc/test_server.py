@@ -11,7 +11,7 @@ import pytest
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import ReplyFuture, RequestReturned
 from scheduler_service.rpc import transport
-from scheduler_service.rpc.delivery import RedeliveryWorker, ReplyPlan
+from scheduler_service.rpc.delivery import ReplyPlan
 from scheduler_service.rpc.server import Dispatcher, Pending, Server
 from scheduler_service.store.connection import Store
 from scheduler_service.store.ports.recall import Outcomes
@@ -30,22 +30,20 @@ SAMPLED = {
 class Endpoint:
     """Records what it was asked, and has the test give the results."""
 
-    METHODS = frozenset(('ask',))
-
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.futures: dict[str, Future[str]] = {}
         self.undone: list[str] = []
         self.contexts: list[dict[str, str]] = []
 
-    def ask(self, ctxt, args, incoming):
-        name = args['name']
-        self.contexts.append(ctxt)
+    def ask(self, incoming):
+        name = incoming.args['name']
+        self.contexts.append(incoming.ctxt)
         self.futures[name] = ReplyFuture()
         self.asked.append(name)
         return Pending(self.futures[name], ReplyPlan(undo=self.undone.append))
 
-    def hidden(self, ctxt, args, incoming):
+    def _hidden(self, incoming):
         raise AssertionError
 
 
@@ -56,11 +54,12 @@ class Bus:
         health = Health()
         self.endpoint = Endpoint()
         self._name = uuid.uuid4().hex
-        self._worker = RedeliveryWorker(Quarantine(store, 1, health))
+        self._redelivery = ThreadPoolExecutor(1)
         self._executor = ThreadPoolExecutor(1)
         self.server = Server(
             Dispatcher([self.endpoint], '1.1'),
-            self._worker,
+            Quarantine(store, 1, health),
+            self._redelivery,
             Outcomes(store, 60.0, health),
             self._executor,
             tracer,
@@ -68,13 +67,12 @@ class Bus:
         self.server.bus = transport.new_consumer(
             new_conf(),
             f'inproc://{self._name}/',
-            transport.target('e', 't', 's'),
+            transport.Target('e', 't', server='s'),
             self.server.take,
             health,
         )
 
     def __enter__(self):
-        self._worker.start()
         self.server.bus.start()
         return self
 
@@ -83,7 +81,7 @@ class Bus:
             if not future.done():
                 future.set_result('the end')
         self.server.bus.stop_consuming()
-        self._worker.stop()
+        self._redelivery.shutdown(wait=False, cancel_futures=True)
         assert self.server.finish(5)
         self.server.bus.close()
         self._executor.shutdown()
@@ -163,6 +161,40 @@ def test_redelivered_message_waits_when_another_is_under_way(bus):
     bus.wait_for('a', 'b')
 
 
+def test_message_is_refused_when_it_ended_the_daemon_before(bus, store):
+    other = Quarantine(store, 1, Health())
+    other.begin('a', {'method': 'ask', 'args': {}}, {})
+    _, failure = bus.send('a', redelivered=True).get(timeout=30)
+    assert 'RequestPutAside' in failure
+    assert bus.endpoint.asked == []
+
+
+def test_message_is_dispatched_again_when_it_was_done_before(bus):
+    for count in (1, 2, 3):
+        replies = bus.send('a', redelivered=True)
+        bus.wait_for(*'a' * count)
+        bus.endpoint.futures['a'].set_result('done')
+        assert replies.get(timeout=30) == ('"done"', None)
+
+
+def test_message_is_not_refused_when_it_was_returned_before(bus):
+    replies = bus.send('a', redelivered=True)
+    for count in (1, 2, 3):
+        bus.wait_for(*'a' * count)
+        bus.endpoint.futures['a'].set_exception(RequestReturned())
+    bus.wait_for(*'aaaa')
+    bus.endpoint.futures['a'].set_result('done')
+    assert replies.get(timeout=30) == ('"done"', None)
+
+
+def test_message_goes_back_to_its_queue_when_the_daemon_pauses(bus):
+    pausing = [False, True]
+    bus.server.bus.is_unwanted = lambda request: pausing.pop()
+    bus.send('a', redelivered=True)
+    bus.wait_for('a')
+    assert pausing == []
+
+
 def test_message_comes_again_when_its_request_is_returned(bus):
     replies = bus.send('a')
     bus.wait_for('a')
@@ -194,7 +226,8 @@ def test_result_is_undone_when_the_caller_has_left(bus, redelivered):
         {'method': None},
         {'method': ['ask']},
         {'method': 'other'},
-        {'method': 'hidden'},
+        {'method': '_hidden'},
+        {'method': 'asked'},
         {'method': 'ask', 'namespace': 'a'},
         *(
             {'method': 'ask', 'version': version}

@@ -43,7 +43,7 @@ def test_lock_path_is_handed_to_the_global_options(make, parse):
 
 def new_consumer(conf, url=None):
     """Return a consumer of requests, which is not started."""
-    target = transport.target('e', 't', 's')
+    target = transport.Target('e', 't', server='s')
     return transport.new_consumer(conf, url, target, print, Health())
 
 

@@ -19,7 +19,7 @@ from scheduler_service.model import (
 )
 from scheduler_service.model.limits import TEXT_LENGTH
 from scheduler_service.rpc.authorization import credentials
-from scheduler_service.rpc.incoming import stored_id
+from scheduler_service.rpc.server import stored_id
 from scheduler_service.store import schema
 
 UUID = str(uuid.UUID(int=7))

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.rpc.incoming import parse_arguments
+from scheduler_service.rpc.server import parse_arguments
 
 
 class Arguments(msgspec.Struct, forbid_unknown_fields=True):
