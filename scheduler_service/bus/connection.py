@@ -263,7 +263,8 @@ def _address(host: Any) -> str:
 def connected(options: RabbitOptions) -> Iterator[Connection]:
     """Give a connection to a node; each is tried once.
 
-    :raises ConfigurationError: the broker refuses the login
+    :raises ConfigurationError: the broker refuses the login, or what is
+        declared is of another kind
     :raises MessageDeliveryFailure: no node accepts a connection
     """
     dialler = Dialler(options)
@@ -280,6 +281,8 @@ def connected(options: RabbitOptions) -> Iterator[Connection]:
                 ) from fault
     try:
         yield made
+    except PreconditionFailed as refusal:
+        raise bus_options.refused(refusal) from None
     finally:
         with contextlib.suppress(Exception):
             made.close()

@@ -131,7 +131,6 @@ class InprocConsumer(Consumer):
                 servers.discard(self._names[0])
 
     def close(self) -> None:
-        """End the thread."""
         with self._bus.changed:
             self._ended = True
             self._bus.changed.notify_all()
@@ -232,16 +231,13 @@ class InprocListener(base.Listener):  # type: ignore[misc]
         self.on_incoming_callback([InprocMessage(request)])
 
     def start(self, on_incoming_callback: Any) -> None:
-        """Begin to consume."""
         super().start(on_incoming_callback)
         self._consumer.start()
 
     def stop(self) -> None:
-        """Consume nothing more."""
         self._consumer.stop_consuming()
 
     def cleanup(self) -> None:
-        """End the thread."""
         self._consumer.close()
 
 
@@ -319,7 +315,6 @@ class InprocDriver(base.BaseDriver):  # type: ignore[misc]
         version: float,
         retry: int | None = None,
     ) -> None:
-        """Publish a notification."""
         self.send(target, ctxt, message)
 
     def listen(

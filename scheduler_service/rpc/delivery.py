@@ -175,10 +175,8 @@ class Delivery:
         unrecorded = self._unrecorded()
         if unrecorded or _placements(self._result) > _MOST_PLACEMENTS:
             self._executor.submit(self._prepare_elsewhere, unrecorded)
-        elif self._encode():
-            self._send_cast()
         else:
-            self._abandon()
+            self._encode()()
 
     def _unrecorded(self) -> list[Outcome]:
         """Return what has to be recorded first.
@@ -213,10 +211,10 @@ class Delivery:
             return
         except Exception:
             LOG.exception('The outcome of a request could not be recorded')
-        self._bus.call(self._send_cast if self._encode() else self._abandon)
+        self._bus.call(self._encode())
 
-    def _encode(self) -> bool:
-        """Encode reply and cast; return whether that was possible."""
+    def _encode(self) -> Callable[[], None]:
+        """Encode reply and cast; return the next step."""
         plan, request, error = self._plan, self._request, self._error
         try:
             result = self._result
@@ -234,13 +232,10 @@ class Delivery:
                 self._reply = wire.reply(request.msg_id, result, failure)
         except Exception:
             LOG.exception('Dropped a reply that could not be sent')
-            return False
-        return True
+            return self._abandon
+        return self._send_cast if self._cast else self._notify
 
     def _send_cast(self) -> None:
-        if not self._cast:
-            self._notify()
-            return
         assert self._plan.cast is not None
         to = self._plan.cast.reply_to
         self._publish(

@@ -13,7 +13,6 @@ from urllib.parse import quote
 import kombu
 import oslo_messaging
 import urllib3
-from amqp.exceptions import PreconditionFailed
 from oslo_concurrency import lockutils
 from oslo_config import cfg
 from oslo_messaging import Target as Target
@@ -123,12 +122,9 @@ def look(conf: Any, exchange: str, topic: str, url: str | None = None) -> None:
         return
     queue = used.shared_queue(exchange, topic)
     with connection.connected(used) as made:
-        try:
-            for entity in (queue.exchange, queue):
-                if made.passive(entity) is not None:
-                    made.declare_alone(entity)
-        except PreconditionFailed as refusal:
-            raise options.refused(refusal) from None
+        for entity in (queue.exchange, queue):
+            if made.passive(entity) is not None:
+                made.declare_alone(entity)
 
 
 def unread_notifications(conf: Any) -> dict[str, int]:
