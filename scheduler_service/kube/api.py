@@ -103,6 +103,8 @@ _read_page = msgspec.json.Decoder(_Page).decode
 class ApiServer:
     """A client of an API server.
 
+    Lists and watches raise ApiLost where it does not answer, or refuses.
+
     :param watch_seconds: after which a watch ends, to be opened again
     :ivar identity: equal if address and credentials are; a token that is read
         again for each call does not count
@@ -186,10 +188,7 @@ class ApiServer:
     def call(
         self, method: str, path: str, timeout: urllib3.Timeout, **more: Any
     ) -> urllib3.BaseHTTPResponse:
-        """Return the response to a call.
-
-        :raises ApiLost: the API server does not answer
-        """
+        """Return the response to a call."""
         try:
             return self._pool.request(
                 method,
@@ -271,7 +270,6 @@ class ApiServer:
 
         :param kind: ``nodes`` or ``pods``
         :param selector: of their fields
-        :raises ApiLost: the API server does not answer, or refuses
         :raises VersionExpired: there were too many changes meanwhile
         """
         objects: list[msgspec.Raw] = []
@@ -297,7 +295,6 @@ class ApiServer:
     def watch(self, kind: str, version: str, selector: str = '') -> Watch:
         """Watch changes from a version on.
 
-        :raises ApiLost: the API server does not answer, or refuses
         :raises VersionExpired: the version is too old
         """
         seconds = self._watch_seconds
@@ -338,7 +335,6 @@ class Watch:
     def events(self) -> Iterator[WatchEvent]:
         """Yield changes.
 
-        :raises ApiLost: the connection broke, or hangs
         :raises VersionExpired: the version is too old
         """
         rest = b''
