@@ -20,6 +20,7 @@ import urllib3
 
 from scheduler_service import errors, tls_verify
 from scheduler_service import extender_wire as wire
+from scheduler_service.kube import pod_reader
 
 _GONE = 410
 _CONNECT_S = 5.0
@@ -220,48 +221,44 @@ class ApiServer:
             'target': {'apiVersion': 'v1', 'kind': 'Node', 'name': node},
         }
         deadline = time.monotonic() + timeout
-        status, reply = self._call_until(
-            'POST', f'{pod}/binding', binding, deadline
+        response = self._call_until(
+            'POST', f'{pod}/binding', wire.encode(binding), deadline
         )
+        status = response.status
         if status in (200, 201):
             return
         if status == 409 and self._is_on(pod, uid, node, deadline):
             return
-        text = reply.get('message') if isinstance(reply, dict) else None
+        why: Any = status
+        with contextlib.suppress(wire.WireError):
+            text = wire.field(wire.decode(response.data), 'message', str)
+            why = text or status
         raise errors.ExtenderFailed(
             f'The API server did not bind {space}/{name} to {node}: '
-            f'{str(text or status)[:500]}',
+            f'{str(why)[:500]}',
             status=status,
         )
 
     def _is_on(self, pod: str, uid: str, node: str, deadline: float) -> bool:
-        status, document = self._call_until('GET', pod, None, deadline)
-        if status != 200:
+        response = self._call_until('GET', pod, None, deadline)
+        if response.status != 200:
             return False
-        spec = wire.field(document, 'spec', dict) or {}
-        metadata = wire.field(document, 'metadata', dict) or {}
-        same = not uid or wire.field(metadata, 'uid', str) == uid
-        return bool(same and wire.field(spec, 'nodeName', str) == node)
+        found = pod_reader.read(response.data)
+        same = not uid or found.metadata.uid == uid
+        return same and found.spec.nodeName == node
 
     def _call_until(
-        self, method: str, path: str, document: Any, deadline: float
-    ) -> tuple[int, Any]:
+        self, method: str, path: str, body: bytes | None, deadline: float
+    ) -> urllib3.BaseHTTPResponse:
         seconds = max(deadline - time.monotonic(), _LEAST_S)
         try:
-            response = self.call(
-                method,
-                path,
-                urllib3.Timeout(total=seconds),
-                body=None if document is None else wire.encode(document),
+            return self.call(
+                method, path, urllib3.Timeout(total=seconds), body=body
             )
         except ApiLost as fault:
             raise errors.ExtenderFailed(
                 f'The API server is unreachable: {fault}'
             ) from None
-        try:
-            return response.status, wire.decode(response.data or b'null')
-        except wire.WireError:
-            return response.status, None
 
     def list(
         self, kind: str, selector: str = ''
