@@ -2,14 +2,15 @@
 
 Keys match in any case at every depth; of two spellings the later counts, and
 objects are merged. Of a body only the first JSON value is read. Empty fields
-are written as well. Stateless.
+are written as well. Functions that read a document raise WireError where it is
+not valid. Stateless.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -110,7 +111,6 @@ def field(document: Any, name: str, kind: type[Any]) -> Any:
 
     :return: the zero value of *kind* if the field is absent or null; None for
         lists and objects
-    :raises WireError: the field is of another kind
     """
     if type(document) is not dict and not isinstance(document, Mapping):
         raise WireError(f'expected an object with {name}')
@@ -139,10 +139,7 @@ def _is(value: Any, kind: type[Any]) -> bool:
 
 
 def strings(document: Any, name: str) -> list[str] | None:
-    """Return a list of strings; None if it is absent or null.
-
-    :raises WireError: it is something else
-    """
+    """Return a list of strings; None if it is absent or null."""
     items: list[str] | None = field(document, name, list)
     if items is not None and not all(isinstance(item, str) for item in items):
         raise WireError(f'{name}: expected strings only')
@@ -153,20 +150,6 @@ def name_of(document: Any) -> str:
     """Return ``metadata.name`` of a v1 object."""
     name: str = field(field(document, 'metadata', dict) or {}, 'name', str)
     return name
-
-
-def items(document: Any, name: str) -> list[dict[str, Any]] | None:
-    """Return the objects of a NodeList; None if it is absent or null.
-
-    :raises WireError: it is not a list of objects
-    """
-    node_list = field(document, name, dict)
-    if node_list is None:
-        return None
-    objects = field(node_list, 'items', list) or []
-    if not all(isinstance(item, dict) for item in objects):
-        raise WireError(f'{name}.items: expected objects only')
-    return list(objects)
 
 
 class FilterReply(NamedTuple):
@@ -190,13 +173,11 @@ def _reasons(document: Any, name: str) -> dict[str, str]:
 
 
 def filter_reply(document: Any) -> FilterReply:
-    """Parse the reply of a filter verb.
-
-    :raises WireError: it is not valid
-    """
+    """Parse the reply of a filter verb."""
     if document is None:
         return FilterReply(None, None, {}, '')
-    nodes = items(document, 'Nodes')
+    listed = field(document, 'Nodes', dict)
+    nodes = None if listed is None else field(listed, 'items', list) or []
     return FilterReply(
         None if nodes is None else [name_of(node) for node in nodes],
         strings(document, 'NodeNames'),
@@ -209,10 +190,7 @@ def filter_reply(document: Any) -> FilterReply:
 
 
 def scores(document: Any) -> dict[str, int]:
-    """Parse the reply of a prioritize verb: the sum of scores by host.
-
-    :raises WireError: it is not a list of hosts and integers
-    """
+    """Parse the reply of a prioritize verb: the sum of scores by host."""
     if document is None:
         return {}
     if not isinstance(document, list):
@@ -225,54 +203,5 @@ def scores(document: Any) -> dict[str, int]:
 
 
 def error_of(document: Any) -> str:
-    """Parse the reply of a bind verb: its error, empty if there is none.
-
-    :raises WireError: it is not valid
-    """
+    """Parse the reply of a bind verb: its error, empty if there is none."""
     return '' if document is None else str(field(document, 'Error', str))
-
-
-class Victims(NamedTuple):
-    """Pods to evict from one node.
-
-    :ivar pods: their uids
-    :ivar violations: how many disruption budgets this violates
-    """
-
-    pods: list[str]
-    violations: int
-
-
-def candidate_victims(document: Any) -> dict[str, Victims]:
-    """Parse the candidates of a preempt call, with pods or with uids.
-
-    :raises WireError: it is not valid
-    """
-    by_node = field(document, 'NodeNameToMetaVictims', dict)
-    with_pods = by_node is None
-    if with_pods:
-        by_node = field(document, 'NodeNameToVictims', dict) or {}
-    found = {}
-    for node, entry in by_node.items():
-        victims = {} if entry is None else entry
-        pods = field(victims, 'Pods', list) or []
-        if with_pods:
-            pods = [field(pod, 'metadata', dict) or {} for pod in pods]
-        uids = [field(pod, 'uid', str) for pod in pods]
-        found[node] = Victims(uids, field(victims, 'NumPDBViolations', int))
-    return found
-
-
-def meta_victims(
-    by_node: Mapping[str, Victims], nodes: Iterable[str]
-) -> dict[str, Any]:
-    """Return the reply of a preempt verb that keeps some nodes."""
-    return {
-        'NodeNameToMetaVictims': {
-            node: {
-                'Pods': [{'UID': uid} for uid in by_node[node].pods],
-                'NumPDBViolations': by_node[node].violations,
-            }
-            for node in nodes
-        }
-    }

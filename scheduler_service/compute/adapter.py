@@ -5,29 +5,24 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scheduler_service import adapter as base
 from scheduler_service import conf as core_options
 from scheduler_service import factory
-from scheduler_service.compute import endpoint, options
+from scheduler_service.compute import endpoint, host_order, options
 from scheduler_service.compute.follower.cells import MirrorOptions
 from scheduler_service.compute.follower.mirror import FirstPass, Mirror
 from scheduler_service.compute.follower.providers import ProviderFollower
+from scheduler_service.compute.host_order import ExternalOptions, HostOrderer
 from scheduler_service.conf.filter_scheduler import GROUP
+from scheduler_service.http.routes import Listener, Route
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.rpc import transport
 from scheduler_service.scheduler import Scheduler
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records import leases
 from scheduler_service.store.records.mirror_progress import Progress
-
-if TYPE_CHECKING:
-    from scheduler_service.compute.host_order import (
-        ExternalOptions,
-        HostOrderer,
-    )
-    from scheduler_service.http.routes import Listener, Route
 
 _CAUSE = 'mirror'
 
@@ -51,8 +46,6 @@ class Adapter(base.Adapter):
         self.providers: ProviderFollower | None = None
         self._orderer: HostOrderer | None = None
         if conf.compute.external_scheduler:
-            from scheduler_service.compute.host_order import HostOrderer
-
             pipeline, how = _ordering(conf)
             record = scheduler.recorder.put
             self._orderer = HostOrderer(
@@ -62,7 +55,6 @@ class Adapter(base.Adapter):
             self._follow(conf)
 
     def _follow(self, conf: Any) -> None:
-        """Build the mirror, and the follower of placement if it is used."""
         store, health = self._store, self._scheduler.health
         with_placement = conf.compute.use_placement
         self._first_pass = FirstPass(store, with_placement)
@@ -82,7 +74,6 @@ class Adapter(base.Adapter):
         )
 
     def _on_hosts_read(self) -> None:
-        """Record that the hosts are stored, then read their capacity."""
         self._first_pass.record(Progress.HOSTS)
         if self.providers is not None:
             self.providers.read_all(
@@ -158,8 +149,6 @@ class Adapter(base.Adapter):
         has_port = group.external_scheduler_bind_port is not None
         if self._orderer is None or has_port:
             return [], []
-        from scheduler_service.compute import host_order
-
         made = host_order.routes(self._orderer, conf.http.max_body_bytes)
         needs_token = group.external_scheduler_authentication
         return made, [] if needs_token else [*host_order.PATHS]
@@ -173,8 +162,6 @@ class Adapter(base.Adapter):
         port = conf.compute.external_scheduler_bind_port
         if self._orderer is None or port is None:
             return []
-        from scheduler_service.compute import host_order
-
         made = host_order.listener(
             self._orderer,
             conf,
@@ -247,8 +234,6 @@ def _ordering(conf: Any) -> tuple[HostPipeline, ExternalOptions]:
 
     :raises ConfigurationError: a filter or weigher does not load
     """
-    from scheduler_service.compute.host_order import ExternalOptions
-
     ours, group = conf.compute, conf.filter_scheduler
     pipeline = HostPipeline(
         factory.host_filters(conf, group.enabled_filters, GROUP),

@@ -50,7 +50,6 @@ def cells(conf: Any) -> list[str]:
 
 @contextlib.contextmanager
 def _reading(group: Any, url: str) -> Iterator[Any]:
-    """Yield a connection to one of the databases."""
     database = databases.ReadOnlyDatabase(
         url, group.connect_timeout, group.statement_timeout
     )

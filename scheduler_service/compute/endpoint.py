@@ -108,11 +108,13 @@ class ComputeEndpoint:
             raise errors.InvalidRequest('expected a call, got a cast')
         _check_version(incoming.message.get('version'))
         parsed = self._parse(incoming, _SelectArgs)
+        snapshot = self._scheduler.snapshot()
+        offered = frozenset(snapshot.hosts.resources if snapshot else ())
         translated = translate(
             parsed.spec_obj,
             parsed.instance_uuids,
             incoming.ctxt,
-            self._offered(),
+            offered,
             self._with_groups,
         )
         message = delivered(incoming)
@@ -166,7 +168,6 @@ class ComputeEndpoint:
         )
 
     def _has_placed(self, request: Request) -> bool:
-        """Whether an instance of the request is placed already."""
         snapshot = self._scheduler.snapshot()
         return snapshot is not None and any(
             snapshot.hosts.instances.get(uuid) is not None
@@ -190,15 +191,9 @@ class ComputeEndpoint:
             and earlier <= {*stored.members}
         )
 
-    def _offered(self) -> frozenset[str]:
-        """Return the resource classes that some host offers."""
-        snapshot = self._scheduler.snapshot()
-        return frozenset(snapshot.hosts.resources if snapshot else ())
-
     def _refusal(
         self, request: Request, error: errors.SchedulerError
     ) -> Exception:
-        """Return the error that the caller of a refused request gets."""
         if isinstance(error, errors.NoValidHost):
             unknown = self._unknown_target(request)
             if unknown is not None:
@@ -267,10 +262,7 @@ def dispatcher(endpoint: ComputeEndpoint) -> Dispatcher:
 
 
 def _check_version(version: Any) -> None:
-    """Check the version of a call of ``select_destinations``.
-
-    :raises InvalidRequest: the version is too old
-    """
+    """Check the version of a call of ``select_destinations``."""
     major, _, minor = str(version).partition('.')
     if (int(major), int(minor)) < _FIRST:
         served = f'{_FIRST[0]}.{_FIRST[1]}'

@@ -285,8 +285,6 @@ def _serve(
     """Order the hosts of a call.
 
     :param read: makes a request of ours from a spec and a context
-    :raises InvalidRequest: the request is invalid, or needs something that
-        is not supported
     """
     try:
         args = _read(body)
@@ -305,19 +303,14 @@ def _serve(
 def _instance_request(
     spec: dict[str, Any], context: dict[str, Any]
 ) -> Request:
-    """Return a request of the compute service, always for one instance."""
-    return translate(spec, [_instance(spec)], context).request
+    """Return a request of the compute service, always for one instance.
 
-
-def _instance(spec: dict[str, Any]) -> str:
-    """Return the instance's uuid; a new one where the request has none."""
+    The instance has a new uuid where the request has none.
+    """
     data = spec.get('nova_object.data')
-    instance_uuid = (
-        data.get('instance_uuid') if isinstance(data, dict) else None
-    )
-    return (
-        instance_uuid if isinstance(instance_uuid, str) else str(uuid.uuid4())
-    )
+    given = data.get('instance_uuid') if isinstance(data, dict) else None
+    instance = given if isinstance(given, str) else str(uuid.uuid4())
+    return translate(spec, [instance], context).request
 
 
 class _Properties(msgspec.Struct):
@@ -346,7 +339,6 @@ def _storage_request(
     availability zone are read: their own filters apply all else.
 
     :param name: of the field with the properties
-    :raises InvalidRequest: the request has no such field, or is invalid
     """
     parsed = documents.arguments(spec, _Spec)
     properties: _Properties | None = getattr(parsed, name)

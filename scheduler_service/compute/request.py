@@ -8,13 +8,14 @@ functions.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from scheduler_service import errors
-from scheduler_service.compute import features, wire
+from scheduler_service.compute import wire
 from scheduler_service.model import Request, ServerGroup, documents
 from scheduler_service.model.inventory import Count, ResourceClass, Uuid
 from scheduler_service.model.limits import NAME_LENGTH
@@ -53,6 +54,26 @@ _LISTS: dict[str, Any] = {
 }
 # Parts of a device's description that placement is asked for.
 _PLACED = ('resource_class', 'traits', 'rp_uuids')
+
+# Features of flavor and image for which a host needs traits or resources, by
+# the names that compute services report. An extra spec of the flavor goes
+# before the property of the image.
+_TRUE = frozenset(('1', 't', 'true', 'on', 'y', 'yes'))
+_TPM_MODELS = {'tpm-crb': 'COMPUTE_SECURITY_TPM_CRB'}
+_TPM_VERSIONS = {'2.0': 'COMPUTE_SECURITY_TPM_2_0'}
+_TPM_SECRETS = {
+    owner: f'COMPUTE_SECURITY_TPM_SECRET_SECURITY_{owner.upper()}'
+    for owner in ('user', 'host', 'deployment')
+}
+_ENCRYPTION = {
+    'amd-sev-es': 'HW_CPU_X86_AMD_SEV_ES',
+    'amd-sev-snp': 'HW_CPU_X86_AMD_SEV_SNP',
+    'intel-tdx': 'HW_CPU_X86_INTEL_TDX',
+}
+_ADDRESS_SPACES = {
+    'passthrough': 'COMPUTE_ADDRESS_SPACE_PASSTHROUGH',
+    'emulate': 'COMPUTE_ADDRESS_SPACE_EMULATED',
+}
 
 
 class ComputeRequest(NamedTuple):
@@ -145,11 +166,7 @@ def _request(
     offered: Collection[str],
     with_groups: bool,
 ) -> Request:
-    """Return the request.
-
-    :raises ValueError: parts of it contradict each other
-    :raises InvalidRequest: as :func:`translate`
-    """
+    """Return the request."""
     specs = {
         name: value
         for name, value in (spec.flavor.extra_specs or {}).items()
@@ -170,7 +187,7 @@ def _request(
     properties = (spec.image.properties if spec.image else None) or {}
     amounts = {
         **_amounts(spec, specs, offered, resource_groups),
-        **features.resources(specs, properties),
+        **_feature_resources(specs, properties),
     }
     flavor = spec.flavor
     return Request(
@@ -208,11 +225,11 @@ def _request(
         requested_destination=_destination(spec.requested_destination),
         amounts=documents.arguments({'amounts': amounts}, _Checked).amounts,
         traits={
-            **dict.fromkeys(features.traits(specs, properties), 'required'),
+            **dict.fromkeys(_feature_traits(specs, properties), 'required'),
             **_cpu_traits(spec, offered),
         },
         root_traits={
-            **dict.fromkeys(features.root_traits(specs), 'required'),
+            **dict.fromkeys(_feature_root_traits(specs), 'required'),
             **_root_traits(params),
         },
         numa_topology=numa,
@@ -226,10 +243,7 @@ def _request(
 
 
 def _refuse_groups(spec: wire.RequestSpec, specs: Mapping[str, str]) -> None:
-    """Refuse groups of resources, which only placement can claim.
-
-    :raises InvalidRequest: the request has groups; names the first
-    """
+    """Refuse groups of resources, which only placement can claim."""
     groups = 'groups of resources are'
     found = {}
     if spec.requested_resources:
@@ -249,10 +263,7 @@ def _refuse_groups(spec: wire.RequestSpec, specs: Mapping[str, str]) -> None:
 
 
 def _image(sent: wire.Image | None) -> Image | None:
-    """Return an image; traits and NUMA cells as properties of an image.
-
-    :raises InvalidRequest: a property that has to be a list is not one
-    """
+    """Return an image; traits and NUMA cells as properties of an image."""
     if sent is None:
         return None
     properties = {
@@ -366,10 +377,7 @@ def _device(spec: dict[str, Any]) -> dict[str, str | None]:
 
 
 def _server_group(sent: wire.Group | None) -> ServerGroup | None:
-    """Return a server group as our document; None where it has no policy.
-
-    :raises InvalidRequest: its rule is not a number
-    """
+    """Return a server group as our document; None where it has no policy."""
     if sent is None:
         return None
     policy = sent.policy or next(iter(sent.policies or ()), None)
@@ -400,10 +408,7 @@ def _server_group(sent: wire.Group | None) -> ServerGroup | None:
 def _resource_groups(
     spec: wire.RequestSpec, specs: Mapping[str, str]
 ) -> list[ResourceGroup]:
-    """Return the groups of ports, devices and extra specs.
-
-    :raises InvalidRequest: a group is invalid
-    """
+    """Return the groups of ports, devices and extra specs."""
     groups = _numbered_groups(specs)
     for sent in spec.requested_resources or ():
         group = documents.arguments(sent, _Group)
@@ -528,10 +533,7 @@ def _cpu_traits(
 
 
 def _root_traits(params: wire.LevelParams | None) -> dict[str, Any]:
-    """Return the traits that the host itself must or must not have.
-
-    :raises InvalidRequest: a trait is both
-    """
+    """Return the traits that the host itself must or must not have."""
     if params is None:
         return {}
     required = params.root_required or []
@@ -546,6 +548,69 @@ def _root_traits(params: wire.LevelParams | None) -> dict[str, Any]:
         **dict.fromkeys(required, 'required'),
         **dict.fromkeys(forbidden, 'forbidden'),
     }
+
+
+def _feature_resources(
+    specs: Mapping[str, str], properties: Mapping[str, Any]
+) -> dict[str, int]:
+    """Return resource class -> amount, without CPUs, memory and disk."""
+    amounts: Counter[str] = Counter()
+    for label in specs.get('hw:pmem', '').split(','):
+        if label.strip():
+            name = re.sub(r'[^0-9A-Z]+', '_', label.strip().upper())
+            amounts[f'CUSTOM_PMEM_NAMESPACE_{name}'] += 1
+    if _encrypts_memory(specs, properties):
+        amounts['MEM_ENCRYPTION_CONTEXT'] += 1
+    return dict(amounts)
+
+
+def _feature_root_traits(specs: Mapping[str, str]) -> list[str]:
+    """Return the traits that the host's own provider needs."""
+    secrets = _TPM_SECRETS.get(specs.get('hw:tpm_secret_security', ''))
+    return [secrets] if secrets else []
+
+
+def _feature_traits(
+    specs: Mapping[str, str], properties: Mapping[str, Any]
+) -> list[str]:
+    """Return the traits that a provider of the instance needs."""
+
+    def value(name: str, scope: str = 'hw') -> str:
+        stated: Any = specs.get(f'{scope}:{name}')
+        return str(stated or properties.get(f'{scope}_{name}') or '')
+
+    needed = []
+    if _encrypts_memory(specs, properties):
+        model = value('mem_encryption_model')
+        needed.append(_ENCRYPTION.get(model, 'HW_CPU_X86_AMD_SEV'))
+    if value('maxphysaddr_mode') in _ADDRESS_SPACES:
+        needed.append(_ADDRESS_SPACES[value('maxphysaddr_mode')])
+    version = value('tpm_version')
+    if version:
+        model = value('tpm_model')
+        needed += [
+            _TPM_MODELS.get(model, 'COMPUTE_SECURITY_TPM_TIS'),
+            _TPM_VERSIONS.get(version, 'COMPUTE_SECURITY_TPM_1_2'),
+        ]
+    if value('pci_numa_affinity_policy') == 'socket':
+        needed.append('COMPUTE_SOCKET_PCI_NUMA_AFFINITY')
+    if value('secure_boot', 'os') == 'required':
+        needed.append('COMPUTE_SECURITY_UEFI_SECURE_BOOT')
+    if _is_true(properties.get('hw_firmware_stateless')):
+        needed.append('COMPUTE_SECURITY_STATELESS_FIRMWARE')
+    return needed
+
+
+def _encrypts_memory(
+    specs: Mapping[str, str], properties: Mapping[str, Any]
+) -> bool:
+    return _is_true(specs.get('hw:mem_encryption')) or _is_true(
+        properties.get('hw_mem_encryption')
+    )
+
+
+def _is_true(value: Any) -> bool:
+    return str(value).strip().lower() in _TRUE
 
 
 def _is_class(name: str) -> bool:

@@ -72,7 +72,6 @@ def named(value: Any, name: str, place: str) -> Any:
 
 
 def _data(value: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Check the version of an object; return its data."""
     name = str(value[_NAME])[:60]
     version = str(value.get(_VERSION))[:20]
     major = _MAJOR.get(name, '1')

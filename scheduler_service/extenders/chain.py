@@ -58,7 +58,6 @@ class Chain:
         pool: Executor,
         count: Callable[[str, str, str], None] = lambda *_: None,
     ) -> None:
-        self.extenders = extenders
         self._clients = [Client(extender) for extender in extenders]
         self._pool = pool
         self._count = count
@@ -69,13 +68,13 @@ class Chain:
         :param resources: names of extended resources that it requests
         """
         return any(
-            _is_interested(extender, resources)
+            _is_interested(client.extender, resources)
             and (
-                extender.filter_verb
-                or extender.prioritize_verb
-                or extender.bind_verb
+                client.extender.filter_verb
+                or client.extender.prioritize_verb
+                or client.extender.bind_verb
             )
-            for extender in self.extenders
+            for client in self._clients
         )
 
     def close(self) -> None:

@@ -337,8 +337,6 @@ def _check(extenders: Sequence[Extender], timeout: type[Any]) -> None:
     """Check rules across extenders.
 
     :param timeout: type of ``httpTimeout`` in the format of the file
-    :raises ValueError: several extenders together are not valid, or a timeout
-        has the form of the other format
     """
     binders = [extender for extender in extenders if extender.bind_verb]
     if len(binders) > 1:

@@ -20,6 +20,7 @@ import urllib3
 
 from scheduler_service import errors, tls_verify
 from scheduler_service import extender_wire as wire
+from scheduler_service.kube import pod_reader
 
 _GONE = 410
 _CONNECT_S = 5.0
@@ -102,6 +103,8 @@ _read_page = msgspec.json.Decoder(_Page).decode
 
 class ApiServer:
     """A client of an API server.
+
+    Lists and watches raise ApiLost where it does not answer, or refuses.
 
     :param watch_seconds: after which a watch ends, to be opened again
     :ivar identity: equal if address and credentials are; a token that is read
@@ -186,10 +189,7 @@ class ApiServer:
     def call(
         self, method: str, path: str, timeout: urllib3.Timeout, **more: Any
     ) -> urllib3.BaseHTTPResponse:
-        """Return the response to a call.
-
-        :raises ApiLost: the API server does not answer
-        """
+        """Return the response to a call."""
         try:
             return self._pool.request(
                 method,
@@ -221,48 +221,44 @@ class ApiServer:
             'target': {'apiVersion': 'v1', 'kind': 'Node', 'name': node},
         }
         deadline = time.monotonic() + timeout
-        status, reply = self._call_until(
-            'POST', f'{pod}/binding', binding, deadline
+        response = self._call_until(
+            'POST', f'{pod}/binding', wire.encode(binding), deadline
         )
+        status = response.status
         if status in (200, 201):
             return
         if status == 409 and self._is_on(pod, uid, node, deadline):
             return
-        text = reply.get('message') if isinstance(reply, dict) else None
+        why: Any = status
+        with contextlib.suppress(wire.WireError):
+            text = wire.field(wire.decode(response.data), 'message', str)
+            why = text or status
         raise errors.ExtenderFailed(
             f'The API server did not bind {space}/{name} to {node}: '
-            f'{str(text or status)[:500]}',
+            f'{str(why)[:500]}',
             status=status,
         )
 
     def _is_on(self, pod: str, uid: str, node: str, deadline: float) -> bool:
-        status, document = self._call_until('GET', pod, None, deadline)
-        if status != 200:
+        response = self._call_until('GET', pod, None, deadline)
+        if response.status != 200:
             return False
-        spec = wire.field(document, 'spec', dict) or {}
-        metadata = wire.field(document, 'metadata', dict) or {}
-        same = not uid or wire.field(metadata, 'uid', str) == uid
-        return bool(same and wire.field(spec, 'nodeName', str) == node)
+        found = pod_reader.read(response.data)
+        same = not uid or found.metadata.uid == uid
+        return same and found.spec.nodeName == node
 
     def _call_until(
-        self, method: str, path: str, document: Any, deadline: float
-    ) -> tuple[int, Any]:
+        self, method: str, path: str, body: bytes | None, deadline: float
+    ) -> urllib3.BaseHTTPResponse:
         seconds = max(deadline - time.monotonic(), _LEAST_S)
         try:
-            response = self.call(
-                method,
-                path,
-                urllib3.Timeout(total=seconds),
-                body=None if document is None else wire.encode(document),
+            return self.call(
+                method, path, urllib3.Timeout(total=seconds), body=body
             )
         except ApiLost as fault:
             raise errors.ExtenderFailed(
                 f'The API server is unreachable: {fault}'
             ) from None
-        try:
-            return response.status, wire.decode(response.data or b'null')
-        except wire.WireError:
-            return response.status, None
 
     def list(
         self, kind: str, selector: str = ''
@@ -271,7 +267,6 @@ class ApiServer:
 
         :param kind: ``nodes`` or ``pods``
         :param selector: of their fields
-        :raises ApiLost: the API server does not answer, or refuses
         :raises VersionExpired: there were too many changes meanwhile
         """
         objects: list[msgspec.Raw] = []
@@ -297,7 +292,6 @@ class ApiServer:
     def watch(self, kind: str, version: str, selector: str = '') -> Watch:
         """Watch changes from a version on.
 
-        :raises ApiLost: the API server does not answer, or refuses
         :raises VersionExpired: the version is too old
         """
         seconds = self._watch_seconds
@@ -338,7 +332,6 @@ class Watch:
     def events(self) -> Iterator[WatchEvent]:
         """Yield changes.
 
-        :raises ApiLost: the connection broke, or hangs
         :raises VersionExpired: the version is too old
         """
         rest = b''

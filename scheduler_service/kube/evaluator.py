@@ -11,8 +11,8 @@ import contextlib
 import functools
 import operator
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -29,6 +29,7 @@ from scheduler_service.kube.node_tables import (
 from scheduler_service.kube.pod_decisions import Rejection
 from scheduler_service.kube.pod_filters import may_pass_later
 from scheduler_service.kube.pod_load import (
+    MAX_SCORE,
     LoadScoring,
     NodeRows,
     PodDemand,
@@ -37,12 +38,11 @@ from scheduler_service.kube.pod_load import (
 from scheduler_service.kube.pod_reader import (
     IgnoredPods,
     PlacedPod,
+    Pod,
     PodReader,
     PodRequest,
-    uid_of,
 )
 from scheduler_service.kube.pod_use import PodUse
-from scheduler_service.kube.score_texts import ScoreTexts
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.pipeline.evaluation import Evaluation
 from scheduler_service.settings import Settings
@@ -60,31 +60,30 @@ class Nodes:
     """The nodes of one call.
 
     :ivar names: in the order they were sent
-    :ivar document: returns a v1 Node by its name, as ``msgspec.Raw`` or
-        parsed; None where only names were sent
+    :ivar items: name -> JSON of the v1 Node; None where only names were sent
     :ivar pod: kept by the evaluator: the pod of the last call, and its
         request
     :ivar stored: kept by the evaluator: the results of the last call, where
         all nodes are stored
     """
 
-    __slots__ = ('document', 'names', 'pod', 'stored')
+    __slots__ = ('items', 'names', 'pod', 'stored')
 
     def __init__(
         self,
         names: list[str],
-        document: Callable[[str], Any] | None = None,
+        items: Mapping[str, msgspec.Raw] | None = None,
     ) -> None:
         self.names = names
-        self.document = document
-        self.pod: tuple[Any, PodRequest, PodDemand] | None = None
+        self.items = items
+        self.pod: tuple[Pod, PodRequest, PodDemand] | None = None
         self.stored: tuple[PodRequest, TableCopy, list[_Part]] | None = None
 
     def rows_in(self, copy: TableCopy) -> Rows | None:
         """Return the rows of the nodes, int64[m].
 
-        None if a node is not in the table, or is named twice. Joining bytes
-        is faster than building an array of numbers.
+        None if a node is not in the table. Joining bytes is faster than
+        building an array of numbers.
         """
         names, packed = self.names, copy.packed_rows
         try:
@@ -94,10 +93,7 @@ class Nodes:
                 texts = [packed[name] for name in names]
         except KeyError:
             return None
-        rows = np.frombuffer(b''.join(texts), np.int64)
-        present = np.zeros(len(copy.rows), np.bool_)
-        present[rows] = True
-        return rows if np.count_nonzero(present) == len(rows) else None
+        return np.frombuffer(b''.join(texts), np.int64)
 
 
 class PodFilterResult(NamedTuple):
@@ -118,7 +114,7 @@ class PodFilterResult(NamedTuple):
 class Scores(NamedTuple):
     """The result of a prioritize call.
 
-    :ivar names: of nodes, each once, in the order they were sent
+    :ivar names: of nodes, in the order they were sent
     :ivar values: their scores, int64[m]
     :ivar text: the reply in JSON
     :ivar is_ignored: whether the pod was not scored
@@ -128,6 +124,43 @@ class Scores(NamedTuple):
     values: Ints
     text: msgspec.Raw
     is_ignored: bool = False
+
+
+class ScoreTexts:
+    """Writes the reply of prioritize for nodes of one table from cached texts.
+
+    Writing the names and scores of hundreds of nodes takes longer than
+    computing the scores. So the text of each node is cached, padded with
+    blanks to equal length: JSON allows blanks between values.
+
+    :param names: of the nodes, by row
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        heads = [b'{"Host":%s,"Score":' % wire.encode(name) for name in names]
+        width = max(map(len, heads), default=0)
+        self._heads = _matrix([head.rjust(width) for head in heads], width)
+        tails = [b'%2d},' % score for score in range(MAX_SCORE + 1)]
+        self._tails = _matrix(tails, len(tails[0]))
+
+    def write(self, rows: Rows, scores: Ints) -> msgspec.Raw:
+        """Return the reply.
+
+        :param rows: int64[m], of the nodes, at least one
+        :param scores: int64[m], of these nodes, 0 to 10 each
+        """
+        texts = np.concatenate(
+            (self._heads.take(rows, axis=0), self._tails.take(scores, axis=0)),
+            axis=1,
+        )
+        # Without the last comma.
+        return msgspec.Raw(b'[%s]' % texts.ravel().data[:-1])
+
+
+def _matrix(texts: Sequence[bytes], width: int) -> np.ndarray:
+    """Return texts that are equally long, uint8[n, width]."""
+    joined = np.frombuffer(b''.join(texts), np.uint8)
+    return joined.reshape(len(texts), width)
 
 
 class _Part(NamedTuple):
@@ -195,7 +228,7 @@ class PodEvaluator:
         self._binding = False
         # The pod that was filtered last, with the nodes that passed, until
         # they are scored.
-        self._unplaced: tuple[Any, Nodes] | None = None
+        self._unplaced: tuple[Pod, Nodes] | None = None
 
     def use(self, pods: PodPipeline) -> None:
         """Evaluate by another pipeline, from the next call on."""
@@ -204,7 +237,7 @@ class PodEvaluator:
             self._stored.use(self._pipeline)
 
     def filter(
-        self, pod: Any, nodes: Nodes, to_place: bool = True
+        self, pod: Pod, nodes: Nodes, to_place: bool = True
     ) -> PodFilterResult:
         """Return the nodes that pass, and the reasons of the rest.
 
@@ -241,10 +274,10 @@ class PodEvaluator:
                 rejected = failed.keys() | never.keys()
                 passed = [name for name in passed if name not in rejected]
             if self._assuming and to_place:
-                self._unplaced = pod, Nodes(passed, nodes.document)
+                self._unplaced = pod, Nodes(passed, nodes.items)
         return PodFilterResult(passed, failed, never, rejections)
 
-    def prioritize(self, pod: Any, nodes: Nodes) -> Scores:
+    def prioritize(self, pod: Pod, nodes: Nodes) -> Scores:
         """Return scores of 0 to 10; 0 for all nodes if they are equal.
 
         The pod is assumed to go to the best node.
@@ -258,7 +291,7 @@ class PodEvaluator:
             self._unplaced = None
             return self._prioritize(pod, nodes)
 
-    def _prioritize(self, pod: Any, nodes: Nodes) -> Scores:
+    def _prioritize(self, pod: Pod, nodes: Nodes) -> Scores:
         request, demand = self._read(pod, nodes)
         parts, _ = self._parts(request, nodes)
         if not parts:
@@ -312,7 +345,7 @@ class PodEvaluator:
             return
         pod, nodes = self._unplaced
         self._unplaced = None
-        uid = uid_of(pod)
+        uid = pod.metadata.uid
         if nodes.names and uid != instead and not self._use.is_seen(uid):
             # A fault of a weigher is an error for calls for scores alone.
             with contextlib.suppress(errors.SchedulerError):
@@ -326,7 +359,7 @@ class PodEvaluator:
         """
         with self._lock:
             last = self._unplaced
-            if last is not None and uid_of(last[0]) == uid:
+            if last is not None and last[0].metadata.uid == uid:
                 self._assume_last()
             self._binding = True
             usage = self._use.usage_of(uid) if self._assuming else None
@@ -347,12 +380,12 @@ class PodEvaluator:
         """Stop counting a pod that was not bound."""
         self._use.remove(uid)
 
-    def _read(self, pod: Any, nodes: Nodes) -> tuple[PodRequest, PodDemand]:
+    def _read(self, pod: Pod, nodes: Nodes) -> tuple[PodRequest, PodDemand]:
         self._use.forget_old()
         last = nodes.pod
         if last is None or last[0] is not pod:
             request = self._reader.request(pod)
-            demand = PodDemand(uid_of(pod), request.usage)
+            demand = PodDemand(pod.metadata.uid, request.usage)
             last = nodes.pod = pod, request, demand
         _, request, demand = last
         if request.usage.classes and self._waiting and not self._use.complete:
@@ -389,11 +422,7 @@ class PodEvaluator:
                 return last[2], {}
             names, rows = nodes.names, nodes.rows_in(copy)
             if rows is None:
-                names = [
-                    name
-                    for name in dict.fromkeys(nodes.names)
-                    if name in copy.rows
-                ]
+                names = [name for name in nodes.names if name in copy.rows]
                 unstored = [name for name in unstored if name not in copy.rows]
                 rows = np.array([copy.rows[name] for name in names], np.int64)
             else:
@@ -405,7 +434,7 @@ class PodEvaluator:
         if not unstored:
             return parts, {}
         table, readable, rejected = self._sent_nodes.table_of(
-            unstored, nodes.document, request.usage.classes
+            unstored, nodes.items, request.usage.classes
         )
         if readable:
             results = self._pipeline.evaluate(table, request.request)

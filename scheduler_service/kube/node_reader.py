@@ -26,7 +26,6 @@ from scheduler_service.kube.pod_reader import (
     MIB,
     ZONE_LABELS,
     annotated,
-    objects,
 )
 from scheduler_service.model import Aggregate, Host, Inventory, documents
 
@@ -89,7 +88,7 @@ class NodeReader:
 
         :raises WireError: it is not a node
         """
-        labels = objects(objects(node, 'metadata'), 'labels')
+        labels = _objects(_objects(node, 'metadata'), 'labels')
         for label, value in labels.items():
             if value is not None and not isinstance(value, str):
                 raise wire.WireError(f'label {label[:100]}: expected a string')
@@ -130,7 +129,7 @@ class NodeReader:
         if host.status == 'disabled':
             reason = host.disabled_reason or 'disabled'
             return f'{PREFIX} its document: {reason}'
-        if wire.field(objects(node, 'spec'), 'unschedulable', bool):
+        if wire.field(_objects(node, 'spec'), 'unschedulable', bool):
             return _CORDONED
         for key in _tainted(node):
             if key in self._disabling:
@@ -138,8 +137,16 @@ class NodeReader:
         return None
 
 
+def _objects(document: Any, name: str) -> dict[str, Any]:
+    """Return a nested object; empty if it is missing."""
+    return wire.field(document, name, dict) or {}
+
+
 def _host(node: Any, labels: Mapping[str, Any], domain: str) -> Host:
-    given = annotated(node, f'{domain}/host-document')
+    metadata = _objects(node, 'metadata')
+    given = annotated(
+        _objects(metadata, 'annotations'), f'{domain}/host-document'
+    )
     if given is not None:
         try:
             return documents.parse(given, Host, errors.InvalidInventory)
@@ -148,15 +155,15 @@ def _host(node: Any, labels: Mapping[str, Any], domain: str) -> Host:
     name = wire.name_of(node)
     if not name:
         raise wire.WireError('node: metadata.name is required')
-    status = objects(node, 'status')
-    size = objects(status, 'allocatable') or objects(status, 'capacity')
+    status = _objects(node, 'status')
+    size = _objects(status, 'allocatable') or _objects(status, 'capacity')
     resources = {
         offered: {'total': _amount(quantity.whole, value, 'resource', 1)}
         for key, value in size.items()
         if (offered := quantity.class_of(key, domain))
     }
     architecture = labels.get('kubernetes.io/arch') or wire.field(
-        objects(status, 'nodeInfo'), 'architecture', str
+        _objects(status, 'nodeInfo'), 'architecture', str
     )
     architecture = _ARCHITECTURES.get(architecture, architecture)
 
@@ -208,10 +215,7 @@ def _traits(labels: Mapping[str, Any], domain: str) -> set[str]:
 
 
 def _target(label: str, target: str) -> tuple[str, str]:
-    """Return a target's kind and name.
-
-    :raises ConfigurationError: the target is neither a trait nor metadata
-    """
+    """Return a target's kind and name."""
     kind, _, name = target.partition('.')
     if kind == _TRAIT and re.fullmatch(r'[A-Z0-9_]{0,255}', name):
         return kind, name
@@ -231,7 +235,7 @@ def _trait_of(label: str, value: str) -> str:
 
 def _tainted(node: Any) -> Iterable[str]:
     """Return the keys of taints that keep pods away."""
-    for taint in wire.field(objects(node, 'spec'), 'taints', list) or ():
+    for taint in wire.field(_objects(node, 'spec'), 'taints', list) or ():
         if wire.field(taint, 'effect', str) in _EFFECTS:
             yield wire.field(taint, 'key', str)
 
@@ -244,8 +248,7 @@ def _is_cut_off(node: Any) -> bool:
 
 
 def _condition(node: Any, name: str, default: str) -> str:
-    """Return the status of the first condition of a name."""
-    status = objects(node, 'status')
+    status = _objects(node, 'status')
     for condition in wire.field(status, 'conditions', list) or ():
         if wire.field(condition, 'type', str) == name:
             return str(wire.field(condition, 'status', str))

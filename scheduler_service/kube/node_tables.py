@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -73,7 +73,7 @@ class StoredNodes:
         # Monotonic time until which the copy is used.
         self._until = 0.0
         # By the key of pods.
-        self._results: dict[str, Evaluation] = {}
+        self._results: dict[bytes, Evaluation] = {}
 
     def use(self, pipeline: HostPipeline) -> None:
         """Evaluate by another pipeline, and drop all results."""
@@ -107,8 +107,6 @@ class StoredNodes:
         """Return the filter results of a pod on the table returned last."""
         assert self._copy is not None
         table, results = self._copy.table, self._results
-        if pod.key is None:
-            return self._pipeline.evaluate(table, pod.request)
         result = results.get(pod.key)
         if result is None:
             if len(results) >= _MAX_RESULTS:
@@ -135,21 +133,21 @@ class SentNodes:
         self._reader = reader
         self._find = find
         # Digest of a node's JSON -> the node.
-        self._cached = SizedCache[bytes, NodeHost](
+        self._cached = SizedCache[NodeHost](
             _MAX_CACHED_NODES, _MAX_CACHED_SIZE
         )
 
     def table_of(
         self,
         names: Sequence[str],
-        document: Callable[[str], Any] | None,
+        items: Mapping[str, msgspec.Raw] | None,
         classes: Collection[str],
     ) -> tuple[HostTable, list[str], dict[str, str]]:
         """Return a table, the names of its rows, and node -> reason.
 
         The reasons are of invalid or missing nodes, which have no row.
 
-        :param document: as in :class:`kube.evaluator.Nodes`
+        :param items: as in :class:`kube.evaluator.Nodes`
         :param classes: that the pod requests; a table with very many classes
             is limited to them
         """
@@ -157,7 +155,7 @@ class SentNodes:
         rejected: dict[str, str] = {}
         for name in names:
             try:
-                node = self._read(name, document)
+                node = self._read(name, items)
             except wire.WireError as fault:
                 reason = f'the node cannot be read: {fault}'
                 rejected[name] = reason[:_MAX_REASON_LENGTH].replace(
@@ -179,7 +177,7 @@ class SentNodes:
         return table, list(nodes), rejected
 
     def _read(
-        self, name: str, document: Callable[[str], Any] | None
+        self, name: str, items: Mapping[str, msgspec.Raw] | None
     ) -> NodeHost | None:
         """Return a node; None: only its name was sent, and it is not followed.
 
@@ -187,11 +185,9 @@ class SentNodes:
 
         :raises WireError: the node is invalid
         """
-        if document is None:
+        if items is None:
             return self._find(name)
-        node = document(name)
-        if not isinstance(node, msgspec.Raw):
-            return self._reader.read(node)
+        node = items[name]
         size = len(memoryview(node))
         if size > MOST_BYTES:
             raise wire.WireError(f'{size} bytes, at most {MOST_BYTES}')

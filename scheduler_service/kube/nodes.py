@@ -97,7 +97,8 @@ class NodeSink:
 class HostKeeper:
     """A thread that writes nodes into the store as hosts.
 
-    Of the daemons that share a store, the holder of a lease writes.
+    Of the daemons that share a store, the holder of a lease writes. Methods
+    raise StoreUnavailable where the database does not answer.
 
     :param holder: this daemon's unique name
     """
@@ -149,10 +150,7 @@ class HostKeeper:
         self.give_up()
 
     def leads(self) -> bool:
-        """Whether this daemon holds the lease, and so writes.
-
-        :raises StoreUnavailable: the database does not answer
-        """
+        """Whether this daemon holds the lease, and so writes."""
         leading = self._lease.take()
         if leading != self._leading:
             LOG.info(
@@ -178,7 +176,6 @@ class HostKeeper:
     def write(self, nodes: Mapping[str, NodeHost]) -> None:
         """Make the nodes of the store equal to these.
 
-        :raises StoreUnavailable: the database does not answer
         :raises LeaseLost: another daemon writes now
         """
         if self._written == nodes:

@@ -13,30 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scheduler_service import errors
-from scheduler_service import extender_wire as wire
 from scheduler_service.columns.dictionary import Ints
+from scheduler_service.kube.pod_reader import PodMetadata
 from scheduler_service.model.limits import NAME_LENGTH
 from scheduler_service.store.records.decisions import POD_KIND, Decision
 
 # The best nodes that a decision has.
 _BEST = 10
-
-
-class Pod(NamedTuple):
-    """Names of a pod."""
-
-    namespace: str
-    name: str
-    uid: str
-
-    @classmethod
-    def of(cls, pod: Any) -> Pod:
-        """Return the names of a parsed pod.
-
-        :raises WireError: the document is not a pod
-        """
-        metadata = wire.field(pod, 'metadata', dict) or {}
-        return cls(*(wire.field(metadata, key, str) for key in cls._fields))
 
 
 class Rejection(NamedTuple):
@@ -68,7 +51,7 @@ class PodDecisions:
     def filtered(
         self,
         verb: str,
-        pod: Any,
+        pod: PodMetadata,
         nodes: int,
         passed: int,
         rejections: Sequence[Rejection] | None,
@@ -90,12 +73,14 @@ class PodDecisions:
         why = {'hosts': nodes, 'passed': passed, 'funnel': funnel,
                'filters': filters}  # fmt: skip
         if passed:
-            self._record(verb, Pod.of(pod), 'passed', {'explanation': why})
+            self._record(verb, pod, 'passed', {'explanation': why})
         else:
             error = errors.NoValidHost('No node passes', **why)
-            self.failed(verb, Pod.of(pod), error)
+            self.failed(verb, pod, error)
 
-    def scored(self, pod: Any, names: Sequence[str], scores: Ints) -> None:
+    def scored(
+        self, pod: PodMetadata, names: Sequence[str], scores: Ints
+    ) -> None:
         """Record the nodes with the highest scores.
 
         :param scores: int64[m], of the named nodes
@@ -109,26 +94,30 @@ class PodDecisions:
         why = {'hosts': len(names), 'passed': len(names), 'funnel': [],
                'finalists': finalists}  # fmt: skip
         reasons = {'explanation': why}
-        self._record('prioritize', Pod.of(pod), 'ordered', reasons)
+        self._record('prioritize', pod, 'ordered', reasons)
 
-    def bound(self, pod: Pod, node: str) -> None:
+    def bound(self, pod: PodMetadata, node: str) -> None:
         """Record the node to which a pod was bound."""
         selected = {'host': node, 'node': node}
         place = {'instance_uuid': pod.uid, 'selected': selected}
         self._record('bind', pod, 'chosen', {'placements': [place]})
 
     def failed(
-        self, verb: str, pod: Pod, error: errors.SchedulerError
+        self, verb: str, pod: PodMetadata, error: errors.SchedulerError
     ) -> None:
         """Record that no node passed, or that the verb failed."""
         self._record(verb, pod, error.name, {'error': error.to_dict()})
 
     def _record(
-        self, verb: str, pod: Pod, outcome: str, reasons: Mapping[str, Any]
+        self,
+        verb: str,
+        pod: PodMetadata,
+        outcome: str,
+        reasons: Mapping[str, Any],
     ) -> None:
         if not self.enabled:
             return
-        namespace, name, uid = map(_stored, pod)
+        namespace, name, uid = map(_stored, (pod.namespace, pod.name, pod.uid))
         full_name = f'{namespace}/{name}'[:NAME_LENGTH]
         kind, why = f'{POD_KIND}{verb}', {'project_id': namespace, **reasons}
         self._put(Decision.of(uid, kind, outcome, why, full_name))

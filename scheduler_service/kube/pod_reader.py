@@ -1,13 +1,15 @@
 """Reads v1 Pods: what they request, and what they use of a node.
 
 If a pod has an annotation with a request of our own, the request counts, else
-the fields of the object, rounded up. Pods of one workload differ only in their
-names, so requests are cached by the fields that they depend on.
+the fields of the object, rounded up. Only the few fields that count are
+parsed, spelled as in JSON of an API server. Pods of one workload differ only
+in their names, so results are cached by the fields that they depend on. All
+functions raise WireError where a pod is invalid.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from decimal import ROUND_DOWN, Decimal
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -33,21 +35,10 @@ _MAX_CACHED = 4096
 # Characters of the keys; the values are a few times as large.
 _MAX_CACHED_SIZE = 8 * 2**20
 _MAX_CLASSES = 64
-# The fields that count; keys in another case are valid as well.
-_POD = ('metadata', 'spec')
-_METADATA = ('namespace', 'annotations')
-_SPEC = ('nodeSelector', 'containers', 'initContainers', 'resources',
-         'overhead')  # fmt: skip
-_CONTAINER = ('resources', 'restartPolicy')
-_READ_FIELDS = frozenset((*_POD, *_METADATA, *_SPEC, *_CONTAINER))
-_FOLDED = {name.lower() for name in _READ_FIELDS}
-_NOTHING = msgspec.Raw(b'null')
-
-K = TypeVar('K', bound=Hashable)
 V = TypeVar('V')
 
 
-class SizedCache(Generic[K, V]):
+class SizedCache(Generic[V]):
     """A cache that is emptied when it is full; for one thread at a time.
 
     :param max_size: of all values together, in the unit of :meth:`put`
@@ -56,14 +47,14 @@ class SizedCache(Generic[K, V]):
     def __init__(self, max_values: int, max_size: int) -> None:
         self._max_values = max_values
         self._max_size = max_size
-        self._values: dict[K, V] = {}
+        self._values: dict[bytes, V] = {}
         self._size = 0
 
-    def get(self, key: K) -> V | None:
+    def get(self, key: bytes) -> V | None:
         """Return the value of a key; None: there is none."""
         return self._values.get(key)
 
-    def put(self, key: K, value: V, size: int) -> None:
+    def put(self, key: bytes, value: V, size: int) -> None:
         """Keep a value under a key that has none."""
         if (
             len(self._values) >= self._max_values
@@ -95,10 +86,10 @@ class PodUsage(NamedTuple):
 class PodRequest(NamedTuple):
     """What pods of one key request.
 
-    :ivar key: None: the pod is unusual, and is not cached
+    :ivar key: equal only for pods with equal requests
     """
 
-    key: str | None
+    key: bytes
     request: Request
     usage: PodUsage
 
@@ -113,18 +104,10 @@ class IgnoredPods(NamedTuple):
     namespaces: frozenset[str] = frozenset()
     labels: tuple[tuple[str, str | None], ...] = ()
 
-    def has(self, pod: Any) -> bool:
-        """Whether a parsed pod is one of them.
-
-        :raises WireError: the pod is invalid
-        """
-        metadata = objects(pod, 'metadata')
-        if wire.field(metadata, 'namespace', str) in self.namespaces:
-            return True
-        if not self.labels:
-            return False
-        labels = objects(metadata, 'labels')
-        return any(
+    def has(self, pod: Pod) -> bool:
+        """Whether a pod is one of them."""
+        labels = pod.metadata.labels or {}
+        return pod.metadata.namespace in self.namespaces or any(
             key in labels and value in (None, labels[key])
             for key, value in self.labels
         )
@@ -138,58 +121,80 @@ class PlacedPod(NamedTuple):
     usage: PodUsage
 
 
-class _Metadata(msgspec.Struct, gc=False):
+class PodMetadata(msgspec.Struct, gc=False):
+    """Names of a pod, its labels and its annotations."""
+
+    namespace: str = ''
+    name: str = ''
     uid: str = ''
+    labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 
 
+class _Resources(msgspec.Struct, gc=False):
+    limits: dict[str, Any] | None = None
+    requests: dict[str, Any] | None = None
+
+
+_NOTHING = _Resources()
+
+
 class _Container(msgspec.Struct, gc=False):
-    resources: msgspec.Raw = _NOTHING
+    resources: _Resources | None = None
     restartPolicy: str | None = None
 
 
 class _Spec(msgspec.Struct, gc=False):
     nodeName: str = ''
+    nodeSelector: dict[str, str] | None = None
     containers: list[_Container] | None = None
     initContainers: list[_Container] | None = None
-    resources: msgspec.Raw = _NOTHING
-    overhead: msgspec.Raw = _NOTHING
+    resources: _Resources | None = None
+    overhead: dict[str, Any] | None = None
 
 
 class _Status(msgspec.Struct, gc=False):
     nominatedNodeName: str = ''
 
 
-class _Pod(msgspec.Struct, gc=False):
-    metadata: _Metadata
+class Pod(msgspec.Struct, gc=False):
+    """The fields of a v1 Pod that are read."""
+
+    metadata: PodMetadata = msgspec.field(default_factory=PodMetadata)
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-_placed_pod = msgspec.json.Decoder(_Pod)
+_decoder = msgspec.json.Decoder(Pod)
+_encode = msgspec.json.Encoder().encode
+
+
+def read(text: bytes | msgspec.Raw) -> Pod:
+    """Return a pod.
+
+    :param text: JSON of a v1 Pod
+    """
+    try:
+        return _decoder.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+        raise wire.WireError(f'pod: {fault}') from None
 
 
 class PodReader:
-    """Reads pods of a scheduler, and of an API server; for one thread.
+    """Says what pods request and use; for one thread.
 
     :param domain: of the annotations, labels and resources that are ours
     """
 
     def __init__(self, domain: str) -> None:
         self._domain = domain
-        self._requests = SizedCache[str, PodRequest](
-            _MAX_CACHED, _MAX_CACHED_SIZE
-        )
-        self._usages = SizedCache[Hashable, PodUsage](_MAX_CACHED, _MAX_CACHED)
+        self._requests = SizedCache[PodRequest](_MAX_CACHED, _MAX_CACHED_SIZE)
+        self._usages = SizedCache[PodUsage](_MAX_CACHED, _MAX_CACHED_SIZE)
 
-    def request(self, pod: Any) -> PodRequest:
-        """Return what a pod requests.
-
-        :param pod: a v1 Pod, parsed, as a kube-scheduler sends it
-        :raises WireError: the pod is invalid
-        """
+    def request(self, pod: Pod) -> PodRequest:
+        """Return what a pod requests."""
         key = key_of(pod, self._domain)
-        cached = None if key is None else self._requests.get(key)
+        cached = self._requests.get(key)
         if cached is not None:
             return cached
         request = PodRequest(
@@ -201,124 +206,43 @@ class PodReader:
                 f'the pod asks for {classes} extended resources; at most '
                 f'{_MAX_CLASSES}'
             )
-        if key is not None:
-            self._requests.put(key, request, len(key))
+        self._requests.put(key, request, len(key))
         return request
 
     def placed(self, text: msgspec.Raw) -> PlacedPod:
         """Return a pod's node, else the nominated one, and its use there.
 
-        Only the few fields that count are parsed, of some kilobytes.
-
-        :param text: JSON of a v1 Pod, as an API server writes it
-        :raises WireError: the pod is invalid
+        :param text: JSON of a v1 Pod
         """
-        pod = _parsed(text)
-        spec = pod.spec
-        key = (
-            (pod.metadata.annotations or {}).get(f'{self._domain}/request'),
-            _resources(spec.containers),
-            _resources(spec.initContainers),
-            bytes(spec.resources),
-            bytes(spec.overhead),
-        )
+        pod = read(text)
+        key = key_of(pod, self._domain)
         usage = self._usages.get(key)
         if usage is None:
-            usage = usage_of(wire.decode(text), self._domain)
-            self._usages.put(key, usage, 1)
-        node = spec.nodeName or pod.status.nominatedNodeName
+            usage = usage_of(pod, self._domain)
+            self._usages.put(key, usage, len(key))
+        node = pod.spec.nodeName or pod.status.nominatedNodeName
         return PlacedPod(pod.metadata.uid, node, usage)
 
 
-def _resources(containers: list[_Container] | None) -> Hashable:
-    return tuple(
-        (bytes(container.resources), container.restartPolicy)
-        for container in containers or ()
+def key_of(pod: Pod, domain: str) -> bytes:
+    """Return a text that is equal only for pods with equal requests."""
+    spec = pod.spec
+    return _encode(
+        (
+            pod.metadata.namespace,
+            (pod.metadata.annotations or {}).get(f'{domain}/request'),
+            spec.nodeSelector,
+            spec.containers,
+            spec.initContainers,
+            spec.resources,
+            spec.overhead,
+        )
     )
 
 
-def _parsed(text: msgspec.Raw) -> _Pod:
-    try:
-        return _placed_pod.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
-        raise wire.WireError(f'pod: {fault}') from None
-
-
-def placed_uid(text: msgspec.Raw) -> str:
-    """Return the uid of a pod in JSON.
-
-    :raises WireError: the pod is invalid
-    """
-    return _parsed(text).metadata.uid
-
-
-def uid_of(pod: Any) -> str:
-    """Return the uid of a parsed pod; empty if it has none.
-
-    :raises WireError: the document is not a pod
-    """
-    uid: str = wire.field(objects(pod, 'metadata'), 'uid', str)
-    return uid
-
-
-class _Unusual(Exception):
-    """A field has an unusual spelling or type."""
-
-
-def key_of(pod: Any, domain: str) -> str | None:
-    """Return a text that is equal only for pods with equal requests.
-
-    None if the pod is unusual, for example with keys in another case.
-    """
-    try:
-        metadata, spec = _fields(pod, _POD)
-        namespace, annotations = _fields(metadata, _METADATA)
-        selector, containers, first, whole, overhead = _fields(spec, _SPEC)
-        return repr(
-            (
-                namespace,
-                [
-                    item
-                    for item in _given(annotations, {}).items()
-                    if f'{domain}/' in item[0]
-                ],
-                selector,
-                [_fields(each, _CONTAINER) for each in _given(containers, [])],
-                [_fields(each, _CONTAINER) for each in _given(first, [])],
-                whole,
-                overhead,
-            )
-        )
-    except (_Unusual, AttributeError, TypeError):
-        return None
-
-
-def _fields(document: Any, names: tuple[str, ...]) -> list[Any]:
-    if document is None:
-        return [None] * len(names)
-    if not isinstance(document, dict):
-        raise _Unusual
-    others = document.keys() - _READ_FIELDS
-    if not _FOLDED.isdisjoint(map(str.lower, others)):
-        raise _Unusual
-    return list(map(document.get, names))
-
-
-def _given(value: Any, default: Any) -> Any:
-    return default if value is None else value
-
-
-def objects(document: Any, name: str) -> dict[str, Any]:
-    """Return a nested object; empty if it is missing."""
-    return wire.field(document, name, dict) or {}
-
-
-def annotated(document: Any, key: str) -> Any:
-    """Return our own document in an annotation; None if there is none.
-
-    :raises WireError: the annotation is not JSON
-    """
-    text = objects(objects(document, 'metadata'), 'annotations').get(key)
+def annotated(annotations: Mapping[str, Any] | None, key: str) -> Any:
+    """Return our own document in an annotation; None if there is none."""
+    text = (annotations or {}).get(key)
     if not isinstance(text, str):
         return None
     try:
@@ -327,18 +251,14 @@ def annotated(document: Any, key: str) -> Any:
         raise wire.WireError(f'annotation {key}: not JSON') from None
 
 
-def pod_request(pod: Any, domain: str) -> Request:
-    """Return a pod as a request.
-
-    :raises WireError: the pod is invalid, or its annotation not a request
-    """
-    given = annotated(pod, f'{domain}/request')
+def pod_request(pod: Pod, domain: str) -> Request:
+    """Return a pod as a request."""
+    given = annotated(pod.metadata.annotations, f'{domain}/request')
     document = given if given is not None else _plain_request(pod, domain)
     try:
         request = documents.request(document)
     except errors.InvalidRequest as fault:
-        name = wire.field(objects(pod, 'metadata'), 'name', str)
-        raise wire.WireError(f'pod {name}: {fault}') from None
+        raise wire.WireError(f'pod {pod.metadata.name}: {fault}') from None
     if given is not None:
         # An annotation that does not name a resource takes it from no
         # container.
@@ -351,21 +271,20 @@ def pod_request(pod: Any, domain: str) -> Request:
     return request.with_ids()
 
 
-def _plain_request(pod: Any, domain: str) -> dict[str, Any]:
+def _plain_request(pod: Pod, domain: str) -> dict[str, Any]:
     amounts = pod_amounts(pod)
     specs = {
         f'resources:{name}': str(amount)
         for name, amount in classes_of(amounts, domain).items()
     }
-    selector = objects(objects(pod, 'spec'), 'nodeSelector')
+    selector = pod.spec.nodeSelector or {}
     for key, value in selector.items():
         if key.startswith(f'trait.{domain}/') and value == 'true':
             specs[f'trait:{key.split("/", 1)[1].upper()}'] = 'required'
     zones = (selector[key] for key in ZONE_LABELS if selector.get(key))
-    namespace = wire.field(objects(pod, 'metadata'), 'namespace', str)
     zero = Decimal(0)
     return {
-        'project_id': namespace or None,
+        'project_id': pod.metadata.namespace or None,
         'flavor': {
             'vcpus': _up(amounts.get('cpu', zero), 1),
             'memory_mb': _up(amounts.get('memory', zero), MIB),
@@ -376,18 +295,13 @@ def _plain_request(pod: Any, domain: str) -> dict[str, Any]:
     }
 
 
-def usage_of(pod: Any, domain: str) -> PodUsage:
-    """Return what a pod uses.
-
-    :param pod: a v1 Pod, parsed
-    :raises WireError: the pod is invalid
-    """
+def usage_of(pod: Pod, domain: str) -> PodUsage:
+    """Return what a pod uses."""
     amounts = pod_amounts(pod)
     cpu = amounts.get('cpu', Decimal(0))
     memory = amounts.get('memory', Decimal(0))
-    spec = objects(pod, 'spec')
-    for container in wire.field(spec, 'containers', list) or ():
-        requested = _requested(container)
+    for container in pod.spec.containers or ():
+        requested = _requested(container.resources)
         if 'cpu' not in requested:
             cpu += _DEFAULT_CPU
         if 'memory' not in requested:
@@ -398,8 +312,7 @@ def usage_of(pod: Any, domain: str) -> PodUsage:
         'MEMORY_MB': float(memory) / MIB,
         'DISK_GB': float(disk) / GIB,
     }
-    annotations = objects(objects(pod, 'metadata'), 'annotations')
-    if f'{domain}/request' not in annotations:
+    if f'{domain}/request' not in (pod.metadata.annotations or {}):
         return PodUsage(load, classes_of(amounts, domain))
     resources = dict(pod_request(pod, domain).resources)
     for name in STANDARD_CLASSES:
@@ -417,46 +330,44 @@ def classes_of(amounts: Mapping[str, Decimal], domain: str) -> dict[str, int]:
     return totals
 
 
-def pod_amounts(pod: Any) -> dict[str, Decimal]:
+def pod_amounts(pod: Pod) -> dict[str, Decimal]:
     """Return how much of each resource a pod requests, in units of 1.
 
     That is the larger of: all containers and sidecars together; each init
     container with the sidecars before it. The pod's overhead is added.
-
-    :raises WireError: a quantity is not valid
     """
-    spec = objects(pod, 'spec')
+    spec = pod.spec
     total: dict[str, Decimal] = {}
-    for container in wire.field(spec, 'containers', list) or ():
-        _add(total, _requested(container))
+    for container in spec.containers or ():
+        _add(total, _requested(container.resources))
     sidecars: dict[str, Decimal] = {}
     peak: dict[str, Decimal] = {}
-    for container in wire.field(spec, 'initContainers', list) or ():
+    for container in spec.initContainers or ():
         step = dict(sidecars)
-        _add(step, _requested(container))
+        _add(step, _requested(container.resources))
         _raise_to(peak, step)
-        if wire.field(container, 'restartPolicy', str) == 'Always':
+        if container.restartPolicy == 'Always':
             sidecars = step
     _add(total, sidecars)
     total.update(
         (name, amount)
-        for name, amount in _requested(spec).items()
+        for name, amount in _requested(spec.resources).items()
         if name in ('cpu', 'memory') or name.startswith('hugepages-')
     )
     _raise_to(total, peak)
-    _add(total, _quantities(objects(spec, 'overhead')))
+    _add(total, _quantities(spec.overhead))
     return total
 
 
-def _requested(container: Any) -> dict[str, Decimal]:
-    resources = objects(container, 'resources')
-    limits = _quantities(objects(resources, 'limits'))
-    return {**limits, **_quantities(objects(resources, 'requests'))}
+def _requested(resources: _Resources | None) -> dict[str, Decimal]:
+    """Return requests, or limits where nothing is requested."""
+    stated = resources or _NOTHING
+    return {**_quantities(stated.limits), **_quantities(stated.requests)}
 
 
-def _quantities(values: Mapping[str, Any]) -> dict[str, Decimal]:
+def _quantities(values: Mapping[str, Any] | None) -> dict[str, Decimal]:
     amounts = {}
-    for name, value in values.items():
+    for name, value in (values or {}).items():
         try:
             amounts[name] = quantity.parse(value)
         except quantity.BadQuantity as fault:

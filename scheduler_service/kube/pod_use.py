@@ -19,12 +19,8 @@ import numpy as np
 
 from scheduler_service import extender_wire as wire
 from scheduler_service.columns.dictionary import Floats, Rows
-from scheduler_service.kube.pod_reader import (
-    PlacedPod,
-    PodReader,
-    PodUsage,
-    placed_uid,
-)
+from scheduler_service.kube import pod_reader
+from scheduler_service.kube.pod_reader import PlacedPod, PodReader, PodUsage
 from scheduler_service.model import STANDARD_CLASSES
 
 LOG = logging.getLogger(__name__)
@@ -311,7 +307,10 @@ class PodUse:
 
 
 class PodSink:
-    """Reports pods to a :class:`PodUse`; for one thread."""
+    """Reports pods to a :class:`PodUse`; for one thread.
+
+    :meth:`put` and :meth:`remove` raise WireError where a pod is invalid.
+    """
 
     def __init__(self, use: PodUse, domain: str) -> None:
         self._use = use
@@ -335,18 +334,12 @@ class PodSink:
         return placed
 
     def put(self, text: msgspec.Raw) -> None:
-        """Count a pod.
-
-        :raises WireError: the pod is invalid
-        """
+        """Count a pod."""
         self._use.see(self._reader.placed(text))
 
     def remove(self, text: msgspec.Raw) -> None:
-        """Stop counting a pod.
-
-        :raises WireError: the pod is invalid
-        """
-        self._use.remove(placed_uid(text))
+        """Stop counting a pod."""
+        self._use.remove(pod_reader.read(text).metadata.uid)
 
     def set_lost(self, lost: bool) -> None:
         """Keep assumed pods while pods are not followed."""
@@ -365,7 +358,7 @@ class NominationSink(PodSink):
         self._use.nominate(self._reader.placed(text))
 
     def remove(self, text: msgspec.Raw) -> None:
-        self._use.end_nomination(placed_uid(text))
+        self._use.end_nomination(pod_reader.read(text).metadata.uid)
 
     def set_lost(self, lost: bool) -> None:
         """Do nothing: nominations stay as they were read last."""

@@ -34,8 +34,6 @@ _CLASS = re.compile(r'[A-Z0-9_]{1,255}')
 _OWN_DOMAIN = 'kubernetes.io/'
 _QUOTA = 'requests.'
 _LONGEST_CLASS = 255
-# An API server takes names of up to 317 characters.
-_LONGEST_CACHED = 320
 
 
 class BadQuantity(ValueError):
@@ -111,11 +109,6 @@ def class_of(name: str, domain: str) -> str | None:
 
     :param domain: of the resources that are ours
     """
-    return _class_of(name[:_LONGEST_CACHED], domain)
-
-
-@functools.lru_cache(4096)
-def _class_of(name: str, domain: str) -> str | None:
     prefix, slash, short = name.partition('/')
     if not slash or _OWN_DOMAIN in name or name.startswith(_QUOTA):
         return None

@@ -14,7 +14,7 @@ import abc
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -26,7 +26,9 @@ from scheduler_service.http.message import HttpRequest, Reply
 from scheduler_service.http.routes import Route
 from scheduler_service.kube.evaluator import Nodes, PodEvaluator
 from scheduler_service.kube.node_tables import MOST_BYTES
-from scheduler_service.kube.pod_decisions import Pod, PodDecisions
+from scheduler_service.kube.pod_decisions import PodDecisions
+from scheduler_service.kube.pod_reader import Pod, PodMetadata
+from scheduler_service.kube.pod_reader import read as read_pod
 
 
 class _Metadata(msgspec.Struct):
@@ -47,13 +49,24 @@ class _Parsed(msgspec.Struct):
 
 
 class _Args(msgspec.Struct):
-    Pod: Any = None
+    Pod: msgspec.Raw
     Nodes: _Items | None = None
     NodeNames: list[str] | None = None
 
 
 class _Victims(msgspec.Struct):
     Pods: list[_Object] | None
+    NumPDBViolations: int = 0
+
+
+class _MetaPod(msgspec.Struct):
+    UID: str
+
+
+class _MetaVictims(msgspec.Struct):
+    """Pods to evict from a node, and how many budgets that violates."""
+
+    Pods: list[_MetaPod] | None
     NumPDBViolations: int = 0
 
 
@@ -79,72 +92,50 @@ MOST_OBJECTS = 100_000
 _object = msgspec.json.Decoder(_Object)
 _typed = msgspec.json.Decoder(_Args)
 _fields = msgspec.json.Decoder(_Fields)
-_document = msgspec.json.Decoder(dict[str, Any])
 _strings = msgspec.json.Decoder(list[str])
 _parsed = msgspec.json.Decoder(_Parsed)
 _items = msgspec.json.Decoder(_Items)
 _victims = msgspec.json.Decoder(dict[str, _Victims])
+_meta_victims = msgspec.json.Decoder(dict[str, _MetaVictims])
 _NOT_PARSED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-class NodeArgs:
-    """The arguments of filter and prioritize, with nodes or with names.
+class NodeArgs(NamedTuple):
+    """The arguments of filter and prioritize."""
 
-    :ivar items: node name -> its object as sent; None where only names were
-        sent
-    :ivar nodes: the nodes to evaluate
-    """
-
-    def __init__(
-        self, pod: Any, names: list[str], items: dict[str, Any] | None
-    ) -> None:
-        self.pod = pod
-        self.names = names
-        self.items = items
-        self.nodes = Nodes(names, None if items is None else items.__getitem__)
+    pod: Pod
+    nodes: Nodes
 
     @classmethod
     def read(cls, body: bytes) -> NodeArgs:
-        """Parse a body.
-
-        With the usual spelling of keys nodes stay unparsed.
+        """Parse a body; nodes stay unparsed.
 
         :raises WireError: the body is not valid
         :raises PayloadTooLarge: the pod is too large, or there are too many
             nodes
         """
-        if len(body) > MOST_BYTES:
-            return cls._read_large(_Body(body))
         try:
-            args = _typed.decode(body)
-            pod = args.Pod
-            if pod is not None and args.NodeNames is not None:
-                return cls(pod, args.NodeNames, None)
-            if pod is not None and args.Nodes is not None:
-                items = {
-                    _object.decode(node).metadata.name: node
-                    for node in args.Nodes.items or ()
-                }
-                if '' not in items:
-                    return cls(pod, list(items), items)
+            if len(body) <= MOST_BYTES:
+                args = _typed.decode(body)
+                if args.NodeNames is not None:
+                    return cls(read_pod(args.Pod), Nodes(args.NodeNames))
+                if args.Nodes is not None:
+                    items = {
+                        _object.decode(node).metadata.name: node
+                        for node in args.Nodes.items or ()
+                    }
+                    return cls(read_pod(args.Pod), Nodes(list(items), items))
         except _NOT_PARSED:
             pass
-        # With another spelling of keys.
-        document = wire.decode(body)
-        pod = wire.field(document, 'Pod', dict)
-        names = wire.strings(document, 'NodeNames')
-        if names is not None:
-            return cls(pod, names, None)
-        nodes = wire.items(document, 'Nodes') or []
-        named = {wire.name_of(node): node for node in nodes}
-        return cls(pod, list(named), named)
+        # With fields in lower case, or large, or not valid.
+        return cls._of(_Body(body))
 
     @classmethod
-    def _read_large(cls, body: _Body) -> NodeArgs:
-        pod = body.parse('Pod', _document)
+    def _of(cls, body: _Body) -> NodeArgs:
+        pod = body.pod()
         names = body.parse('NodeNames', _strings, b',')
         if names is not None:
-            return cls(pod, names, None)
+            return cls(pod, Nodes(names))
         mark = b'"metadata"'
         # Stops at the first item that is no node, however many follow.
         nodes = body.parse('Nodes', _parsed, mark)
@@ -155,13 +146,16 @@ class NodeArgs:
                 node.metadata.name: item
                 for node, item in zip(nodes.items, raw.items, strict=True)
             }
-        return cls(pod, list(items), items)
+        return cls(pod, Nodes(list(items), items))
 
 
 class _Body:
     """The fields of a body that are read.
 
     Parsing all of a large one could take seconds, and many times its bytes.
+    Methods raise WireError where a field is not valid, and PayloadTooLarge
+    where the pod has more than :data:`MOST_BYTES`, or a field more objects
+    than :data:`MOST_OBJECTS`.
 
     :raises NotJson: it is not an object
     """
@@ -172,29 +166,34 @@ class _Body:
         except _NOT_PARSED as fault:
             raise wire.NotJson(f'not JSON: {fault}') from None
 
+    def _text(self, name: str) -> msgspec.Raw:
+        text: msgspec.Raw = getattr(self._fields, name)
+        return getattr(self._fields, name.lower()) if text == _NULL else text
+
+    def pod(self) -> Pod:
+        """Return the pod."""
+        text = self._text('Pod')
+        size = len(memoryview(text))
+        if size > MOST_BYTES:
+            raise errors.PayloadTooLarge(
+                f'Pod: {size} bytes, at most {MOST_BYTES} are allowed',
+                size=size,
+                limit=MOST_BYTES,
+            )
+        return read_pod(text)
+
     def parse(
         self, name: str, decoder: msgspec.json.Decoder[Any], *marks: bytes
     ) -> Any:
         """Return a field; None without it.
 
-        :param marks: texts of which each of its objects has one; without any
-            it is one object
-        :raises WireError: it is not valid
-        :raises PayloadTooLarge: it is an object of more than
-            :data:`MOST_BYTES`, or has more than :data:`MOST_OBJECTS`
+        :param marks: texts of which each of its objects has one
+            :data:`MOST_OBJECTS`
         """
-        text: msgspec.Raw = getattr(self._fields, name)
-        if text == _NULL:
-            text = getattr(self._fields, name.lower())
+        text = self._text(name)
         if text == _NULL:
             return None
         size = len(memoryview(text))
-        if size > MOST_BYTES and not marks:
-            raise errors.PayloadTooLarge(
-                f'{name}: {size} bytes, at most {MOST_BYTES} are allowed',
-                size=size,
-                limit=MOST_BYTES,
-            )
         content = bytes(text) if size > MOST_BYTES else b''
         if sum(map(content.count, marks)) > MOST_OBJECTS:
             raise errors.PayloadTooLarge(
@@ -206,27 +205,23 @@ class _Body:
         except _NOT_PARSED as fault:
             raise wire.WireError(f'{name}: {fault}') from None
 
-
-def _preempt_document(body: bytes) -> Any:
-    """Return the arguments of preempt, in any spelling of keys.
-
-    :raises WireError: the body is not valid
-    :raises PayloadTooLarge: the pod is too large, or there are too many
-        victims
-    """
-    if len(body) <= MOST_BYTES:
-        return wire.decode(body)
-    fields = _Body(body)
-    victims = fields.parse(
-        'NodeNameToVictims', _victims, b'"Pods"', b'"metadata"'
-    )
-    return {
-        'Pod': fields.parse('Pod', _document),
-        'NodeNameToMetaVictims': fields.parse(
-            'NodeNameToMetaVictims', _document
-        ),
-        'NodeNameToVictims': msgspec.to_builtins(victims),
-    }
+    def victims(self) -> dict[str, _MetaVictims]:
+        """Return the victims by candidate node, sent as uids or as pods."""
+        meta: dict[str, _MetaVictims] | None = self.parse(
+            'NodeNameToMetaVictims', _meta_victims, b'"Pods"', b'"UID"'
+        )
+        if meta is not None:
+            return meta
+        with_pods: dict[str, _Victims] | None = self.parse(
+            'NodeNameToVictims', _victims, b'"Pods"', b'"metadata"'
+        )
+        return {
+            node: _MetaVictims(
+                [_MetaPod(pod.metadata.uid) for pod in victims.Pods or ()],
+                victims.NumPDBViolations,
+            )
+            for node, victims in (with_pods or {}).items()
+        }
 
 
 class _Reader:
@@ -237,7 +232,7 @@ class _Reader:
     """
 
     def __init__(self) -> None:
-        self._last: tuple[bytes, NodeArgs] = b'', NodeArgs(None, [], None)
+        self._last: tuple[bytes, NodeArgs] = b'', NodeArgs(Pod(), Nodes([]))
 
     def read(self, body: bytes) -> NodeArgs:
         """Parse a body.
@@ -307,13 +302,12 @@ class _Verb(abc.ABC):
         self._health.count_each(metrics.VERB_NODES, labelled)
 
     @contextlib.contextmanager
-    def recording(self, pod: Any) -> Iterator[None]:
-        """Record why the block fails for a pod, parsed or its names."""
+    def recording(self, pod: PodMetadata) -> Iterator[None]:
+        """Record why the block fails for a pod."""
         try:
             yield
         except errors.SchedulerError as error:
-            names = pod if isinstance(pod, Pod) else Pod.of(pod)
-            self._decisions.failed(self.name, names, error)
+            self._decisions.failed(self.name, pod, error)
             raise
 
     @abc.abstractmethod
@@ -333,18 +327,22 @@ class FilterVerb(_Verb):
     def run(self, text: bytes) -> Any:
         """Filter the nodes."""
         args = self._reader.read(text)
-        with self.recording(args.pod):
+        with self.recording(args.pod.metadata):
             result = self._evaluator.filter(args.pod, args.nodes)
-        received, returned = len(args.names), len(result.passed)
+        received, returned = len(args.nodes.names), len(result.passed)
         self.count_nodes(received, returned)
         self._decisions.filtered(
-            self.name, args.pod, received, returned, result.rejections
+            self.name,
+            args.pod.metadata,
+            received,
+            returned,
+            result.rejections,
         )
         nodes = names = None
-        if args.items is None:
+        if args.nodes.items is None:
             names = result.passed
         else:
-            items = [args.items[name] for name in result.passed]
+            items = [args.nodes.items[name] for name in result.passed]
             nodes = {'metadata': {}, 'items': items}
         return {
             'Nodes': nodes,
@@ -373,11 +371,13 @@ class PrioritizeVerb(_Verb):
     def run(self, text: bytes) -> Any:
         """Weigh the nodes."""
         args = self._reader.read(text)
-        with self.recording(args.pod):
+        with self.recording(args.pod.metadata):
             scores = self._evaluator.prioritize(args.pod, args.nodes)
-        self.count_nodes(len(args.names), len(scores.names))
+        self.count_nodes(len(args.nodes.names), len(scores.names))
         if not scores.is_ignored:
-            self._decisions.scored(args.pod, scores.names, scores.values)
+            self._decisions.scored(
+                args.pod.metadata, scores.names, scores.values
+            )
         return scores.text
 
     def failed(self, text: str) -> Any:
@@ -392,20 +392,21 @@ class PreemptVerb(_Verb):
 
     def run(self, text: bytes) -> Any:
         """Drop candidates that would not pass even without any pod."""
-        document = _preempt_document(text)
-        victims = wire.candidate_victims(document)
-        pod = wire.field(document, 'Pod', dict)
+        body = _Body(text)
+        victims, pod = body.victims(), body.pod()
         nodes = Nodes(list(victims))
-        with self.recording(pod):
+        with self.recording(pod.metadata):
             result = self._evaluator.filter(pod, nodes, to_place=False)
         kept = [node for node in victims if node not in result.never]
         self.count_nodes(len(victims), len(kept))
         if result.rejections is not None:
             final = [one for one in result.rejections if one.is_final]
             self._decisions.filtered(
-                self.name, pod, len(victims), len(kept), final
+                self.name, pod.metadata, len(victims), len(kept), final
             )
-        return wire.meta_victims(victims, kept)
+        return {
+            'NodeNameToMetaVictims': {node: victims[node] for node in kept}
+        }
 
     def failed(self, text: str) -> Any:
         """Return no candidate: the reply has no field for an error."""
@@ -432,7 +433,7 @@ class BindVerb(_Verb):
             raise wire.WireError('PodName, PodNamespace and Node are required')
         if {name, space} & _NO_NAMES:
             raise wire.WireError('PodName and PodNamespace have to be names')
-        pod = Pod(space, name, uid)
+        pod = PodMetadata(space, name, uid)
         with self.recording(pod):
             claimed = self._evaluator.claim(uid, node)
             try:

@@ -11,7 +11,13 @@ import sqlalchemy as sa
 
 from scheduler_service.compute.placement import claims
 from scheduler_service.compute.placement.claims import AllocationResult, Undone
-from tests.support.placement_claims import TAKEN, new, provider, wanted
+from tests.support.placement_claims import (
+    TAKEN,
+    new,
+    provider,
+    record_of,
+    wanted,
+)
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -149,7 +155,7 @@ def test_a_move_keeps_what_the_instance_has(service, placement_client):
 
     def undo(on: str, amounts: Any) -> Undone:
         unsure: set[str] = set()
-        left = claims.Remnant(one.consumer, on, {on: amounts})
+        left = record_of(one.consumer, on, {on: amounts})
         undone = claims.undo(placement_client, left, unsure)
         assert not unsure
         return undone
@@ -172,7 +178,7 @@ def test_what_several_claims_left_is_undone_together(
     claims.make(placement_client, [moved], set())
     absent = new()
     consumers = [*(request.consumer for request in requests), absent]
-    left = [claims.Remnant(uuid, on, {on: TAKEN}) for uuid in consumers]
+    left = [record_of(uuid, on, {on: TAKEN}) for uuid in consumers]
     unsure: set[str] = set()
     undone = claims.undo_all(placement_client, left, unsure)
     assert undone == {
@@ -204,8 +210,7 @@ def test_one_of_several_that_changes_meanwhile_stops_no_other(
 
     monkeypatch.setattr(placement_client, 'allocations', read_and_change)
     left = [
-        claims.Remnant(request.consumer, on, {on: TAKEN})
-        for request in requests
+        record_of(request.consumer, on, {on: TAKEN}) for request in requests
     ]
     undone = claims.undo_all(placement_client, left, set())
     assert undone[requests[1].consumer] is Undone.DONE

@@ -18,6 +18,7 @@ from tests.support.placement_claims import (
     add_host,
     new,
     ready,
+    record_of,
     request,
     select,
     wanted,
@@ -108,7 +109,7 @@ def test_a_move_between_hosts_that_share_takes_of_it_twice(
 
     def undo(host: str) -> Undone:
         given = tree(host).allocations
-        left = claims.Remnant(one.consumer, host, given)
+        left = record_of(one.consumer, host, given)
         return claims.undo(placement_client, left, set())
 
     one = wanted(first, tree=tree(first))

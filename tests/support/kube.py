@@ -17,6 +17,8 @@ from typing import Any
 
 import urllib3
 
+from scheduler_service.kube import pod_reader
+from scheduler_service.kube.pod_reader import Pod
 from tests.support.waiting import wait_until
 
 THREADS = 8
@@ -278,6 +280,11 @@ class KubeScheduler:
     def pid(self) -> int:
         """Return the number of the process."""
         return self.popen.pid
+
+
+def read(document: Any) -> Pod:
+    """Return a v1 Pod as the service reads it."""
+    return pod_reader.read(json.dumps(document).encode())
 
 
 def entry(port: int, **more: Any) -> dict[str, Any]:

@@ -11,12 +11,12 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 from oslo_db import exception as db_exception
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Row
 
 from scheduler_service import errors
 from scheduler_service.compute.follower.cells import CellChanges
@@ -35,16 +35,6 @@ LOG = logging.getLogger(__name__)
 _HOSTS_AT_ONCE = 500
 _INSTANCES_AT_ONCE = 1000
 _CHUNK = 500
-
-
-class StoredNode(NamedTuple):
-    """A compute node in the store."""
-
-    id: int
-    host: str
-    node: str
-    uuid: str
-    state: str
 
 
 class Applier:
@@ -189,8 +179,7 @@ class Applier:
 
     def _stored_nodes(
         self, changes: CellChanges
-    ) -> dict[tuple[str, str], StoredNode]:
-        """Return the stored nodes that the changes may affect."""
+    ) -> dict[tuple[str, str], Row[Any]]:
         table = schema.hosts
         if changes.hosts is not None:
             hosts = changes.hosts | {report.host for report in changes.reports}
@@ -202,16 +191,16 @@ class Applier:
 
     def _nodes_where(
         self, column: Any, values: Iterable[str]
-    ) -> dict[tuple[str, str], StoredNode]:
+    ) -> dict[tuple[str, str], Row[Any]]:
         table = schema.hosts
         query = sa.select(
             table.c.id, table.c.host, table.c.node, table.c.uuid, table.c.state
         )
         with self._store.reading() as conn:
             rows = select_in(conn, query, column, values)
-            return {(row.host, row.node): StoredNode(*row) for row in rows}
+            return {(row.host, row.node): row for row in rows}
 
-    def _remove_nodes(self, nodes: Sequence[StoredNode]) -> None:
+    def _remove_nodes(self, nodes: Sequence[Row[Any]]) -> None:
         """Remove nodes; mark those that still hold claims as down."""
         column = schema.allocations.c.host_id
         query = sa.select(column).distinct()
@@ -227,7 +216,7 @@ class Applier:
             LOG.warning('A deleted host could not be removed yet: %s', error)
         self._mark_down([node for node in nodes if node.id in busy])
 
-    def _mark_down(self, nodes: Iterable[StoredNode]) -> None:
+    def _mark_down(self, nodes: Iterable[Row[Any]]) -> None:
         nodes = list(nodes)
         for node in nodes:
             self._written.pop((node.host, node.node), None)

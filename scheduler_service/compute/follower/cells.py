@@ -159,7 +159,6 @@ class CellReader:
         instances: Iterable[Any],
         nodes: Mapping[int, tuple[Any, ...]],
     ) -> set[str]:
-        """Return the service hosts with any change."""
         before = self._services
         hosts = {
             host

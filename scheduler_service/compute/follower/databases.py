@@ -124,7 +124,6 @@ def _parts(url: str) -> dict[str, Any]:
 def _arguments(
     kind: str, connect_timeout: float, statement_timeout: float
 ) -> dict[str, Any]:
-    """Return the driver's arguments for time limits and reading only."""
     limit_ms = int(statement_timeout * 1000)
     if kind == 'postgresql':
         return {
@@ -221,17 +220,6 @@ class Cell(NamedTuple):
     url: str
 
 
-class Fingerprint(NamedTuple):
-    """Differs after nearly every change of a table.
-
-    :ivar newest: the latest time of a change; None: no row has any
-    """
-
-    rows: int
-    highest_id: int | None
-    newest: datetime.datetime | None
-
-
 def cells(conn: Connection) -> list[Cell]:
     """Return the cells that can have hosts: not cell0, and not disabled."""
     rows = conn.execute(sa.select(_CELLS).order_by(_CELLS.c.id))
@@ -242,17 +230,21 @@ def cells(conn: Connection) -> list[Cell]:
     ]
 
 
-def fingerprints(conn: Connection) -> list[Fingerprint]:
-    """Return the fingerprints of the API database's tables."""
+def fingerprints(conn: Connection) -> list[Row[Any]]:
+    """Return for each table of the API database what differs after a change.
+
+    Nearly every change shows; ``newest`` is the latest time of one, None where
+    no row has any.
+    """
     made = []
     for table in _HOST_MAPPINGS, _FLAVORS, _AGGREGATES, _MEMBERS, _METADATA:
         changed = sa.func.coalesce(table.c.updated_at, table.c.created_at)
         query = sa.select(
             sa.func.count(table.c.id),
             sa.func.max(table.c.id),
-            sa.func.max(changed),
+            sa.func.max(changed).label('newest'),
         )
-        made.append(Fingerprint(*conn.execute(query).one()))
+        made.append(conn.execute(query).one())
     return made
 
 

@@ -13,8 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Row
 
 from scheduler_service import errors
 from scheduler_service.compute.follower import databases, translation
@@ -26,13 +28,12 @@ from scheduler_service.compute.follower.cells import (
 )
 from scheduler_service.compute.follower.databases import (
     Cell,
-    Fingerprint,
     ReadOnlyDatabase,
     filled_in,
 )
 from scheduler_service.engine.health import Health
 from scheduler_service.store.connection import Store
-from scheduler_service.store.driver_errors import first_line
+from scheduler_service.store.driver_errors import driver_fault, first_line
 from scheduler_service.store.records import mirror_progress
 from scheduler_service.store.records.leases import Lease, LeaseLost
 from scheduler_service.store.records.mirror_progress import Progress
@@ -83,8 +84,7 @@ class Mirror:
         self._applier = Applier(store, self._lease.keep)
         self._api = self._database(options.api_database)
         self._cells: dict[Cell, CellReader] = {}
-        self._fingerprints: list[Fingerprint] = []
-        self._has_cells = False
+        self._fingerprints: list[Row[Any]] = []
         # Whether the URL of a cell cannot be used.
         self._lacks_cell = False
         # Monotonic time before the last turn that read every database.
@@ -210,7 +210,7 @@ class Mirror:
             (cell, reader, self._readers.submit(reader.read))
             for cell, reader in self._cells.items()
         ]
-        answered = not self._has_cells
+        answered = not (self._cells or self._lacks_cell)
         is_whole = api_answered and not self._lacks_cell
         for cell, reader, read in reads:
             cause = f'cell {cell.name}'
@@ -238,7 +238,7 @@ class Mirror:
         self._health.degrade(
             cause,
             f'cell {cell.name} is left out, its database does not answer: '
-            f'{_words(fault)}',
+            f'{first_line(driver_fault(fault))}',
             f'Cell {cell.name} is read again',
         )
         reader.reset()
@@ -264,7 +264,7 @@ class Mirror:
             self._health.degrade(
                 _API,
                 f'API database of the compute service unreachable: '
-                f'{_words(fault)}',
+                f'{first_line(driver_fault(fault))}',
                 'API database of the compute service reachable again',
             )
             return False
@@ -285,7 +285,7 @@ class Mirror:
         self._fingerprints = fingerprints
         return True
 
-    def _changed_tables(self, fingerprints: Sequence[Fingerprint]) -> bool:
+    def _changed_tables(self, fingerprints: Sequence[Row[Any]]) -> bool:
         """Whether tables changed, or may have changed, since the last read.
 
         Times are in whole seconds: a second change within a second shows the
@@ -305,7 +305,6 @@ class Mirror:
         flavors: Mapping[int, str],
     ) -> None:
         """Read these cells from now on, and remove the hosts of others."""
-        self._has_cells = bool(cells)
         readers = {}
         for cell in cells:
             reader = self._cells.get(cell) or self._reader(cell)
@@ -343,11 +342,6 @@ class Mirror:
         return ReadOnlyDatabase(
             url, options.connect_timeout, options.statement_timeout
         )
-
-
-def _words(fault: Exception) -> str:
-    """Return the driver's message, on one line."""
-    return first_line(getattr(fault, 'orig', None) or fault)
 
 
 # The longest wait for capacity from placement once the hosts are there, in

@@ -47,7 +47,6 @@ def _read_all(
     :param custom: resource classes of nodes that have no processors
     :return: the uuids of all root providers, and by uuid those with a free
         processor or with some free capacity of one of these classes
-    :raises PlacementUnavailable: the service does not answer
     """
     uuids = client.provider_uuids()
     providers = client.providers('VCPU')
@@ -285,7 +284,6 @@ class ProviderFollower:
                 done.set()
 
     def _touch_again(self) -> None:
-        """Touch the hosts that are due once more."""
         now = time.monotonic()
         due = [host for host, at in self._again.items() if at <= now]
         with self._changed:
@@ -365,7 +363,6 @@ class ProviderFollower:
             self._read_nodes(self._nodes(hosts) if hosts else ())
 
     def _read_nodes(self, nodes: Sequence[_Node]) -> None:
-        """Read providers of nodes, one by one."""
         if not nodes:
             return
         since = self._now()
@@ -377,10 +374,7 @@ class ProviderFollower:
         self._bounded.update(node.uuid for node in nodes)
 
     def _read_units(self) -> None:
-        """Read the bounds of a few providers, which a read of all lacks.
-
-        :raises PlacementUnavailable: the service does not answer
-        """
+        """Read the bounds of a few providers, which a read of all lacks."""
         if time.monotonic() - self._units_at < _TURN_S:
             return
         self._units_at = time.monotonic()

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from scheduler_service import errors
+from scheduler_service.compute import wire
 from scheduler_service.compute.follower.databases import ServiceState
 from scheduler_service.model import (
     Aggregate,
@@ -36,7 +37,6 @@ CAPACITY_FIELDS = (
     'disk_allocation_ratio',
 )
 _RATIOS = frozenset(name for name in CAPACITY_FIELDS if 'ratio' in name)
-_DATA = 'nova_object.data'
 T = TypeVar('T')
 _LARGEST = 2**53
 
@@ -189,20 +189,11 @@ def _metrics(text: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _bare(value: Any) -> Any:
-    """Return a versioned object, with any nested ones, as plain values."""
-    if isinstance(value, dict):
-        if isinstance(value.get(_DATA), dict):
-            value = value[_DATA]
-        return {key: _bare(field) for key, field in value.items()}
-    if isinstance(value, list):
-        return [_bare(item) for item in value]
-    return value
-
-
 def _pci_pools(text: Any) -> list[dict[str, Any]]:
-    pools = _bare(_decoded(text, dict)).get('objects')
-    pools = pools if isinstance(pools, list) else _bare(_decoded(text, list))
+    pools = wire.unwrap(_decoded(text, dict)).get('objects')
+    pools = (
+        pools if isinstance(pools, list) else wire.unwrap(_decoded(text, list))
+    )
     return [pool for pool in pools if isinstance(pool, dict)]
 
 
@@ -210,7 +201,7 @@ def _numa_topology(
     text: Any, ratios: Mapping[str, float]
 ) -> dict[str, Any] | None:
     """Return a NUMA topology; None where the host reports no cells."""
-    cells = _bare(_decoded(text, dict)).get('cells')
+    cells = wire.unwrap(_decoded(text, dict)).get('cells')
     if not isinstance(cells, list):
         return None
     return {

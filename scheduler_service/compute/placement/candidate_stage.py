@@ -147,9 +147,6 @@ class CandidateStage:
         """Return service hosts that have more room than the store says.
 
         At most as many as have queries of their own.
-
-        :raises PlacementUnavailable: the service does not answer
-        :raises TooLate: nobody waits for the result any more
         """
         request = job.request
         with self._copier.lock:
@@ -174,12 +171,7 @@ class CandidateStage:
         table: HostTable,
         pipeline: HostPipeline,
     ) -> Candidates:
-        """Return the candidates of a job.
-
-        :raises NoValidHost: no host has any
-        :raises PlacementUnavailable: the service does not answer
-        :raises TooLate: nobody waits for the result any more
-        """
+        """Return the candidates of a job."""
         settings, count = pipeline.settings, request.num_instances
         with self._copier.lock:
             mask = pipeline.filter_hosts(table, request).mask
@@ -252,7 +244,6 @@ class CandidateStage:
         scope: Scope,
         fitting: Fitting,
     ) -> Candidates:
-        """Query all hosts at once."""
         for limit in (_LIMIT, 0):
             query = candidates.query_of(request, '', limit, scope)
             answer = self._query(job, query)

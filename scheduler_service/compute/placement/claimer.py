@@ -185,18 +185,16 @@ class PlacementClaimer:
             try:
                 if not call.tasks:
                     break
-                self._complete(call, journal)
+                recorded = [
+                    task
+                    for task in call.tasks
+                    if self._is_intended(task, journal)
+                ]
+                if recorded:
+                    self._make_recorded(recorded, call, journal)
             finally:
                 self._queue.done(call)
         journal.close()
-
-    def _complete(self, call: Call, journal: PlacementJournal) -> None:
-        """Record the intended allocations of a call's tasks; make them."""
-        recorded = [
-            task for task in call.tasks if self._is_intended(task, journal)
-        ]
-        if recorded:
-            self._make_recorded(recorded, call, journal)
 
     def _make_recorded(
         self,
@@ -265,7 +263,6 @@ class PlacementClaimer:
     def _make(
         self, tasks: Sequence[ClaimTask], journal: PlacementJournal
     ) -> dict[str, AllocationResult]:
-        """Make allocations; return the results by instance."""
         results: dict[str, AllocationResult] = {}
         fresh: list[AllocationRequest] = []
         for task in tasks:
@@ -318,7 +315,6 @@ class PlacementClaimer:
         allocations: Sequence[AllocationRequest],
         journal: PlacementJournal,
     ) -> dict[str, AllocationResult]:
-        """Make allocations in one call; return the results by instance."""
         results = claims.make(self._client, allocations, journal.unsure)
         for allocation in allocations:
             if results[allocation.consumer] is AllocationResult.CONFLICT:
@@ -366,7 +362,6 @@ class PlacementClaimer:
         bad: Sequence[AllocationRequest],
         results: Mapping[str, AllocationResult],
     ) -> errors.SchedulerError:
-        """Return the reason why a job is not completed."""
         worst = bad[0].consumer
         if results[worst] is AllocationResult.LEFT:
             return errors.PlacementUnavailable(

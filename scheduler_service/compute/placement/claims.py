@@ -4,6 +4,8 @@ The functions are stateless: any thread may call them. Several consumers go in
 one POST, which the service does for all or for none. Where the service
 refuses, the batch is halved until the consumers that do not fit are alone;
 where a provider was changed at the same time, each goes in a PUT of its own.
+Where it does not answer, they raise PlacementUnavailable: allocations may then
+be made, or still be there.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from scheduler_service.compute.placement.client import (
     PLAIN,
     PlacementClient,
 )
+from scheduler_service.store.claims.placement_records import Record
 
 # What the service itself uses for consumers without a project or a user.
 UNKNOWN = '00000000-0000-0000-0000-000000000000'
@@ -111,7 +114,6 @@ def make(
 
     :param unsure: gets the consumers of calls that were made again: the
         service may carry out the earlier calls later
-    :raises PlacementUnavailable: some allocations may be made
     """
     bodies = {
         allocation.consumer: allocation.body for allocation in allocations
@@ -253,61 +255,48 @@ def _body_with_existing(
     }
 
 
-class Remnant(NamedTuple):
-    """What a claim that is held no more may have left.
-
-    :ivar own: the host's own provider
-    :ivar allocations: what was made; anything else is not ours, and stays
-    """
-
-    consumer: str
-    own: str
-    allocations: Mapping[str, Mapping[str, int]]
-
-
 def undo_all(
     client: PlacementClient,
-    remnants: Sequence[Remnant],
+    records: Sequence[Record],
     unsure: MutableSet[str],
 ) -> dict[str, Undone | Exception]:
     """Undo what several consumers have, with one call for all that have it.
 
-    :param remnants: of different consumers
+    :param records: of what claims that are held no more may have left;
+        anything else is not ours, and stays. Of different consumers
     :param unsure: as for :func:`undo`
     :return: what it came to, or why nothing is known, for each consumer
-    :raises PlacementUnavailable: all may still be there
     """
     with futures.ThreadPoolExecutor(_READERS) as pool:
-        answers = [*pool.map(partial(_read, client), remnants)]
+        answers = [*pool.map(partial(_read, client), records)]
     results: dict[str, Undone | Exception] = {}
     bodies: dict[str, Any] = {}
-    for remnant, answer in zip(remnants, answers, strict=True):
+    for record, answer in zip(records, answers, strict=True):
         if isinstance(answer, Exception):
-            results[remnant.consumer] = answer
-        elif _has(answer, remnant.allocations, remnant.own):
-            bodies[remnant.consumer] = _without(answer, remnant.allocations)
+            results[record.instance_uuid] = answer
+        elif _has(answer, record.allocations, record.host_uuid):
+            bodies[record.instance_uuid] = _without(answer, record.allocations)
         else:
-            results[remnant.consumer] = Undone.ABSENT
+            results[record.instance_uuid] = Undone.ABSENT
     if not bodies:
         return results
     unsure |= bodies.keys()
     posted = client.post_allocations(bodies)
     if posted.sure:
         unsure -= bodies.keys()
-    for remnant in remnants:
-        if remnant.consumer in bodies:
-            results[remnant.consumer] = (
-                Undone.DONE if posted.done else undo(client, remnant, unsure)
+    for record in records:
+        if record.instance_uuid in bodies:
+            results[record.instance_uuid] = (
+                Undone.DONE if posted.done else undo(client, record, unsure)
             )
     return results
 
 
 def _read(
-    client: PlacementClient, remnant: Remnant
+    client: PlacementClient, record: Record
 ) -> dict[str, Any] | Exception:
-    """Return what a consumer has, or the fault of the call."""
     try:
-        return client.allocations(remnant.consumer)
+        return client.allocations(record.instance_uuid)
     except Exception as fault:
         return fault
 
@@ -333,7 +322,7 @@ def _without(
 
 
 def undo(
-    client: PlacementClient, remnant: Remnant, unsure: MutableSet[str]
+    client: PlacementClient, record: Record, unsure: MutableSet[str]
 ) -> Undone:
     """Delete allocations of a consumer; keep all others that it has.
 
@@ -342,15 +331,14 @@ def undo(
 
     :param unsure: gets the consumer where a call got no answer: the service
         may carry it out later
-    :raises PlacementUnavailable: the allocations may still be there
     """
-    consumer, own, allocations = remnant
+    consumer, allocations = record.instance_uuid, record.allocations
     sure = True
     for tries in range(_UNDO_TRIES):
         if tries:
             time.sleep(_PAUSE_S * 2 ** (tries - 1))
         held = client.allocations(consumer)
-        if not _has(held, allocations, own):
+        if not _has(held, allocations, record.host_uuid):
             return Undone.ABSENT
         unsure.add(consumer)
         answer = client.put_allocations(consumer, _without(held, allocations))

@@ -122,6 +122,10 @@ class Roots(msgspec.Struct):
 class PlacementClient:
     """A client of one placement service.
 
+    Its methods raise PlacementUnavailable where the service does not answer,
+    or with something that cannot be read; what was to be written may then be
+    written or not.
+
     :param adapter: of keystoneauth1, with authentication and endpoint
     """
 
@@ -143,10 +147,7 @@ class PlacementClient:
             )
 
     def provider_uuids(self) -> set[str]:
-        """Return the uuids of all root providers.
-
-        :raises PlacementUnavailable: the service does not answer
-        """
+        """Return the uuids of all root providers."""
         roots = self.read('/resource_providers', Roots)
         return {
             provider.uuid
@@ -158,8 +159,6 @@ class PlacementClient:
         """Return by uuid all root providers with free capacity of a class.
 
         One call returns them all, and leaves out full providers.
-
-        :raises PlacementUnavailable: the service does not answer
         """
         path = f'/allocation_candidates?resources={name}:1'
         summaries = self.read(path, _Candidates).provider_summaries
@@ -188,11 +187,7 @@ class PlacementClient:
         return made
 
     def read(self, path: str, kind: type[T]) -> T:
-        """Return the answer to GET, decoded to a type.
-
-        :raises PlacementUnavailable: the service does not answer, or its
-            answer is not of the type
-        """
+        """Return the answer to GET, decoded to a type."""
         answer = self._call('GET', path)
         try:
             return msgspec.json.decode(answer.content, type=kind)
@@ -203,10 +198,7 @@ class PlacementClient:
             ) from fault
 
     def provider(self, uuid: str) -> Provider | None:
-        """Return a provider; None: no provider has this uuid.
-
-        :raises PlacementUnavailable: the service does not answer
-        """
+        """Return a provider; None: no provider has this uuid."""
         path = f'/resource_providers/{uuid}'
         inventories = self._inventories(path)
         if inventories is None:
@@ -224,10 +216,7 @@ class PlacementClient:
         return made._replace(child_traits=tuple(sorted(below)))
 
     def units(self, uuid: str) -> dict[str, UnitLimits]:
-        """Return the bounds of a provider, as in :class:`Provider`.
-
-        :raises PlacementUnavailable: the service does not answer
-        """
+        """Return the bounds of a provider, as in :class:`Provider`."""
         return _units(self._inventories(f'/resource_providers/{uuid}') or {})
 
     def _inventories(self, path: str) -> dict[str, Any] | None:
@@ -252,8 +241,6 @@ class PlacementClient:
         """Return the candidates that match a query, as the service does.
 
         None matches a class, trait or aggregate that does not exist.
-
-        :raises PlacementUnavailable: the service does not answer
         """
         path = f'/allocation_candidates?{query}'
         answer = self._call('GET', path, (_BAD,))
@@ -266,25 +253,17 @@ class PlacementClient:
         """Return a consumer's allocations, as the service gives them.
 
         ``{'allocations': {}}`` for a consumer without any.
-
-        :raises PlacementUnavailable: the service does not answer
         """
         return dict(self._call('GET', f'/allocations/{consumer}').json())
 
     def put_allocations(
         self, consumer: str, body: Mapping[str, Any]
     ) -> Answer:
-        """Replace a consumer's allocations.
-
-        :raises PlacementUnavailable: they may be replaced or not
-        """
+        """Replace a consumer's allocations."""
         return self._write('PUT', f'/allocations/{consumer}', body)
 
     def post_allocations(self, bodies: Mapping[str, Any]) -> Answer:
-        """Replace the allocations of consumers, of all or of none.
-
-        :raises PlacementUnavailable: they may be replaced or not
-        """
+        """Replace the allocations of consumers, of all or of none."""
         return self._write('POST', '/allocations', bodies)
 
     def _write(self, method: str, path: str, body: Any) -> Answer:
@@ -377,7 +356,6 @@ class PlacementClient:
 
 
 def _capacity(inventories: Mapping[str, Any]) -> dict[str, int]:
-    """Return resource class -> capacity of inventories."""
     return {
         name: int(
             (inventory['total'] - inventory['reserved'])

@@ -50,6 +50,8 @@ class _Ended(NamedTuple):
 class PlacementJournal:
     """Writes records of allocations on a connection of its own.
 
+    Its methods raise StoreUnavailable where the database does not answer.
+
     :ivar ended: calls of which the end is not recorded yet
     :ivar unsure: consumers of calls without an answer, until their end is
     """
@@ -65,7 +67,6 @@ class PlacementJournal:
         Waits a while for an earlier claim that is being undone.
 
         :raises PlacementUnavailable: undoing takes too long
-        :raises StoreUnavailable: the database does not answer
         """
 
         def write(writer: Writer) -> None:
@@ -89,10 +90,7 @@ class PlacementJournal:
                 time.sleep(_PAUSE_S)
 
     def recorded(self, allocation: AllocationRequest) -> Record | None:
-        """Return the record of a claim; None: there is none.
-
-        :raises StoreUnavailable: the database does not answer
-        """
+        """Return the record of a claim; None: there is none."""
         return self._writer.write(
             lambda writer: placement_records.recorded(
                 writer.conn, allocation.consumer, allocation.provider
@@ -100,10 +98,7 @@ class PlacementJournal:
         )
 
     def replace(self, allocation: AllocationRequest) -> None:
-        """Record other allocations for a claim, of which none were made.
-
-        :raises StoreUnavailable: the database does not answer
-        """
+        """Record other allocations for a claim, of which none were made."""
         self._writer.write(
             lambda writer: placement_records.replace(
                 writer.conn,

@@ -77,10 +77,7 @@ def new_adapter(conf: Any) -> Any:
 
 
 def _check(group: Any) -> None:
-    """Check numbers, for which the library has no bounds.
-
-    :raises ConfigurationError: one is negative, or not a number
-    """
+    """Check numbers, for which the library has no bounds."""
     for name in _NUMBERS:
         value = group[name]
         if value is not None and not 0 <= value < math.inf:

@@ -3,7 +3,9 @@
 Calls are made outside transactions: the record is marked before a call and
 gets the result afterwards; meanwhile no claim is made for the instance. Any
 thread may use a :class:`PlacementUndoer`; a :class:`LeftClaims` belongs to the
-thread that follows the providers.
+thread that follows the providers. Their methods raise PlacementUnavailable or
+StoreUnavailable where the service or our database does not answer: allocations
+may then still be there.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.compute.placement import claims
-from scheduler_service.compute.placement.claims import Remnant, Undone
+from scheduler_service.compute.placement.claims import Undone
 from scheduler_service.compute.placement.client import PlacementClient
 from scheduler_service.engine.health import Health
 from scheduler_service.store import schema
@@ -52,8 +54,6 @@ class PlacementUndoer:
         :param held: whether the claims may be held: the caller gives them up
         :return: instance -> result or fault, without instances that another
             daemon claims for or undoes just now
-        :raises PlacementUnavailable: all allocations may still be there
-        :raises StoreUnavailable: our database does not answer
         """
 
         def take(writer: Writer) -> list[Taken]:
@@ -66,11 +66,11 @@ class PlacementUndoer:
         taken = self._store.write(take)
         if not taken:
             return {}
-        remnants = [_remnant(attempt.record) for attempt in taken]
+        left = [attempt.record for attempt in taken]
         unsure: set[str] = set()
         results: dict[str, Undone | Exception] = {}
         try:
-            results = claims.undo_all(self._client, remnants, unsure)
+            results = claims.undo_all(self._client, left, unsure)
         finally:
             self._give_back(taken, results, unsure)
         return results
@@ -104,8 +104,6 @@ class PlacementUndoer:
         """Undo the allocations of an instance's released claims.
 
         :return: whether there was any such claim
-        :raises PlacementUnavailable: allocations may still be there
-        :raises StoreUnavailable: our database does not answer
         """
         with self._store.reading() as conn:
             records = placement_records.left(conn, instance)
@@ -132,8 +130,6 @@ class LeftClaims:
         """Undo allocations without a claim; now and then the reverse.
 
         :return: whether more records are to be undone now
-        :raises PlacementUnavailable: the service does not answer
-        :raises StoreUnavailable: our database does not answer
         """
         with self._store.reading() as conn:
             records = placement_records.orphans(conn, _SWEPT_AT_ONCE)
@@ -191,9 +187,6 @@ class LeftClaims:
 
         The compute service does so for an instance that could not be built.
         Records stay until certainly no allocation is left.
-
-        :raises PlacementUnavailable: the service does not answer
-        :raises StoreUnavailable: our database does not answer
         """
         with self._store.reading() as conn:
             unconfirmed = placement_records.unconfirmed(
@@ -206,11 +199,7 @@ class LeftClaims:
         self._each(unmarked, self._mark)
 
     def release_forgotten_on(self, host_ids: Sequence[int]) -> None:
-        """Release such claims on some hosts, however young they are.
-
-        :raises PlacementUnavailable: the service does not answer
-        :raises StoreUnavailable: our database does not answer
-        """
+        """Release such claims on some hosts, however young they are."""
         with self._store.reading() as conn:
             unconfirmed = placement_records.unconfirmed(
                 conn, 0.0, _SWEPT_AT_ONCE, host_ids
@@ -235,10 +224,6 @@ class LeftClaims:
                     writer.conn, [claim], made=True, sure=False
                 )
             )
-
-
-def _remnant(record: Record) -> Remnant:
-    return Remnant(record.instance_uuid, record.host_uuid, record.allocations)
 
 
 def _log_later(instance: str, fault: Exception) -> None:

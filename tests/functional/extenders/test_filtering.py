@@ -11,7 +11,7 @@ from scheduler_service.kube import pod_reader
 from scheduler_service.kube.node_reader import NodeReader
 from scheduler_service.model import documents
 from scheduler_service.store.claims import claim_queries
-from tests.support import extenders
+from tests.support import extenders, kube
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.extenders import Reply, entry, pass_only
 from tests.support.stores import claim_on, load_snapshot, write_claims
@@ -45,7 +45,9 @@ def test_extender_gets_nodes_and_pod_when_it_caches_none(serve_with):
     reader = NodeReader('scheduler-service.local', {}, ())
     host = reader.read(nodes[0]).host
     assert host.memory_mb == 8192 + int(host.host[-1])
-    request = pod_reader.pod_request(asked['Pod'], 'scheduler-service.local')
+    request = pod_reader.pod_request(
+        kube.read(asked['Pod']), 'scheduler-service.local'
+    )
     assert request.flavor.memory_mb == 512
     assert asked['Pod']['metadata']['namespace'] == 'a' * 32
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import collections
+import json
 import random
 from collections.abc import Sequence
-from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,12 +15,22 @@ from hypothesis import strategies as st
 from scheduler_service import errors
 from scheduler_service.columns import build_table
 from scheduler_service.columns.snapshot import Snapshot
-from scheduler_service.kube.evaluator import Nodes, PodEvaluator, PodPipeline
+from scheduler_service.kube.evaluator import (
+    Nodes,
+    PodEvaluator,
+    PodPipeline,
+    ScoreTexts,
+)
 from scheduler_service.kube.node_reader import NodeReader
 from scheduler_service.kube.node_tables import SentNodes
 from scheduler_service.kube.pod_filters import OfferedResources
 from scheduler_service.kube.pod_load import LoadScoring
-from scheduler_service.kube.pod_reader import PlacedPod, PodReader, usage_of
+from scheduler_service.kube.pod_reader import (
+    PlacedPod,
+    Pod,
+    PodReader,
+    usage_of,
+)
 from scheduler_service.kube.pod_use import PodUse
 from scheduler_service.model import Host, Resource
 from scheduler_service.pipeline import HostPipeline
@@ -70,30 +81,30 @@ class Cluster:
         self.waiting: collections.deque[PlacedPod] = collections.deque()
         self.went: collections.Counter[str] = collections.Counter()
 
-    def place(self, pod: Any, rng: random.Random) -> None:
+    def place(self, pod: Pod, rng: random.Random) -> None:
         sent = rng.sample(self.names, len(self.names))
         passed = self.evaluator.filter(pod, Nodes(sent)).passed
         scores = scores_of(self.evaluator, pod, passed)
         most = max(scores.values())
         node = rng.choice([n for n in passed if scores[n] == most])
         self.went[node] += 1
-        uid = pod['metadata']['uid']
+        uid = pod.metadata.uid
         self.waiting.append(PlacedPod(uid, node, usage_of(pod, 'd')))
         while len(self.waiting) > self.lag:
             self.use.see(self.waiting.popleft())
 
 
 def scores_of(
-    evaluator: PodEvaluator, pod: Any, names: list[str]
+    evaluator: PodEvaluator, pod: Pod, names: list[str]
 ) -> dict[str, int]:
     scores = evaluator.prioritize(pod, Nodes(names))
     return dict(zip(scores.names, scores.values, strict=True))
 
 
-def new_pod(number: int, memory_mb: int = 200) -> dict[str, Any]:
+def new_pod(number: int, memory_mb: int = 200) -> Pod:
     made = kube.pod('p', {'cpu': '10m', 'memory': f'{memory_mb}Mi'})
     made['metadata']['uid'] = f'u{number}'
-    return made
+    return kube.read(made)
 
 
 @settings(max_examples=4, deadline=None)
@@ -150,12 +161,10 @@ def test_larger_node_gets_more_pods_in_proportion():
 
 def test_same_nodes_are_filtered_anew_for_another_pod_or_table():
     cluster = Cluster([65536, 65536], fpgas=[1])
-    plain, wanting = new_pod(1), new_pod(2)
-    requests = wanting['spec']['containers'][0]['resources']['requests']
-    requests['example.com/fpga'] = '1'
+    plain, wanting = new_pod(1), wanting_fpga(2)
     nodes = Nodes(['n0', 'n1'])
 
-    def passed(pod: Any) -> list[str]:
+    def passed(pod: Pod) -> list[str]:
         return cluster.evaluator.filter(pod, nodes, to_place=False).passed
 
     assert passed(plain) == ['n0', 'n1']
@@ -188,15 +197,15 @@ def test_nothing_is_guessed_before_pods_are_listed():
     assert scores_of(cluster.evaluator, new_pod(1), cluster.names) == {
         'n0': 0, 'n1': 0,
     }  # fmt: skip
-    asking = kube.pod('p', extended={'example.com/fpga': '1'})
+    asking = wanting_fpga(1)
     with pytest.raises(errors.ServiceBusy, match='not listed'):
         cluster.evaluator.filter(asking, Nodes(cluster.names))
 
 
-def wanting_fpga(number: int) -> dict[str, Any]:
+def wanting_fpga(number: int) -> Pod:
     made = kube.pod('p', extended={'example.com/fpga': '1'})
     made['metadata']['uid'] = f'u{number}'
-    return made
+    return kube.read(made)
 
 
 def with_fpgas(*totals: int) -> Cluster:
@@ -273,3 +282,20 @@ def test_nominated_pod_keeps_the_device_that_was_freed_for_it():
     assert '0 free' in others.failed['n0']
     own = cluster.evaluator.filter(wanting_fpga(1), Nodes(cluster.names))
     assert own.passed == ['n0']
+
+
+NAMES = [f'node-{at}"\\\u20ac' for at in range(300)]
+
+
+@pytest.mark.parametrize('names', [NAMES, [*NAMES[:-1], 'n' * 200]])
+def test_replies_say_the_same_in_any_order_and_however_often_written(names):
+    texts = ScoreTexts(names)
+    rng = random.Random(1)
+    for count in (1, 2, len(names), len(names) // 2, len(names) // 2):
+        rows = rng.sample(range(len(names)), count)
+        scores = [rng.randrange(11) for _ in rows]
+        written = texts.write(np.array(rows), np.array(scores))
+        assert json.loads(bytes(written)) == [
+            {'Host': names[row], 'Score': score}
+            for row, score in zip(rows, scores, strict=True)
+        ]

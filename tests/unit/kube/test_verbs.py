@@ -6,6 +6,7 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from scheduler_service import errors
@@ -13,6 +14,7 @@ from scheduler_service import extender_wire as wire
 from scheduler_service.kube import verbs
 from scheduler_service.kube.node_tables import MOST_BYTES
 from scheduler_service.kube.verbs import NodeArgs
+from tests.support import kube
 
 POD = {'metadata': {'name': 'p', 'uid': 'u'}}
 FILLER = 'x' * MOST_BYTES
@@ -59,7 +61,7 @@ def many(item: bytes) -> bytes:
 def test_values_that_are_not_read_take_no_memory(before, item, after):
     body = before + many(item) + after
     used, args = peak_of(NodeArgs.read, body)
-    assert args is None or args.names == []
+    assert args is None or args.nodes.names == []
     # At most some copies of the bytes, and no object for each value.
     assert used < 3 * len(body)
 
@@ -69,7 +71,7 @@ def test_victims_are_limited_in_number(victims):
     entries = b','.join(b'"%d":' % at + victims for at in range(500_000))
     body = b'{"Pod": {}, "NodeNameToVictims": {' + entries + b'}}'
     assert len(body) > MOST_BYTES
-    used, read = peak_of(verbs._preempt_document, body)
+    used, read = peak_of(lambda text: verbs._Body(text).victims(), body)
     assert read is None
     assert used < 3 * len(body)
 
@@ -81,18 +83,24 @@ def test_nodes_of_a_large_body_are_read(spell):
         **{spell('Pod'): POD, spell('Nodes'): {'items': nodes}}, Other=FILLER
     )
     args = NodeArgs.read(body)
-    assert (args.pod, args.names) == (POD, ['a', 'b'])
-    assert args.items is not None
-    assert [json.loads(bytes(args.items[name])) for name in 'ab'] == nodes
+    assert (args.pod, args.nodes.names) == (kube.read(POD), ['a', 'b'])
+    assert args.nodes.items is not None
+    assert [
+        json.loads(bytes(args.nodes.items[name])) for name in 'ab'
+    ] == nodes
     names = {spell('NodeNames'): ['a', 'b'], spell('Pod'): POD}
     args = NodeArgs.read(encoded(**names, Other=FILLER))
-    assert (args.pod, args.names, args.items) == (POD, ['a', 'b'], None)
+    assert (args.pod, args.nodes.names, args.nodes.items) == (
+        kube.read(POD),
+        ['a', 'b'],
+        None,
+    )
 
 
 def test_nodes_may_be_null_in_a_large_body():
     for nodes in (None, {'items': None}):
         args = NodeArgs.read(encoded(Pod=POD, Nodes=nodes, Other=FILLER))
-        assert (args.pod, args.names) == (POD, [])
+        assert (args.pod, args.nodes.names) == (kube.read(POD), [])
 
 
 def test_a_large_body_that_is_no_json_is_refused_as_such():
@@ -106,8 +114,10 @@ def test_victims_of_a_large_body_are_those_of_a_small_one():
     small = encoded(Pod=POD, NodeNameToVictims=by_node)
     large = encoded(Pod=POD, NodeNameToVictims=by_node, Other=FILLER)
     read = [
-        wire.candidate_victims(verbs._preempt_document(body))
+        msgspec.to_builtins(verbs._Body(body).victims())
         for body in (small, large)
     ]
     assert read[0] == read[1]
-    assert read[1]['a'] == wire.Victims(['v', 'w'], 2)
+    assert read[1]['a'] == {
+        'Pods': [{'UID': 'v'}, {'UID': 'w'}], 'NumPDBViolations': 2,
+    }  # fmt: skip
