@@ -156,8 +156,9 @@ class CachedSearch:
             else:
                 move(rows, np.minimum(before, index))
         if named and plan.request.num_instances > 1:
-            out = np.flatnonzero(first < rejections.first)
-            self._gone = np.union1d(self._gone, out)
+            out = first < rejections.first
+            out[self._gone] = True
+            self._gone = np.flatnonzero(out)
         self._first, self._counts = first, counts.tolist()
         self._left = self._counts[rejections.passing]
 
