@@ -343,7 +343,9 @@ def _join_groups(
             if joined == group.uuid:
                 places[uuid] = _with(group, places.get(uuid, set()), host)
                 if uuid not in present:
-                    new.append({'group_uuid': joined, 'instance_uuid': uuid})
+                    new.append(
+                        {'group_uuid': group.uuid, 'instance_uuid': uuid}
+                    )
         if group.policy in policies and not _holds(group, places):
             return False
     rows.insert(conn, schema.server_group_members, new)
