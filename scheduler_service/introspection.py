@@ -25,8 +25,8 @@ from scheduler_service.engine.jobs import ClaimsJob, HostJob, Job, ZoneJob
 from scheduler_service.engine.loop import EngineLoop
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.store import schema
+from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.ports.host_source import StoreHostSource
-from scheduler_service.store.reading import claim_counts
 
 LOG = logging.getLogger(__name__)
 BROKER = 'broker'
@@ -147,7 +147,7 @@ class Introspection:
         counts: dict[tuple[str, str], int] = {}
         try:
             with self._source.store.reading() as conn:
-                counts = claim_counts.count(conn)
+                counts = claim_queries.count(conn)
         except errors.SchedulerError:
             # The engine's thread logs that the database does not answer.
             LOG.debug('Claims are not counted')

@@ -29,7 +29,7 @@ _TRIES = 10
 _PAUSE_S = 1.0
 
 
-def sync(store: Store, target: str = 'head') -> str:
+def sync(store: Store) -> str:
     """Create or upgrade the tables; return their version.
 
     Tables that have the version already are not changed, nor are those of a
@@ -45,17 +45,15 @@ def sync(store: Store, target: str = 'head') -> str:
     if before is not None and before not in revisions:
         with store.reading() as conn:
             return version.check(conn)
-    between = _scripts().iterate_revisions(target, before or 'base')
+    between = _scripts().iterate_revisions('head', before or 'base')
     for revision in [each.revision for each in between][::-1]:
 
         def upgrade(conn: Connection, to: str = revision) -> None:
             command.upgrade(_config(conn), to)
 
         _attempt(store, upgrade)
-    _attempt(store, _correct_counters)
-    _attempt(store, _name_store)
-    if target == 'head':
-        _attempt(store, _name_compatible_versions)
+    for work in (_correct_counters, _name_store, _name_compatible_versions):
+        _attempt(store, work)
     return str(current(store))
 
 

@@ -7,7 +7,6 @@ about a microsecond for each element; a claim in a batch has some thirty.
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import struct
 import time
@@ -125,8 +124,8 @@ def set_up(session: PostgreSQLSession, timeouts: Timeouts) -> None:
         # Else there is a connection pooler in between.
         session.server_id = pid
     session.autocommit = before
-    for kind, dumper in _DUMPERS.items():
-        session.adapters.register_dumper(kind, dumper)
+    for kind in ARRAY_TYPES.values():
+        session.adapters.register_dumper(kind, _ColumnDumper)
 
 
 def _script(timeouts: Timeouts) -> str:
@@ -155,51 +154,40 @@ def _ms(seconds: float) -> int:
 
 
 class Column(list[Any]):
-    """The values of one column, all of one type or None."""
+    """The values of one column, all of one type or None.
+
+    :cvar oid: the type of the array, as the server numbers it
+    :cvar element: the type of the values
+    """
+
+    oid = 0
+    element = 0
+
+    def encode(self) -> bytes:
+        """Return the array as the server takes it in binary format.
+
+        That is a header, then each value after its length.
+        """
+        if not self:
+            return _header(0, 0, self.element, 0, 1)[:12]
+        has_null = int(None in self)
+        head = _header(1, has_null, self.element, len(self), 1)
+        return head + self._encode_values()
+
+    def _encode_values(self) -> bytes:
+        raise NotImplementedError
 
 
 class TextColumn(Column):
     """A column of ``text``."""
 
-
-class IntegerColumn(Column):
-    """A column of ``bigint``."""
-
-
-class FloatColumn(Column):
-    """A column of ``double precision``."""
-
-
-class _ColumnDumper(Dumper, abc.ABC):
-    """Encodes a column: a header, then each value after its length.
-
-    :cvar element: the type of the values, as the server numbers it
-    """
-
-    format = pq.Format.BINARY
-    element = 0
-
-    def dump(self, obj: Any) -> bytes:
-        """Return the array."""
-        if not obj:
-            return _header(0, 0, self.element, 0, 1)[:12]
-        has_null = int(None in obj)
-        head = _header(1, has_null, self.element, len(obj), 1)
-        return head + self._body(obj)
-
-    @abc.abstractmethod
-    def _body(self, column: Column) -> bytes:
-        """Return each value after its length."""
-
-
-class _TextDumper(_ColumnDumper):
     oid = 1009
     element = 25
 
-    def _body(self, column: Column) -> bytes:
+    def _encode_values(self) -> bytes:
         parts: list[bytes] = []
         add = parts.append
-        for value in column:
+        for value in self:
             if value is None:
                 add(_NULL)
             else:
@@ -210,42 +198,46 @@ class _TextDumper(_ColumnDumper):
         return b''.join(parts)
 
 
-class _IntegerDumper(_ColumnDumper):
+class IntegerColumn(Column):
+    """A column of ``bigint``."""
+
     oid = 1016
     element = 20
     form = 'q'
 
-    def _body(self, column: Column) -> bytes:
-        """Return values of 8 bytes, each after its length."""
-        if None in column:
+    def _encode_values(self) -> bytes:
+        if None in self:
             pack = struct.Struct(f'>i{self.form}').pack
             return b''.join(
-                _NULL if value is None else pack(8, value) for value in column
+                _NULL if value is None else pack(8, value) for value in self
             )
-        count = len(column)
+        count = len(self)
         with_lengths = [8] * (2 * count)
-        with_lengths[1::2] = column
+        with_lengths[1::2] = self
         return struct.pack('>' + f'i{self.form}' * count, *with_lengths)
 
 
-class _FloatDumper(_IntegerDumper):
+class FloatColumn(IntegerColumn):
+    """A column of ``double precision``."""
+
     oid = 1022
     element = 701
     form = 'd'
 
 
-_DUMPERS: dict[type[Column], Any] = {
-    TextColumn: _TextDumper,
-    IntegerColumn: _IntegerDumper,
-    FloatColumn: _FloatDumper,
+class _ColumnDumper(Dumper):
+    format = pq.Format.BINARY
+
+    def __init__(self, cls: type[Column], context: Any = None) -> None:
+        super().__init__(cls, context)
+        self.oid = cls.oid
+
+    def dump(self, obj: Column) -> bytes:
+        return obj.encode()
+
+
+ARRAY_TYPES: dict[str, type[Column]] = {
+    'text': TextColumn,
+    'int': IntegerColumn,
+    'float': FloatColumn,
 }
-
-
-def encode(column: Column) -> bytes:
-    """Return a column as the server takes it in binary format."""
-    kind = type(column)
-    encoded: bytes = _DUMPERS[kind](kind).dump(column)
-    return encoded
-
-
-ARRAY_TYPES = {'text': TextColumn, 'int': IntegerColumn, 'float': FloatColumn}

@@ -64,32 +64,51 @@ def insert_packed(
     columns: Mapping[str, str],
     values: Sequence[Sequence[Any]],
     stamp: str | None = None,
+    key: Sequence[str] = (),
 ) -> None:
     """Insert rows in one statement.
 
     :param columns: name -> int, float or text
     :param values: rows, each in the order of the columns
     :param stamp: one more column, which gets the database's time
+    :param key: columns of the table's key, where rows may be stored already
+        and are then replaced; empty: that is an error
     """
     dialect = conn.dialect.name
-    statement = _inserting(dialect, table, tuple(columns.items()), stamp)
+    statement = inserting(
+        dialect, table, tuple(columns.items()), stamp, tuple(key)
+    )
     conn.execute(statement, pack(dialect, columns, values))
 
 
 @functools.cache
-def _inserting(
+def inserting(
     dialect: str,
     table: str,
     columns: tuple[tuple[str, str], ...],
     stamp: str | None,
-) -> Any:
-    names = ', '.join(name for name, _ in columns)
-    stamped = f', {stamp}' if stamp else ''
-    now = f', {clock.sql(dialect)}' if stamp else ''
-    return sa.text(
-        f'INSERT INTO {table} ({names}{stamped}) '  # noqa: S608
-        f'SELECT {names}{now} FROM {source(dialect, dict(columns))}'
+    key: tuple[str, ...] = (),
+) -> sa.TextClause:
+    """Return the statement of :func:`insert_packed`."""
+    names = [name for name, _ in columns]
+    stamped, now = ([stamp], [clock.sql(dialect)]) if stamp else ([], [])
+    statement = (
+        f'INSERT INTO {table} ({", ".join(names + stamped)}) '  # noqa: S608
+        f'SELECT {", ".join(names + now)} '
+        f'FROM {source(dialect, dict(columns))}'
     )
+    if key:
+        set_, new = (
+            f'ON CONFLICT ({", ".join(key)}) DO UPDATE SET',
+            'excluded.{}',
+        )
+        if dialect == 'mysql':
+            set_, new = 'ON DUPLICATE KEY UPDATE', 'VALUES({})'
+        changed = (n for n in names + stamped if n not in key)
+        values = ', '.join(f'{n} = {new.format(n)}' for n in changed)
+        # The condition tells SQLite that no join follows.
+        statement += f' WHERE 1 = 1 {set_} {values}'
+    return sa.text(statement)
 
 
 def pack(
@@ -140,7 +159,6 @@ class _Keys(sa.types.TypeDecorator[Any]):
         self.array = array
 
     def bind_processor(self, dialect: Any) -> Any:
-        """Return what encodes the values."""
         if dialect.name != 'postgresql':
             return None
         from scheduler_service.store.postgresql import ARRAY_TYPES
@@ -220,6 +238,16 @@ def select_in(
     selected: list[Any] = []
     for part in in_chunks(keys):
         selected += conn.execute(query.where(column.in_(part)))
+    return selected
+
+
+def select_among(
+    conn: Connection, query: Any, keys: Iterable[Any]
+) -> list[Any]:
+    """Return the rows of a query with :func:`among` these keys."""
+    selected: list[Any] = []
+    for part in in_chunks(keys):
+        selected += conn.execute(query, {'keys': part})
     return selected
 
 

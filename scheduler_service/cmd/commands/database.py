@@ -57,7 +57,7 @@ def purge(args: Any, conf: Any) -> None:
                 lambda writer: decisions.purge(writer, before, args.batch)
             )
             deleted += count
-            if count < args.batch:
+            if not count:
                 break
     print(f'{deleted} decisions were deleted.')
 

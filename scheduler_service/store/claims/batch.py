@@ -150,7 +150,7 @@ def claim_all(
             grouped.append(claim)
     if redelivered:
         _check_copies(conn, redelivered)
-    if grouped and not _join(writer, grouped, policies):
+    if grouped and not _join_groups(writer, grouped, policies):
         raise ClaimLost
     amounts = claim_sql.ask_rows(claims, fallback)
     if amounts:
@@ -173,20 +173,14 @@ def claim_all(
 
 def _record_intents(
     conn: Connection, intents: Sequence[tuple[str, int, str]]
-) -> None:
-    """Record the allocations that are about to be made for claims.
-
-    :param intents: in the order of ``placement_records.INTENT``
-    :raises ClaimLost: an earlier claim of an instance is being undone
-    :raises DBDuplicateEntry: there is a record of an earlier claim
-    """
+) -> bool:
+    """Return false where an earlier claim of an instance is being undone."""
     dialect = conn.dialect.name
     recorded = conn.execute(
         sa.text(placement_records.intending(dialect)),
         rows.pack(dialect, placement_records.INTENT, intents),
     )
-    if recorded.rowcount < len(intents):
-        raise ClaimLost
+    return recorded.rowcount == len(intents)
 
 
 def _insert(writer: Writer, claims: Sequence[Claim]) -> None:
@@ -194,7 +188,8 @@ def _insert(writer: Writer, claims: Sequence[Claim]) -> None:
 
     :raises ClaimLost: a move cannot be made, an instance is not as it was
         reported any more, or an earlier claim of it is being undone
-    :raises DBDuplicateEntry: a consumer holds a claim already
+    :raises DBDuplicateEntry: a consumer holds a claim already, or there is a
+        record of the allocations of an earlier claim
     """
     conn, touched = writer.conn, writer.touched
     placed, moving, reported, held, intents = [], [], [], [], []
@@ -225,8 +220,8 @@ def _insert(writer: Writer, claims: Sequence[Claim]) -> None:
         _insert_moves(conn, moving)
     # Few take nothing.
     rows.insert_packed(conn, 'allocations', claim_sql.ALLOCATION, held)
-    if intents:
-        _record_intents(conn, intents)
+    if intents and not _record_intents(conn, intents):
+        raise ClaimLost
 
 
 def _check_copies(conn: Connection, redelivered: Sequence[Claim]) -> None:
@@ -305,20 +300,8 @@ def _insert_moves(conn: Connection, claims: Sequence[Claim]) -> None:
     )
 
 
-def _join(
+def _join_groups(
     writer: Writer, claims: Sequence[Claim], policies: Collection[str]
-) -> bool:
-    """Add instances to their groups, unless that breaks a strict policy."""
-    joining = {c.consumer: (str(c.group), c.host) for c in claims}
-    owners = claim_sql.group_owners(claims)
-    return join_groups(writer, joining, policies, owners)
-
-
-def join_groups(
-    writer: Writer,
-    joining: Mapping[str, tuple[str, str]],
-    policies: Collection[str],
-    owners: Mapping[str, str | None],
 ) -> bool:
     """Add instances to their groups, unless that breaks a strict policy.
 
@@ -328,14 +311,14 @@ def join_groups(
     released without that lock: a claim may still see a member that has gone,
     and is then lost although it could have been made, never the reverse.
 
-    :param joining: instance -> (group, service host); a group that does not
-        exist has no policy and gets no members
+    :param claims: each with its group; a group that does not exist has no
+        policy and gets no members
     :param policies: the policies that are strict
-    :param owners: group -> its project when the hosts were read, empty where
-        it had none; None: there was no such group, so it was not checked
     :return: false where a strict policy would be broken, or a group has
         another project by now; then nothing is written
     """
+    joining = {claim.consumer: (claim.group, claim.host) for claim in claims}
+    owners = claim_sql.group_owners(claims)
     conn = writer.conn
     table = schema.server_groups
     groups = conn.execute(
@@ -345,7 +328,7 @@ def join_groups(
             table.c.max_server_per_host,
             table.c.project_id,
         )
-        .where(table.c.uuid.in_({group for group, _ in joining.values()}))
+        .where(table.c.uuid.in_(list(owners)))
         .order_by(table.c.uuid)
         .with_for_update()
     ).all()
@@ -360,7 +343,9 @@ def join_groups(
             if joined == group.uuid:
                 places[uuid] = _with(group, places.get(uuid, set()), host)
                 if uuid not in present:
-                    new.append({'group_uuid': joined, 'instance_uuid': uuid})
+                    new.append(
+                        {'group_uuid': group.uuid, 'instance_uuid': uuid}
+                    )
         if group.policy in policies and not _holds(group, places):
             return False
     rows.insert(conn, schema.server_group_members, new)

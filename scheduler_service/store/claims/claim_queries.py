@@ -1,4 +1,4 @@
-"""Queries for claims: what callers got, and lists for operators.
+"""Queries for claims: what callers got; counts and lists for operators.
 
 Stateless: any thread may call it with a connection of its own.
 """
@@ -15,6 +15,16 @@ from sqlalchemy.engine import Connection
 from scheduler_service import errors, moments
 from scheduler_service.moments import Moment
 from scheduler_service.store import clock, schema
+
+# Names of ages, and their upper limits in seconds.
+AGES = (
+    ('1m', 60.0),
+    ('10m', 600.0),
+    ('1h', 3600.0),
+    ('1d', 86_400.0),
+    ('older', None),
+)
+_CLAIMS = ('claimed', 'confirmed')
 
 
 def placements(
@@ -130,3 +140,39 @@ def show(conn: Connection, uuid: str) -> dict[str, Any]:
         'created_at': row.created_at if row else None,
         'allocations': allocated,
     }
+
+
+def count(conn: Connection) -> dict[tuple[str, str], int]:
+    """Return the number of claims by (state, age), also where it is 0.
+
+    States are ``claimed``, ``confirmed``, and ``moving`` for the second
+    claims of moves. A claim counts under the lowest limit of :data:`AGES`
+    that it has not passed.
+    """
+    states = (*_CLAIMS, 'moving')
+    counts = {(state, age): 0 for state in states for age, _ in AGES}
+    now = clock.read(conn)
+    inst, number = schema.instances.c, sa.func.count()
+    age = _age(inst.created_at, now)
+    moving = _age(schema.moves.c.created_at, now)
+    query = sa.union_all(
+        sa.select(inst.state, age, number)
+        .where(inst.state.in_(_CLAIMS))
+        .group_by(inst.state, age),
+        sa.select(sa.literal('moving'), moving, number).group_by(moving),
+    )
+    for state, name, claims in conn.execute(query):
+        counts[state, name] = claims
+    return counts
+
+
+def _age(created_at: sa.Column[float], now: float) -> sa.Case[str]:
+    # Literals: a database treats two expressions with parameters as different,
+    # and then does not group by the selected one.
+    younger: list[Any] = [
+        (created_at >= sa.literal_column(repr(now - limit)),
+         sa.literal_column(f"'{name}'"))
+        for name, limit in AGES
+        if limit is not None
+    ]  # fmt: skip
+    return sa.case(*younger, else_=sa.literal_column(f"'{AGES[-1][0]}'"))

@@ -157,11 +157,8 @@ def _remove_moves(
 
 def moves_of(conn: Connection, instances: Iterable[str]) -> dict[str, Any]:
     """Return the rows of ``moves`` of instances, by instance."""
-    moves: dict[str, Any] = {}
-    for part in in_chunks(instances):
-        selected = conn.execute(_MOVES_OF, {'keys': part})
-        moves.update((row.instance_uuid, row) for row in selected)
-    return moves
+    moves = rows.select_among(conn, _MOVES_OF, instances)
+    return {row.instance_uuid: row for row in moves}
 
 
 def confirm(
@@ -220,16 +217,14 @@ def drop_moves(
     writer: Writer,
     instances: Sequence[str],
     check: OwnerCheck | None = None,
-    final: bool = True,
 ) -> list[str]:
     """Release the second claims of instances that do not move after all.
 
-    :param final: as for :func:`release`
     :return: the instances that had such a claim
     """
     locked = lock(writer.conn, instances)
     _check_owners(locked, check)
-    return release_moves(writer, moves_of(writer.conn, locked), final)
+    return release_moves(writer, moves_of(writer.conn, locked))
 
 
 def release_moves(
@@ -293,9 +288,7 @@ def release_allocations(
     """
     conn = writer.conn
     find = _HELD if where is None else _HELD.where(where)
-    held: list[Any] = []
-    for part in in_chunks(consumers):
-        held += conn.execute(find, {'keys': part})
+    held = rows.select_among(conn, find, consumers)
     if held:
         dialect = conn.dialect.name
         # In the order in which every transaction takes inventory rows.
@@ -320,11 +313,8 @@ def release_allocations(
 
 def lock(conn: Connection, uuids: Iterable[str]) -> dict[str, Any]:
     """Lock rows of instances in the order of their uuids; return them."""
-    locked: dict[str, Any] = {}
-    for part in in_chunks(sorted(set(uuids))):
-        selected = conn.execute(_LOCK, {'keys': part})
-        locked.update((row.uuid, row) for row in selected)
-    return locked
+    locked = rows.select_among(conn, _LOCK, sorted(set(uuids)))
+    return {row.uuid: row for row in locked}
 
 
 def _check_owners(locked: Mapping[str, Any], check: OwnerCheck | None) -> None:
@@ -373,6 +363,5 @@ def _remove_instances(writer: Writer, uuids: Sequence[str]) -> None:
 
 def touch_hosts(writer: Writer, hosts: Iterable[str]) -> None:
     """Record that the numbers of service hosts' instances changed."""
-    for part in in_chunks(sorted(hosts)):
-        ids = writer.conn.execute(_HOST_IDS, {'keys': part})
-        writer.touched.load += list(ids.scalars())
+    ids = rows.select_among(writer.conn, _HOST_IDS, sorted(hosts))
+    writer.touched.load += [row.id for row in ids]

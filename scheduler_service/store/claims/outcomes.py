@@ -29,7 +29,6 @@ from sqlalchemy.engine import Connection
 from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.connection import Writer, in_chunks
 
-_CHUNK = 500
 # A request was refused: the document is its error.
 REFUSED = 'refused'
 # The document is the whole result.
@@ -51,14 +50,6 @@ _OUTCOME = {
 }
 _RELEASE = {'instance_uuid': 'text', 'kind': 'text'}
 _SENT_RELEASE = {**_RELEASE, 'project_id': 'text', 'sent_at': 'float'}
-_UPSERT = (
-    'ON CONFLICT (instance_uuid, kind) DO UPDATE SET '
-    'released_at = excluded.released_at, sent_at = excluded.sent_at'
-)
-_UPSERT_MYSQL = (
-    'ON DUPLICATE KEY UPDATE released_at = VALUES(released_at), '
-    'sent_at = VALUES(sent_at)'
-)
 
 
 class RecordedOutcome(NamedTuple):
@@ -149,7 +140,7 @@ def placements(
         (schema.moves, schema.moves.c.instance_uuid),
         (schema.instances, schema.instances.c.uuid),
     ):
-        for part in in_chunks(instances, _CHUNK):
+        for part in in_chunks(instances):
             query = sa.select(uuid, table.c.placement).where(
                 uuid.in_(part), table.c.idempotency_key == key
             )
@@ -197,11 +188,9 @@ def record_releases(
     """
     dialect = writer.conn.dialect.name
     writer.touched.released += sorted(requests)
-    for part in in_chunks(sorted(requests), _CHUNK):
-        values = {uuid: requests[uuid] for uuid in part}
-        writer.conn.execute(
-            releasing(dialect), release_values(dialect, values, kind)
-        )
+    writer.conn.execute(
+        releasing(dialect), release_values(dialect, requests, kind)
+    )
 
 
 def release_values(
@@ -231,16 +220,14 @@ def _kind_key(kind: str, project_id: str | None) -> str:
     return f'{kind}:{base64.urlsafe_b64encode(digest).decode().rstrip("=")}'
 
 
-@functools.cache
 def releasing(dialect: str) -> sa.TextClause:
     """Return the statement that records releases, made once."""
-    return sa.text(
-        'INSERT INTO releases '  # noqa: S608
-        '(instance_uuid, kind, project_id, released_at, sent_at) '
-        'SELECT a.instance_uuid, a.kind, a.project_id, '
-        f'{clock.sql(dialect)}, a.sent_at '
-        f'FROM {rows.source(dialect, _SENT_RELEASE)} WHERE 1 = 1 '
-        f'{_UPSERT_MYSQL if dialect == "mysql" else _UPSERT}'
+    return rows.inserting(
+        dialect,
+        'releases',
+        tuple(_SENT_RELEASE.items()),
+        'released_at',
+        tuple(_RELEASE),
     )
 
 
@@ -264,7 +251,7 @@ def lock_releases(
         for kind in (ALL, MOVE)
         for releaser in (None, project_id)
     }
-    for part in in_chunks(sorted(keys), _CHUNK):
+    for part in in_chunks(sorted(keys)):
         packed = rows.pack(dialect, _RELEASE, part)
         conn.execute(_locking(dialect), packed)
         mine = sa.and_(
@@ -301,7 +288,7 @@ def releases(
     """
     table = schema.releases
     releases: list[Release] = []
-    for part in in_chunks(instances, _CHUNK):
+    for part in in_chunks(instances):
         query = sa.select(
             table.c.instance_uuid,
             table.c.kind,

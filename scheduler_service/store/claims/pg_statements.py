@@ -26,11 +26,7 @@ from sqlalchemy.engine import Connection
 from scheduler_service import errors
 from scheduler_service.store import driver_errors
 from scheduler_service.store.connection import Store
-from scheduler_service.store.postgresql import (
-    Column,
-    PostgreSQLSession,
-    encode,
-)
+from scheduler_service.store.postgresql import Column, PostgreSQLSession
 
 # Deadlocks and serialization failures: Store.run tries again.
 _RETRYABLE: dict[str, Any] = {
@@ -269,7 +265,7 @@ def _encode(value: Any) -> tuple[bytes | None, int]:
     if value is None:
         return None, pq.Format.TEXT
     if isinstance(value, Column):
-        return encode(value), pq.Format.BINARY
+        return value.encode(), pq.Format.BINARY
     text = str(value)
     if '\0' in text:
         # libpq would send only what is before the NUL.

@@ -330,12 +330,10 @@ def recorded(conn: Connection, instance: str, host: str) -> Record | None:
 
     :param host: uuid of the host
     """
-    row = conn.execute(
-        _RECORDS.where(
-            _TABLE.c.instance_uuid == instance, _HOSTS.c.uuid == host
-        )
-    ).first()
-    return None if row is None else Record(*row)
+    query = _RECORDS.where(
+        _TABLE.c.instance_uuid == instance, _HOSTS.c.uuid == host
+    )
+    return next(iter(_read(conn, query)), None)
 
 
 def forget(
@@ -355,24 +353,15 @@ def orphans(conn: Connection, limit: int) -> list[Record]:
 
     Unchecked records come first, then those due the longest.
     """
-    query = (
-        _RECORDS.where(
-            ~_IS_HELD,
-            _IS_DUE,
-        )
-        .order_by(sa.func.coalesce(_TABLE.c.look_at, 0.0))
-        .limit(limit)
-    )
-    return [Record(*row) for row in conn.execute(query)]
+    due_at = sa.func.coalesce(_TABLE.c.look_at, 0.0)
+    query = _RECORDS.where(~_IS_HELD, _IS_DUE).order_by(due_at)
+    return _read(conn, query.limit(limit))
 
 
 def left(conn: Connection, instance: str) -> list[Record]:
     """Return the records of an instance's released claims."""
-    query = _RECORDS.where(
-        _TABLE.c.instance_uuid == instance,
-        ~_IS_HELD,
-    )
-    return [Record(*row) for row in conn.execute(query)]
+    of_instance = _TABLE.c.instance_uuid == instance
+    return _read(conn, _RECORDS.where(of_instance, ~_IS_HELD))
 
 
 def take(conn: Connection, record: Record, held: bool = False) -> Taken | None:
@@ -398,11 +387,8 @@ def take(conn: Connection, record: Record, held: bool = False) -> Taken | None:
         return None
     if not held and conn.execute(sa.select(_is_held(record))).scalar():
         return None
-    taken = Taken(
-        record,
-        secrets.token_hex(16),
-        row.undone_until if row.is_late else None,
-    )
+    until = row.undone_until if row.is_late else None
+    taken = Taken(record, secrets.token_hex(16), until)
     conn.execute(
         sa.update(_TABLE)
         .where(_is(record))
@@ -461,19 +447,13 @@ def unconfirmed(
     :param older_than: seconds, by the database's clock
     :param host_ids: on these hosts; None: on any
     """
-    before = clock.read(conn) - older_than
-    query = (
-        _RECORDS.where(
-            _TABLE.c.made_at < before,
-            _IS_HELD,
-            _IS_DUE,
-        )
-        .order_by(_TABLE.c.made_at)
-        .limit(limit)
+    made_at = _TABLE.c.made_at
+    query = _RECORDS.where(
+        made_at < clock.read(conn) - older_than, _IS_HELD, _IS_DUE
     )
     if host_ids is not None:
         query = query.where(_TABLE.c.host_id.in_(host_ids))
-    return [Record(*row) for row in conn.execute(query)]
+    return _read(conn, query.order_by(made_at).limit(limit))
 
 
 def unmarked(conn: Connection, older_than: float, limit: int) -> list[Record]:
@@ -495,13 +475,13 @@ def unmarked(conn: Connection, older_than: float, limit: int) -> list[Record]:
             & (moving.c.host_id == _TABLE.c.host_id),
         )
         .where(
-            _TABLE.c.made_at.is_(None),
-            claimed_at < before,
-            _IS_HELD,
-            _IS_DUE,
+            _TABLE.c.made_at.is_(None), claimed_at < before, _IS_HELD, _IS_DUE
         )
-        .limit(limit)
     )
+    return _read(conn, query.limit(limit))
+
+
+def _read(conn: Connection, query: Any) -> list[Record]:
     return [Record(*row) for row in conn.execute(query)]
 
 

@@ -142,8 +142,7 @@ class ReportBuffer:
         """Add what was received after all that is in here."""
         for host, refusals in newer.refusals.items():
             self.add_refusals(host, refusals)
-        for key, report in newer.reports.items():
-            self.reports[key] = report.over(self.reports.get(key))
+        self.add_reports(list(newer.reports.values()))
         self.heartbeats |= newer.heartbeats
         self.events += newer.events
 
@@ -320,7 +319,14 @@ class HostStateWriter:
             for chunk in in_chunks(
                 buffered.reports.values(), _REPORTS_PER_TRANSACTION
             ):
-                self._write_reports(chunk)
+                self._write_each(
+                    chunk,
+                    host_rows.report,
+                    lambda report, added: None,
+                    lambda report, fault: self.refuse(
+                        report.host, first_line(fault)
+                    ),
+                )
             buffered.reports.clear()
             refusals = buffered.refusals
             if refusals:
@@ -331,7 +337,12 @@ class HostStateWriter:
             self._write_heartbeats(sorted(buffered.heartbeats))
             buffered.heartbeats.clear()
             for batch in buffered.event_batches():
-                self._write_events(batch)
+                self._write_each(
+                    batch,
+                    _write_events,
+                    lambda event, changed: event.future.set_result(changed),
+                    _refuse_event,
+                )
         except errors.StoreUnavailable as error:
             for event in buffered.events:
                 if (
@@ -348,18 +359,27 @@ class HostStateWriter:
                 self._buffer = buffered
             raise
 
-    def _write_reports(self, reports: list[HostReport]) -> None:
-        """Write reports together; each by itself where that fails."""
+    def _write_each(
+        self,
+        items: list[Any],
+        write: Callable[[Writer, list[Any]], Any],
+        on_written: Callable[[Any, Any], None],
+        on_refused: Callable[[Any, Exception], None],
+    ) -> None:
+        """Write items together; each by itself where that fails."""
         try:
-            self._write(lambda writer: host_rows.report(writer, reports))
+            result = self._write(lambda writer: write(writer, items))
         except errors.StoreUnavailable:
             raise
         except Exception as fault:
-            if len(reports) == 1:
-                self.refuse(reports[0].host, first_line(fault))
+            if len(items) == 1:
+                on_refused(items[0], fault)
                 return
-            for report in reports:
-                self._write_reports([report])
+            for item in items:
+                self._write_each([item], write, on_written, on_refused)
+        else:
+            for item in items:
+                on_written(item, result)
 
     def _write_heartbeats(self, hosts: Sequence[str]) -> None:
         def work(writer: Writer) -> int:
@@ -370,43 +390,6 @@ class HostStateWriter:
         if marked:
             LOG.info('Hosts marked up: %d; heartbeats came again', marked)
             self._health.count('hosts_marked_up', by=marked)
-
-    def _write_events(self, batch: list[Event]) -> None:
-        """Write events together; each by itself where that fails."""
-        if len(batch) > 1:
-            updated = [
-                instance
-                for event in batch
-                if isinstance(event, UpdateInstances)
-                for instance in event.instances
-            ]
-            try:
-                changed = self._write(
-                    lambda writer: instances.report(writer, updated)
-                )
-            except errors.StoreUnavailable:
-                raise
-            except Exception:
-                LOG.debug('Writing %d updates one by one', len(batch))
-            else:
-                for event in batch:
-                    event.future.set_result(changed)
-                return
-        for event in batch:
-            self._write_event(event)
-
-    def _write_event(self, event: Event) -> None:
-        try:
-            result = self._write(event.write)
-        except errors.StoreUnavailable:
-            raise
-        except Exception as fault:
-            LOG.warning(
-                '%s rejected: %s', type(event).__name__, first_line(fault)
-            )
-            event.future.set_exception(errors.as_scheduler_error(fault))
-        else:
-            event.future.set_result(result)
 
     def _write(self, work: Callable[[Writer], Any]) -> Any:
         """Run *work* in a transaction; again after a duplicate key.
@@ -463,3 +446,15 @@ class HostStateWriter:
                     '%d %s expired: not confirmed for %g s', count, kind, limit
                 )
                 self._health.count(f'{kind}_expired', by=count)
+
+
+def _write_events(writer: Writer, batch: list[Any]) -> Any:
+    if len(batch) == 1:
+        return batch[0].write(writer)
+    updated = [instance for event in batch for instance in event.instances]
+    return instances.report(writer, updated)
+
+
+def _refuse_event(event: Event, fault: Exception) -> None:
+    LOG.warning('%s rejected: %s', type(event).__name__, first_line(fault))
+    event.future.set_exception(errors.as_scheduler_error(fault))

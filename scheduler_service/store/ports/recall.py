@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,7 +21,6 @@ from sqlalchemy.engine import Connection
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import (
-    ClaimsJob,
     HostJob,
     Job,
     Unrecorded,
@@ -84,7 +83,7 @@ class Outcomes:
         self.retention = retention
         self._health = health
 
-    def record(self, found: Sequence[Outcome], has_copies: bool) -> None:
+    def record(self, unrecorded: Sequence[Outcome], has_copies: bool) -> None:
         """Record outcomes of a message before its caller gets them.
 
         :param has_copies: whether another daemon may process the message
@@ -95,7 +94,7 @@ class Outcomes:
         def work(writer: Writer) -> None:
             new = [
                 outcome_of(outcome.of.key, outcome.result, outcome.error)
-                for outcome in found
+                for outcome in unrecorded
                 if not _is_recorded(writer, outcome)
             ]
             outcomes.add(writer.conn, new)
@@ -104,12 +103,12 @@ class Outcomes:
                 # refusals.
                 refused = [
                     (uuid, None)
-                    for outcome in found
+                    for outcome in unrecorded
                     if outcome.error is not None
                     for uuid in outcome.of.instances
                 ]
                 outcomes.lock_releases(writer.conn, refused)
-                for outcome in found:
+                for outcome in unrecorded:
                     _check_claims(writer, outcome)
 
         try:
@@ -142,34 +141,6 @@ class Outcomes:
             'outcomes_expired' if is_gone else 'outcomes_repeated'
         )
         return recalled
-
-    def make_changes(
-        self,
-        writer: Writer,
-        jobs: Sequence[ClaimsJob],
-        change: Callable[
-            [Writer, Sequence[ClaimsJob]], Mapping[ClaimsJob, Any]
-        ],
-    ) -> list[Recalled]:
-        """Make changes of claims in the transaction that records outcomes.
-
-        :param jobs: a single job, or several that were not redelivered
-        :raises DBDuplicateEntry: another copy of a message was faster; the
-            outcome is to be recalled
-        """
-        first = jobs[0]
-        if first.key is not None and first.message.redelivered:
-            recalled = self.recall(writer.conn, first)
-            if recalled is not None:
-                return [recalled]
-        results = change(writer, jobs)
-        new = [
-            outcome_of(job.key, results[job], None)
-            for job in jobs
-            if job.key is not None
-        ]
-        outcomes.add(writer.conn, new)
-        return [Recalled(results[job]) for job in jobs]
 
     def _recall_hosts(
         self, conn: Connection, job: HostJob, key: str
@@ -244,15 +215,14 @@ _RESULTS = {HostJob: HostsAnswer, ZoneJob: PoolAnswer}
 
 def _is_recorded(writer: Writer, outcome: Outcome) -> bool:
     """Whether an outcome is recorded: it was looked up and is given again."""
-    found = outcomes.find(writer.conn, outcome.of.key)
+    rows = outcomes.find(writer.conn, outcome.of.key)
     if outcome.error is not None:
-        kinds = {recorded.kind for recorded in found}
+        kinds = {row.kind for row in rows}
         return not kinds.isdisjoint((outcomes.REFUSED, outcomes.EXPIRED))
     result = _decode(_encode(outcome.result))
     return any(
-        recorded.kind == outcomes.RESULT
-        and _decode(recorded.document or '') == result
-        for recorded in found
+        row.kind == outcomes.RESULT and _decode(row.document or '') == result
+        for row in rows
     )
 
 

@@ -89,10 +89,7 @@ class FeedEntry(NamedTuple):
 
 
 def since(
-    conn: Connection,
-    revision: int,
-    after: int | None = None,
-    limit: int = _MAX_CHANGES,
+    conn: Connection, revision: int, after: int | None = None
 ) -> list[FeedEntry]:
     """Return the change of *revision*, if stored, and all later changes.
 
@@ -105,7 +102,7 @@ def since(
         *revision*
     """
     after = revision if after is None else after
-    values = {'revision': revision, 'after': after, 'most': limit}
+    values = {'revision': revision, 'after': after, 'most': _MAX_CHANGES}
     for pause in _PAUSES:
         if pause:
             time.sleep(pause)
@@ -343,7 +340,6 @@ def _send(
 
 @functools.lru_cache(maxsize=32)
 def _text(query: Any, dialect: Any) -> str:
-    """Return a query as psycopg takes it."""
     return str(query.compile(dialect=dialect))
 
 
@@ -357,7 +353,6 @@ class _Answered:
         self._answers = answers
 
     def execute(self, query: Any, values: Any = None) -> Any:
-        """Return the rows of a query."""
         if values and 'keys' in values:
             answer = self._answers.get((id(query), tuple(values['keys'])))
             if answer is not None:

@@ -54,11 +54,7 @@ class Query(NamedTuple):
         """Return the rows of these keys; None: all rows."""
         if keys is None:
             return list(conn.execute(self.every).all())
-        return [
-            row
-            for part in in_chunks(keys)
-            for row in conn.execute(self.some, {'keys': part})
-        ]
+        return rows.select_among(conn, self.some, keys)
 
 
 def _query(every: Any, column: Any) -> Query:

@@ -48,8 +48,14 @@ _HOSTS = schema.hosts.c
 _INVENTORIES = schema.inventories.c
 _INSTANCES = schema.instances.c
 _ENCODED = ('host', 'node', 'uuid', *ENCODED_FIELDS)
-_COUNTS = (*COUNT_FIELDS, 'instances_other')
-_HOST_COLUMNS = ('id', *_ENCODED, *_COUNTS, *FLAG_FIELDS, 'document')
+_HOST_COLUMNS = (
+    'id',
+    *_ENCODED,
+    *COUNT_FIELDS,
+    *FLAG_FIELDS,
+    'instances_other',
+    'document',
+)
 _SELECT_HOSTS = (
     sa.select(*(_HOSTS[name] for name in _HOST_COLUMNS))
     .where(_HOSTS.id > sa.bindparam('after'))
@@ -71,32 +77,25 @@ def _of_part(columns: Sequence[Any], *where: Any) -> Any:
 
 
 _IS_STANDARD = _INVENTORIES.resource_class.in_(STANDARD_CLASSES)
-_STANDARD_FIELDS = ('total', 'used', 'allocation_ratio', 'available_least')
+_RATIO = _INVENTORIES.allocation_ratio.label('ratio')
 _SELECT_STANDARD = _of_part(
-    [_INVENTORIES[name]
-     for name in ('host_id', 'resource_class', *_STANDARD_FIELDS)],
+    [_INVENTORIES.host_id, _INVENTORIES.resource_class, _INVENTORIES.total,
+     _INVENTORIES.used, _RATIO, _INVENTORIES.available_least],
     _IS_STANDARD,
 )  # fmt: skip
 # Other classes, and standard classes with bounds of single allocations: few
 # clouds have many.
-_WHOLE_FIELDS = (
-    'total',
-    'reserved',
-    'used',
-    'min_unit',
-    'max_unit',
-    'step_size',
-)
 _SELECT_UNUSUAL = _of_part(
-    [_INVENTORIES[name]
-     for name in (
-         'host_id', 'resource_class', 'allocation_ratio', *_WHOLE_FIELDS
-     )],
+    [_INVENTORIES.host_id, _INVENTORIES.resource_class, _INVENTORIES.total,
+     _INVENTORIES.reserved, _INVENTORIES.used, _RATIO, _INVENTORIES.min_unit,
+     _INVENTORIES.max_unit, _INVENTORIES.step_size],
     sa.not_(_IS_STANDARD)
     | (_INVENTORIES.min_unit != 1)
     | (_INVENTORIES.max_unit != MAX_UNIT)
     | (_INVENTORIES.step_size != 1),
 )  # fmt: skip
+_FLOATS = ('ratio', 'available_least')
+_RESOURCE_FIELDS = {f.name for f in dataclasses.fields(ResourceColumns)}
 _SELECT_TRAITS = _of_part(
     [schema.traits.c.host_id, schema.traits.c.name]
 ).order_by(schema.traits.c.host_id, schema.traits.c.name)
@@ -106,9 +105,6 @@ _SELECT_INSTANCES = (
     .order_by(_INSTANCES.uuid)
     .limit(sa.bindparam('part'))
 )
-
-# (host, node) -> number of present and coming instances.
-InstanceCounts = Mapping[tuple[str, str], int]
 
 
 def load_snapshot(conn: Connection) -> Snapshot:
@@ -121,19 +117,17 @@ def load_snapshot(conn: Connection) -> Snapshot:
         revision, lineage = loading.newest_change(conn)
         # Equal names share a string object.
         names: dict[str, str] = {}
-        reader = _HostReader(conn, names)
         index, counts = _load_instances(conn, names)
         groups = loading.groups(conn).values()
-        table = reader.table(counts, index, groups)
+        table = _HostReader(conn, names, counts).table(index, groups)
         return Snapshot(table, loading.pools(conn), revision, lineage)
 
 
 def load_hosts(conn: Connection) -> HostTable:
     """Load all hosts, with the number of their instances."""
     with _without_gc(), reading_whole_tables(conn):
-        reader = _HostReader(conn, {})
         counts = loading.instance_counts(conn)
-        return reader.table(counts, InstanceIndex({}), ())
+        return _HostReader(conn, {}, counts).table(InstanceIndex({}), ())
 
 
 @contextlib.contextmanager
@@ -160,7 +154,6 @@ class _Encoder:
         self.parts: list[npt.NDArray[np.int32]] = []
 
     def add(self, values: Sequence[Any]) -> None:
-        """Add the values of a part."""
         code_of = self.code_of
         new = [v for v in dict.fromkeys(values) if v not in code_of]
         first = len(code_of)
@@ -173,143 +166,135 @@ class _Encoder:
             )
         self.parts.append(codes)
 
-    def codes(self) -> npt.NDArray[np.int32]:
-        """Return the codes of all parts; int32[n]."""
-        return np.concatenate(self.parts)
-
     def column(self) -> DictionaryColumn:
-        """Return all parts as a column."""
-        return DictionaryColumn(self.codes(), tuple(self.code_of))
+        return DictionaryColumn(
+            np.concatenate(self.parts), tuple(self.code_of)
+        )
 
 
 class _HostReader:
     """Reads all hosts with inventories and traits, part by part.
 
     :param names: host name -> the string object to use for it
+    :param counts: of instances, by host
     """
 
-    def __init__(self, conn: Connection, names: dict[str, str]) -> None:
+    def __init__(
+        self,
+        conn: Connection,
+        names: dict[str, str],
+        counts: Mapping[tuple[str, str], int],
+    ) -> None:
         self._conn = conn
         self._names = names
+        self._counts = counts
         self._ids: list[npt.NDArray[np.int64]] = []
         self._count = 0
         self._encoders = {name: _Encoder() for name in _ENCODED}
         self._documents = _Encoder()
         self._trait_sets = _Encoder()
         self._numbers: dict[str, list[Any]] = defaultdict(list)
-        self._standard: dict[tuple[str, str], list[Any]] = defaultdict(list)
-        self._unusual: dict[str, list[Any]] = defaultdict(list)
-        after = -1
-        while True:
-            rows = conn.execute(
-                _SELECT_HOSTS, {'after': after, 'part': _PART}
-            ).all()
-            last = rows[-1].id if rows else after
-            self._add_hosts(rows)
-            self._add_offers({'after': after, 'last': last})
-            if len(rows) < _PART:
-                return
+        # Resource class -> (rows, the values of some fields there) by part.
+        self._offered: dict[str, list[Any]] = defaultdict(list)
+        after, count = -1, _PART
+        while count == _PART:
+            values = self._read(_SELECT_HOSTS, after=after, part=_PART)
+            self._add_hosts(values)
+            count = len(values['id'])
+            last = values['id'][-1] if count else after
+            for query in (_SELECT_STANDARD, _SELECT_UNUSUAL):
+                self._add_inventories(
+                    self._read(query, after=after, last=last)
+                )
+            self._add_traits(
+                self._read(_SELECT_TRAITS, after=after, last=last)
+            )
+            self._count += count
             after = last
 
-    def _add_hosts(self, rows: Sequence[Any]) -> None:
-        columns = _transposed(rows, len(_HOST_COLUMNS))
-        values = dict(zip(_HOST_COLUMNS, columns, strict=True))
+    def _read(self, query: Any, **parameters: int) -> dict[str, Sequence[Any]]:
+        """Return the rows of a query as columns by name."""
+        rows = self._conn.execute(query, parameters).all()
+        names = query.selected_columns.keys()
+        columns = zip(*rows, strict=True) if rows else [()] * len(names)
+        return dict(zip(names, columns, strict=True))
+
+    def _add_hosts(self, values: dict[str, Sequence[Any]]) -> None:
         share = self._names.setdefault
         for name in ('host', 'node'):
             values[name] = list(map(share, values[name], values[name]))
+        count = len(values['id'])
         self._ids.append(np.array(values['id'], np.int64))
         for name, encoder in self._encoders.items():
             encoder.add(values[name])
         self._documents.add(values['document'])
-        for name in _COUNTS:
+        for name in COUNT_FIELDS:
             self._numbers[name].append(np.array(values[name], np.int64))
         for name, word in FLAG_FIELDS.items():
             matches = map(word.__eq__, values[name])
-            self._numbers[word].append(
-                np.fromiter(matches, np.bool_, len(rows))
-            )
-
-    def _add_offers(self, part: Mapping[str, int]) -> None:
-        """Read inventories and traits of the part that was read last.
-
-        :param part: the id before its first host, ``after``, and its last id,
-            ``last``
-        """
-        ids = self._ids[-1]
-        for query, add in (
-            (_SELECT_STANDARD, self._add_standard),
-            (_SELECT_UNUSUAL, self._add_unusual),
-            (_SELECT_TRAITS, self._add_traits),
-        ):
-            rows = self._conn.execute(query, part).all()
-            width = len(query.selected_columns)
-            add(ids, _transposed(rows, width))
-        self._count += len(ids)
-
-    def _add_standard(
-        self, ids: npt.NDArray[np.int64], columns: Sequence[Any]
-    ) -> None:
-        host_ids, names, totals, used, ratios, least = columns
-        rows, is_present = _rows_of(ids, host_ids)
-        codes = np.fromiter(
-            map(STANDARD_CLASSES.index, names), np.int8, len(names)
+            self._numbers[word].append(np.fromiter(matches, np.bool_, count))
+        nodes = zip(values['host'], values['node'], strict=True)
+        here = map(self._counts.get, nodes, itertools.repeat(0))
+        self._numbers['num_instances'].append(
+            np.array(values['instances_other'], np.int64)
+            + np.fromiter(here, np.int64, count)
         )
+
+    def _add_inventories(self, values: dict[str, Sequence[Any]]) -> None:
+        rows, is_present = self._rows_of(values.pop('host_id'))
+        names = values.pop('resource_class')
         figures = {
-            'total': (np.array(totals, np.int64), 0),
-            'used': (np.array(used, np.int64), 0),
-            'ratio': (np.array(ratios, np.float64), np.nan),
-            'least': (np.array(least, np.float64), np.nan),
+            field: np.array(column, float if field in _FLOATS else np.int64)
+            for field, column in values.items()
         }
-        for code, name in enumerate(STANDARD_CLASSES):
-            mine = is_present & (codes == code)
-            for figure, (values, absent) in figures.items():
-                column = np.full(len(ids), absent, values.dtype)
-                column[rows[mine]] = values[mine]
-                self._standard[name, figure].append(column)
+        code_of = {name: n for n, name in enumerate(dict.fromkeys(names))}
+        codes = np.fromiter(
+            map(code_of.__getitem__, names), np.int64, len(names)
+        )
+        for name, code in code_of.items():
+            mine = np.flatnonzero(is_present & (codes == code))
+            of_class = {field: all_[mine] for field, all_ in figures.items()}
+            if mine.size:
+                self._offered[name].append(
+                    (rows[mine] + self._count, of_class)
+                )
 
-    def _add_unusual(
-        self, ids: npt.NDArray[np.int64], columns: Sequence[Any]
-    ) -> None:
-        host_ids, names, ratios, *figures = columns
-        rows, is_present = _rows_of(ids, host_ids)
-        by_class: dict[str, list[int]] = defaultdict(list)
-        for at in np.flatnonzero(is_present).tolist():
-            by_class[names[at]].append(at)
-        ratio = np.array(ratios, np.float64)
-        whole = np.array(figures, np.int64)
-        for name, places in by_class.items():
-            added = rows[places] + self._count, ratio[places], whole[:, places]
-            self._unusual[name].append(added)
-
-    def _add_traits(
-        self, ids: npt.NDArray[np.int64], columns: Sequence[Any]
-    ) -> None:
-        host_ids, names = columns
-        rows, is_present = _rows_of(ids, host_ids)
+    def _add_traits(self, values: dict[str, Sequence[Any]]) -> None:
+        rows, is_present = self._rows_of(values['host_id'])
         starts = np.searchsorted(
-            rows[is_present], np.arange(len(ids) + 1)
+            rows[is_present], np.arange(len(self._ids[-1]) + 1)
         ).tolist()
+        names = values['name']
         kept = [names[at] for at in np.flatnonzero(is_present).tolist()]
         pairs = itertools.pairwise(starts)
         self._trait_sets.add([tuple(kept[a:b]) for a, b in pairs])
 
-    def table(
-        self,
-        counts: InstanceCounts,
-        instances: InstanceIndex,
-        groups: Iterable[ServerGroup],
-    ) -> HostTable:
-        """Return the table of all hosts.
+    def _rows_of(
+        self, host_ids: Sequence[int]
+    ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
+        """Return the row of each host id in the part that was read last.
 
-        :param counts: of instances, by host
+        A host may be added or removed while its part is read: also return
+        whether the host exists.
         """
+        ids, sought = self._ids[-1], np.array(host_ids, np.int64)
+        if not len(ids):
+            none = np.zeros(len(sought), np.bool_)
+            return none.astype(np.intp), none
+        rows = np.minimum(np.searchsorted(ids, sought), len(ids) - 1)
+        return rows, ids[rows] == sought
+
+    def table(
+        self, instances: InstanceIndex, groups: Iterable[ServerGroup]
+    ) -> HostTable:
         numbers = {
             name: np.concatenate(parts)
             for name, parts in self._numbers.items()
         }
-        other = numbers.pop('instances_other')
-        numbers['num_instances'] = other + self._counted(counts)
-        numbers['disk_available_least'] = self._joined('DISK_GB', 'least')
+        least = numbers['disk_available_least'] = np.full(self._count, np.nan)
+        for rows, figures in self._offered['DISK_GB']:
+            if 'available_least' in figures:
+                least[rows] = figures['available_least']
         return assemble(
             np.concatenate(self._ids),
             numbers,
@@ -319,29 +304,6 @@ class _HostReader:
             instances,
             groups,
         )
-
-    def _counted(self, counts: InstanceCounts) -> npt.NDArray[np.int64]:
-        """Return the number of instances of each host, int64[n]."""
-        host, node = self._encoders['host'], self._encoders['node']
-        nodes = len(node.code_of)
-        keys = host.codes().astype(np.int64) * nodes + node.codes()
-        counted = [
-            (host.code_of[name] * nodes + node.code_of[node_name], count)
-            for (name, node_name), count in counts.items()
-            if name in host.code_of and node_name in node.code_of
-        ]
-        numbers = np.zeros(len(keys), np.int64)
-        if counted:
-            counted_keys, amounts = np.array(sorted(counted), np.int64).T
-            at = np.searchsorted(counted_keys, keys).clip(
-                max=len(counted_keys) - 1
-            )
-            here = counted_keys[at] == keys
-            numbers[here] = amounts[at][here]
-        return numbers
-
-    def _joined(self, name: str, figure: str) -> npt.NDArray[Any]:
-        return np.concatenate(self._standard[name, figure])
 
     def _encoded_columns(self) -> dict[str, DictionaryColumn]:
         columns = {
@@ -354,46 +316,22 @@ class _HostReader:
         return {**columns, **_nested_columns(self._documents.column())}
 
     def _resources(self) -> dict[str, ResourceColumns]:
-        """Return capacity and use by resource class."""
         absent = ResourceColumns.absent(self._count)
-        resources = {
-            name: dataclasses.replace(
-                absent,
-                total=self._joined(name, 'total'),
-                used=self._joined(name, 'used'),
-                ratio=self._joined(name, 'ratio'),
-            )
-            for name in STANDARD_CLASSES
-        }
-        for name in sorted(self._unusual):
-            columns = resources.get(name, absent).map(np.copy)
-            for rows, ratio, figures in self._unusual[name]:
-                columns.ratio[rows] = ratio
-                for field, values in zip(_WHOLE_FIELDS, figures, strict=True):
-                    getattr(columns, field)[rows] = values
-            resources[name] = columns
+        # Each host has the standard classes.
+        standard = dataclasses.replace(absent, total=absent.reserved)
+        resources = dict.fromkeys(STANDARD_CLASSES, standard)
+        resources |= dict.fromkeys(
+            sorted(self._offered.keys() - resources), absent
+        )
+        for name, shared in resources.items():
+            columns: dict[str, Any] = {}
+            for rows, figures in self._offered[name]:
+                for field in figures.keys() & _RESOURCE_FIELDS:
+                    if field not in columns:
+                        columns[field] = getattr(shared, field).copy()
+                    columns[field][rows] = figures[field]
+            resources[name] = dataclasses.replace(shared, **columns)
         return resources
-
-
-def _transposed(rows: Sequence[Any], width: int) -> Sequence[Any]:
-    """Return rows as *width* columns."""
-    return list(zip(*rows, strict=True)) if rows else [()] * width
-
-
-def _rows_of(
-    ids: npt.NDArray[np.int64], host_ids: Sequence[int]
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
-    """Return the row of each host id, and whether the host exists.
-
-    A host may be added or removed while its part is read.
-
-    :param ids: of the part, ascending
-    """
-    sought = np.array(host_ids, np.int64)
-    if not len(ids):
-        return np.zeros(len(sought), np.intp), np.zeros(len(sought), np.bool_)
-    rows = np.minimum(np.searchsorted(ids, sought), len(ids) - 1)
-    return rows, ids[rows] == sought
 
 
 # The document of a host, with the JSON text of each field.
@@ -445,8 +383,8 @@ _decode_instance = msgspec.json.Decoder(_InstanceDocument).decode
 
 def _load_instances(
     conn: Connection, names: dict[Any, Any]
-) -> tuple[InstanceIndex, InstanceCounts]:
-    """Load all instances.
+) -> tuple[InstanceIndex, Mapping[tuple[str, str], int]]:
+    """Load all instances, and their number by (host, node), moves included.
 
     :param names: host name -> the string object to use for it
     """

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -63,24 +62,18 @@ def audit(conn: Connection, fallback: Mapping[str, float]) -> Audit:
         query = sa.select(sa.func.count()).select_from(table).where(*where)
         return int(conn.execute(query).scalar_one())
 
-    def found(
-        kind: str, found: Iterable[Any], text: Callable[[Any], str]
-    ) -> Iterator[Finding]:
-        for row in itertools.islice(found, _SHOWN):
-            of = row._mapping
-            yield Finding(
-                kind=kind,
-                host=of.get('host'),
-                resource_class=of.get('resource_class'),
-                consumer=of.get('consumer_uuid'),
-                text=text(row),
-            )
+    def findings(*checks: tuple[str, Any, str]) -> list[Finding]:
+        return [
+            _finding(kind, row, text.format_map(row._mapping))
+            for kind, query, text in checks
+            for row in conn.execute(query.limit(_SHOWN))
+        ]
 
     inst, moves = schema.instances, schema.moves
-    promised = dict(_unallocated(conn))
     old = clock.read(conn) - _UNREPORTED_S
-    instances = sa.select(inst.c.host, inst.c.uuid.label('consumer_uuid'))
-    instances = instances.order_by(inst.c.uuid).limit(_SHOWN)
+    instances = sa.select(
+        inst.c.host, inst.c.uuid.label('consumer_uuid')
+    ).order_by(inst.c.uuid)
     lost_moves = sa.select(
         moves.c.host, moves.c.instance_uuid.label('consumer_uuid')
     ).where(~sa.exists().where(inst.c.uuid == moves.c.instance_uuid))
@@ -89,66 +82,46 @@ def audit(conn: Connection, fallback: Mapping[str, float]) -> Audit:
         allocations=count(schema.allocations),
         claims=count(inst, inst.c.state != 'reported'),
         findings=[
-            *found(
-                'used',
-                conn.execute(_differing().limit(_SHOWN)),
-                lambda row: (
-                    f'{row.used} are used, {row.right_use} are '
-                    'reported and allocated'
-                ),
+            *findings(
+                ('used', _differing(),
+                 '{used} are used, {right_use} are reported and allocated'),
+                ('overcommitted', _overcommitted(fallback),
+                 '{used} are used, {most:g} may be'),
+                ('orphaned', _orphaned(),
+                 '{amount} are allocated of what is not offered any more '
+                 '(host id {host_id})'),
+                ('unclaimed', _unclaimed(),
+                 'holds allocations without a claim'),
             ),
-            *found(
-                'overcommitted',
-                conn.execute(_overcommitted(fallback)),
-                lambda row: f'{row.used} are used, {float(row.most):g} may be',
+            *(
+                _finding('unallocated', row, _promised(amounts))
+                for row, amounts in _unallocated(conn)[:_SHOWN]
             ),
-            *found(
-                'orphaned',
-                conn.execute(_orphaned().limit(_SHOWN)),
-                lambda row: (
-                    f'{row.amount} are allocated of what is not '
-                    f'offered any more (host id {row.host_id})'
-                ),
-            ),
-            *found(
-                'unclaimed',
-                conn.execute(_unclaimed().limit(_SHOWN)),
-                lambda row: 'holds allocations without a claim',
-            ),
-            *found(
-                'unallocated',
-                promised,
-                lambda row: (
-                    'is claimed here and has no allocations; '
-                    + _promised(promised[row])
-                ),
-            ),
-            *found(
-                'move',
-                conn.execute(lost_moves.limit(_SHOWN)),
-                lambda row: (
-                    'moves here, but there is no instance of this uuid'
-                ),
+            *findings(
+                ('move', lost_moves,
+                 'moves here, but there is no instance of this uuid'),
             ),
         ],
-        unmatched=[
-            *found(
-                'running',
-                conn.execute(instances.where(inst.c.state == 'reported')),
-                lambda row: 'is reported by its host, and has no claim',
-            ),
-            *found(
-                'unreported',
-                conn.execute(
-                    instances.where(
-                        inst.c.state == 'claimed', inst.c.created_at < old
-                    )
-                ),
-                lambda row: (
-                    'was claimed more than an hour ago, and never reported'
-                ),
-            ),
-        ],
+        unmatched=findings(
+            ('running', instances.where(inst.c.state == 'reported'),
+             'is reported by its host, and has no claim'),
+            ('unreported',
+             instances.where(
+                 inst.c.state == 'claimed', inst.c.created_at < old
+             ),
+             'was claimed more than an hour ago, and never reported'),
+        ),
+    )  # fmt: skip
+
+
+def _finding(kind: str, row: Any, text: str) -> Finding:
+    columns = row._mapping
+    return Finding(
+        kind=kind,
+        host=columns.get('host'),
+        resource_class=columns.get('resource_class'),
+        consumer=columns.get('consumer_uuid'),
+        text=text,
     )
 
 
@@ -231,7 +204,6 @@ def _overcommitted(fallback: Mapping[str, float]) -> Any:
             ~((offered.c.resource_class == 'VCPU') & (offered.c.total == 0)),
         )
         .order_by(hosts.c.host, offered.c.resource_class)
-        .limit(_SHOWN)
     )
 
 
@@ -302,36 +274,35 @@ def _unallocated(
         inst.c.placement.is_not(None),
     )
     moving = sa.select(
-        moves.c.instance_uuid.label('consumer_uuid'),
-        moves.c.host_id,
-        moves.c.host,
-        moves.c.placement,
+        moves.c.instance_uuid, moves.c.host_id, moves.c.host, moves.c.placement
     )
-    held = schema.allocations
-    lost: list[Any] = []
-    for query, uuid, host_id in (
-        (placed, inst.c.uuid, hosts.c.id),
-        (moving, moves.c.instance_uuid, moves.c.host_id),
-    ):
-        allocated = sa.exists().where(
-            held.c.consumer_uuid == uuid, held.c.host_id == host_id
+    claims, held = (
+        sa.union_all(placed, moving).subquery().c,
+        schema.allocations,
+    )
+    query = sa.select(*claims).where(
+        ~sa.exists().where(
+            held.c.consumer_uuid == claims.consumer_uuid,
+            held.c.host_id == claims.host_id,
         )
-        some = query.where(~allocated)
-        if consumers is not None:
-            some = some.where(uuid.in_(consumers))
-        lost += conn.execute(some)
+    )
+    if consumers is not None:
+        query = query.where(claims.consumer_uuid.in_(consumers))
     # What a claim took is stored with its placement.
-    amounts = [
-        msgspec.json.decode(row.placement).get('amounts') for row in lost
+    lost = [
+        (row, msgspec.json.decode(row.placement).get('amounts'))
+        for row in conn.execute(query)
     ]
-    return [pair for pair in zip(lost, amounts, strict=True) if pair[1] != {}]
+    return [pair for pair in lost if pair[1] != {}]
 
 
 def _promised(amounts: Mapping[str, int] | None) -> str:
     if amounts is None:
-        return 'what it was promised is unknown: release it'
-    listed = ', '.join(f'{number} {name}' for name, number in amounts.items())
-    return f'it was promised {listed}'
+        promised = 'what it was promised is unknown: release it'
+    else:
+        listed = (f'{number} {name}' for name, number in amounts.items())
+        promised = f'it was promised {", ".join(listed)}'
+    return f'is claimed here and has no allocations; {promised}'
 
 
 def _drop_moves(writer: Writer) -> int:
@@ -402,31 +373,23 @@ def _correct_use(writer: Writer) -> int:
     Claims change use and allocations in one transaction, so each row is read
     again once it is locked.
     """
-    conn = writer.conn
-    offered, held = schema.inventories, schema.allocations
+    conn, offered = writer.conn, schema.inventories
     differing = conn.execute(_differing()).all()
     doubtful = {row.host_id for row, _ in _unallocated(conn)}
     corrected = 0
     for row in differing:
-        mine = (offered.c.host_id == row.host_id) & (
+        inventory = (offered.c.host_id == row.host_id) & (
             offered.c.resource_class == row.resource_class
         )
-        locked = conn.execute(
-            sa.select(offered.c.used, offered.c.reported)
-            .where(mine)
-            .with_for_update()
-        ).one()
-        amount = conn.execute(
-            sa.select(sa.func.coalesce(sa.func.sum(held.c.amount), 0)).where(
-                held.c.host_id == row.host_id,
-                held.c.resource_class == row.resource_class,
-            )
-        ).scalar_one()
-        right = locked.reported + int(amount)
-        if locked.used < right or (
-            locked.used > right and row.host_id not in doubtful
+        lock = sa.select(offered.c.used).where(inventory).with_for_update()
+        conn.execute(lock)
+        locked = conn.execute(_differing().where(inventory)).first()
+        if locked is None or (
+            locked.used > locked.right_use and row.host_id in doubtful
         ):
-            change = sa.update(offered).where(mine).values(used=right)
-            corrected += conn.execute(change).rowcount
-            writer.touched.load.append(row.host_id)
+            continue
+        change = sa.update(offered).where(inventory)
+        conn.execute(change.values(used=locked.right_use))
+        corrected += 1
+        writer.touched.load.append(row.host_id)
     return corrected

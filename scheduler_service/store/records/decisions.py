@@ -95,32 +95,29 @@ def prune(writer: Writer, keep: int, most: int) -> int:
     :return: how many were deleted; 0: there are no more
     """
     table = schema.decisions
-    ends = sa.select(sa.func.min(table.c.id), sa.func.max(table.c.id))
-    oldest, newest = writer.conn.execute(ends).one()
-    last = min((newest or 0) - keep, (oldest or 0) + most - 1)
-    return writer.conn.execute(
-        sa.delete(table).where(table.c.id <= last)
-    ).rowcount
+    newest = writer.conn.execute(sa.select(sa.func.max(table.c.id))).scalar()
+    return _delete_oldest(writer, table.c.id <= (newest or 0) - keep, most)
 
 
 def purge(writer: Writer, before: float, most: int) -> int:
     """Delete decisions that were made before a time, the oldest first.
 
     :param before: by the database's clock, in seconds since the epoch
-    :param most: how many at most
-    :return: how many were deleted; fewer than *most*: there are no more
+    :param most: how many at most; fewer where ids have gaps
+    :return: how many were deleted; 0: there are no more
     """
-    table = schema.decisions
-    # By id, since they are not indexed by time: the oldest come first.
-    query = sa.select(table.c.id, table.c.created_at).order_by(table.c.id)
-    found = writer.conn.execute(query.limit(most))
-    old = [number for number, made_at in found if made_at < before]
-    if old:
-        range_ = table.c.id.between(old[0], old[-1])
-        writer.conn.execute(
-            sa.delete(table).where(range_, table.c.created_at < before)
-        )
-    return len(old)
+    old = schema.decisions.c.created_at < before
+    return _delete_oldest(writer, old, most)
+
+
+def _delete_oldest(writer: Writer, where: Any, most: int) -> int:
+    # By id, since they are not indexed by time.
+    number = schema.decisions.c.id
+    oldest = writer.conn.execute(sa.select(sa.func.min(number))).scalar()
+    delete = sa.delete(schema.decisions).where(
+        where, number < (oldest or 0) + most
+    )
+    return writer.conn.execute(delete).rowcount
 
 
 def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -12,30 +10,18 @@ from sqlalchemy.engine import Connection
 from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.connection import Writer, in_chunks
 
-_CHUNK = 500
-_UPSERT = 'ON CONFLICT (host) DO UPDATE SET seen_at = excluded.seen_at'
-_UPSERT_MYSQL = 'ON DUPLICATE KEY UPDATE seen_at = VALUES(seen_at)'
-_HOST = {'host': 'text'}
-
 
 def record(writer: Writer, hosts: Iterable[str]) -> None:
     """Record that service hosts sent a heartbeat now."""
-    dialect = writer.conn.dialect.name
-    seen_at = clock.read(writer.conn)
-    for part in in_chunks(sorted(set(hosts)), _CHUNK):
-        packed = rows.pack(dialect, _HOST, [(host,) for host in part])
-        writer.conn.execute(_upsert(dialect), {**packed, 'seen_at': seen_at})
-
-
-@functools.cache
-def _upsert(dialect: str) -> Any:
-    source = rows.source(dialect, _HOST)
-    upsert = _UPSERT_MYSQL if dialect == 'mysql' else _UPSERT
-    return sa.text(
-        'INSERT INTO heartbeats (host, seen_at) '  # noqa: S608
-        f'SELECT a.host, :seen_at FROM {source} WHERE 1 = 1 '
-        f'{upsert}'
-    )
+    for part in in_chunks(sorted(set(hosts))):
+        rows.insert_packed(
+            writer.conn,
+            'heartbeats',
+            {'host': 'text'},
+            [(host,) for host in part],
+            'seen_at',
+            key=['host'],
+        )
 
 
 def stale_hosts(conn: Connection, down_after: float) -> list[int]:
@@ -79,7 +65,7 @@ def mark_up(writer: Writer, hosts: Sequence[str]) -> int:
 def _mark(writer: Writer, ids: Sequence[int], state: str) -> int:
     table = schema.hosts
     marked = 0
-    for part in in_chunks(ids, _CHUNK):
+    for part in in_chunks(ids):
         change = sa.update(table).where(
             table.c.id.in_(part), table.c.state != state
         )

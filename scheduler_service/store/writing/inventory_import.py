@@ -10,8 +10,9 @@ claims stay members, and groups with instances stay.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -60,7 +61,7 @@ class ImportChanges(NamedTuple):
     kind: str
     add: Sequence[Any]
     differ: Sequence[tuple[Any, Any]]
-    gone: Sequence[Any]
+    gone: list[Any]
 
 
 @dataclasses.dataclass(slots=True)
@@ -117,48 +118,23 @@ class Importer:
         :raises Conflict: a host to remove still holds claims
         :raises DBDuplicateEntry: a name or uuid is taken
         """
+        conn = self._conn
         self._import_hosts(inventory.hosts, inventory.instances)
         gone = self._import_instances(inventory.instances)
-        self._import('pools', loading.pools(self._conn), inventory.pools, 'id')
-        stored = {a.id: a for a in loading.aggregates(self._conn)}
-        self._import('aggregates', stored, inventory.aggregates, 'id')
+        for kind, rows, stored, entities in (
+            ('pools', pools, loading.pools(conn).values(), inventory.pools),
+            ('aggregates', aggregates, loading.aggregates(conn),
+             inventory.aggregates),
+        ):  # fmt: skip
+            old = {entity.id: _sorted(entity) for entity in stored}
+            new = {entity.id: _sorted(entity) for entity in entities}
+            self._import(kind, old, new, functools.partial(_rewrite, rows))
         self._import_groups(inventory.server_groups, gone)
         touched = self.writer.touched
         if len(touched.hosts) > _MANY:
             touched.everything = True
             touched.hosts, touched.instances = [], []
         return self._report
-
-    def _write(self, changes: ImportChanges, ids: dict[Any, int]) -> None:
-        """Write the changes of a kind.
-
-        :param ids: store ids of hosts by :func:`_name`
-        """
-        kind, add, differ, gone = changes
-        writer = self.writer
-        if kind == 'hosts':
-            hosts.remove(writer, [ids[_name(host)] for host in gone])
-            self._in_parts(
-                'changed hosts',
-                [(ids[_name(host)], host) for _, host in differ],
-                hosts.change,
-            )
-            last = next_number(self._conn, 'host_id', len(add)) if add else 0
-            numbered = list(enumerate(add, last - len(add) + 1))
-            self._in_parts('hosts', numbered, hosts.add)
-        elif kind == 'instances':
-            instances.remove(writer, [instance.uuid for instance in gone])
-            instances.change(writer, [after for _, after in differ])
-            self._in_parts('instances', add, instances.add)
-        elif kind == 'server_groups':
-            server_groups.change(writer, differ)
-            server_groups.remove(writer, [group.uuid for group in gone])
-            server_groups.add(writer, add)
-        elif add or differ or gone:
-            rows: Any = pools if kind == 'pools' else aggregates
-            old = [*gone, *(before for before, _ in differ)]
-            rows.remove(writer, [entity.id for entity in old])
-            rows.add(writer, [*(after for _, after in differ), *add])
 
     def _in_parts(
         self,
@@ -173,45 +149,38 @@ class Importer:
             if self._progress is not None:
                 self._progress(what, done, len(entities))
 
-    def _apply(
+    def _import(
         self,
-        changes: ImportChanges,
-        total: int,
-        ids: dict[Any, int] | None = None,
-    ) -> None:
+        kind: str,
+        stored: Mapping[Any, Any],
+        new: Mapping[Any, Any],
+        write: Callable[[Writer, ImportChanges], None],
+    ) -> list[Any]:
         """Count changes, and write them unless the import only compares.
 
-        :param total: number of entities in the document
+        :param stored: by key, what is compared and may be removed
+        :param new: entities of the document by key
+        :return: the entities that are removed
         """
-        kind, add, differ, gone = changes
+        changes = ImportChanges(
+            kind,
+            [new[k] for k in new if k not in stored],
+            [
+                (stored[k], new[k])
+                for k in new
+                if k in stored and stored[k] != new[k]
+            ],
+            [stored[k] for k in stored if self._replace and k not in new],
+        )
+        _, add, differ, gone = changes
         self.changes.append(changes)
         self._report.added[kind] += len(add)
         self._report.changed[kind] += len(differ)
         self._report.removed[kind] += len(gone)
-        self._report.same[kind] += total - len(add) - len(differ)
+        self._report.same[kind] += len(new) - len(add) - len(differ)
         if not self._compare:
-            self._write(changes, ids or {})
-
-    def _import(
-        self,
-        kind: str,
-        stored: dict[Any, Any],
-        entities: Sequence[Any],
-        key: str,
-    ) -> None:
-        """Import pools, aggregates or groups.
-
-        :param key: name of the identifying field
-        """
-        new = {getattr(entity, key): _sorted(entity) for entity in entities}
-        old = {name: _sorted(entity) for name, entity in stored.items()}
-        changes = ImportChanges(
-            kind,
-            [new[k] for k in new if k not in old],
-            [(old[k], new[k]) for k in new if k in old and old[k] != new[k]],
-            [old[k] for k in old if self._replace and k not in new],
-        )
-        self._apply(changes, len(new))
+            write(self.writer, changes)
+        return changes.gone
 
     def _import_groups(
         self, groups: Sequence[ServerGroup], gone: set[str]
@@ -236,12 +205,14 @@ class Importer:
         held = server_groups.holding_claims(
             conn, set().union(*beside.values())
         )
-        completed = [
-            msgspec.structs.replace(
-                group, members=[*group.members, *held & beside[group.uuid]]
+        completed = {
+            group.uuid: _sorted(
+                msgspec.structs.replace(
+                    group, members=[*group.members, *held & beside[group.uuid]]
+                )
             )
             for group in groups
-        ]
+        }
         if self._replace:
             absent = stored.keys() - beside.keys()
             if not self._compare:
@@ -249,7 +220,14 @@ class Importer:
             stay = server_groups.with_instances(conn, absent, gone)
             self._report.kept = [stored.pop(uuid) for uuid in sorted(stay)]
             self._report.same['server_groups'] += len(stay)
-        self._import('server_groups', stored, completed, 'uuid')
+
+        def write(writer: Writer, changes: ImportChanges) -> None:
+            server_groups.change(writer, changes.differ)
+            server_groups.remove(writer, [g.uuid for g in changes.gone])
+            server_groups.add(writer, changes.add)
+
+        old = {uuid: _sorted(group) for uuid, group in stored.items()}
+        self._import('server_groups', old, completed, write)
 
     def _import_hosts(
         self,
@@ -260,72 +238,69 @@ class Importer:
 
         :param document_instances: the document's instances
         """
-        stored = loading.hosts(self._conn, reported=True)
-        ids = {_name(host): number for number, host in stored.items()}
-        claimed: dict[int, Counter[str]] = defaultdict(Counter)
+        numbered = loading.hosts(self._conn, reported=True)
+        ids = {_name(host): number for number, host in numbered.items()}
+        claimed: dict[int | None, Counter[str]] = defaultdict(Counter)
         held_by = schema.allocations.c.consumer_uuid
         uuids = [instance.uuid for instance in document_instances]
         query = sa.select(schema.allocations)
         for row in select_in(self._conn, query, held_by, uuids):
             claimed[row.host_id][row.resource_class] += row.amount
         counts = Counter(_name(instance) for instance in document_instances)
-        add, differ = [], []
+        new = {}
         for host in document_hosts:
             name = _name(host)
-            number = ids.get(name)
-            held = hosts.Held(instances=counts[name])
-            if number is not None:
-                held.counted = claimed[number]
+            held = hosts.Held(claimed[ids.get(name)], instances=counts[name])
             fields = {field: getattr(host, field) for field in _WITH_CLAIMS}
-            plain = hosts.as_stored(host, fields, held)
-            if number is None:
-                add.append(plain)
-            elif stored[number] != plain:
-                differ.append((stored[number], plain))
-        names = {_name(host) for host in document_hosts}
-        gone = [
-            stored[number]
-            for name, number in ids.items()
-            if self._replace and name not in names
-        ]
-        self._apply(
-            ImportChanges('hosts', add, differ, gone), len(document_hosts), ids
-        )
+            new[name] = hosts.as_stored(host, fields, held)
+
+        def write(writer: Writer, changes: ImportChanges) -> None:
+            _, add, differ, gone = changes
+            hosts.remove(writer, [ids[_name(host)] for host in gone])
+            changed = [(ids[_name(host)], host) for _, host in differ]
+            self._in_parts('changed hosts', changed, hosts.change)
+            last = next_number(writer.conn, 'host_id', len(add)) if add else 0
+            added = list(enumerate(add, last - len(add) + 1))
+            self._in_parts('hosts', added, hosts.add)
+
+        stored = {_name(host): host for host in numbered.values()}
+        self._import('hosts', stored, new, write)
 
     def _import_instances(self, entities: Sequence[Instance]) -> set[str]:
         """Import instances; return the uuids of removed instances.
 
-        An instance that holds a claim stays on the claim's host: the document
+        An instance that holds a claim stays, on the claim's host: the document
         may be older than the claim.
         """
+        new = {entity.uuid: entity for entity in entities}
         stored = {
-            instance.uuid: (instance, state)
+            instance.uuid: instance
             for instance, state in loading.instance_documents(self._conn)
+            if instance.uuid in new or state == 'reported'
         }
-        add = [entity for entity in entities if entity.uuid not in stored]
-        changed = {
-            entity.uuid: entity
-            for entity in entities
-            if entity.uuid in stored and stored[entity.uuid][0] != entity
-        }
-        names = {entity.uuid for entity in entities}
-        gone = [
-            instance
-            for instance, state in stored.values()
-            if self._replace
-            and instance.uuid not in names
-            and state == 'reported'
-        ]
+        changed = [u for u in new if u in stored and stored[u] != new[u]]
         for uuid, row in lifecycle.lock(self._conn, changed).items():
             if row.state != 'reported':
-                changed[uuid] = msgspec.structs.replace(
-                    changed[uuid], host=row.host, hypervisor_hostname=row.node
+                new[uuid] = msgspec.structs.replace(
+                    new[uuid], host=row.host, hypervisor_hostname=row.node
                 )
-        differ = [(stored[uuid][0], new) for uuid, new in changed.items()]
-        self._apply(
-            ImportChanges('instances', add, differ, gone), len(entities)
-        )
+
+        def write(writer: Writer, changes: ImportChanges) -> None:
+            instances.remove(writer, [entity.uuid for entity in changes.gone])
+            instances.change(writer, [after for _, after in changes.differ])
+            self._in_parts('instances', changes.add, instances.add)
+
+        gone = self._import('instances', stored, new, write)
         return {entity.uuid for entity in gone}
+
+
+def _rewrite(rows: Any, writer: Writer, changes: ImportChanges) -> None:
+    """Write pools or aggregates, each whole."""
+    _, add, differ, gone = changes
+    if add or differ or gone:
+        old = [*gone, *(before for before, _ in differ)]
+        rows.remove(writer, [entity.id for entity in old])
+        rows.add(writer, [*(after for _, after in differ), *add])
 
 
 class Difference(NamedTuple):

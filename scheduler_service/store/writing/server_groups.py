@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 from scheduler_service import errors
 from scheduler_service.model import ServerGroup
 from scheduler_service.store import schema
-from scheduler_service.store.connection import Writer, in_chunks
+from scheduler_service.store.connection import Writer
 from scheduler_service.store.reading import loading
 from scheduler_service.store.rows import (
     delete,
@@ -52,7 +52,7 @@ def put(writer: Writer, group: ServerGroup) -> bool:
     :return: whether anything changed
     """
     is_new = insert_missing(writer.conn, _TABLE, _row(group))
-    stored = _lock(writer.conn, [group.uuid])
+    stored = lock(writer.conn, [group.uuid])
     differs = _update(writer.conn, stored, [group], _POLICY)
     joined = _join(writer.conn, {group.uuid: group.members})
     changed = is_new or differs or joined
@@ -73,14 +73,13 @@ def change(
     :param groups: (group as read, new group)
     """
     conn = writer.conn
-    for part in in_chunks(sorted(groups, key=lambda pair: pair[1].uuid)):
-        stored = _lock(conn, [after.uuid for _, after in part])
-        pairs = [pair for pair in part if pair[1].uuid in stored]
-        columns = ('name', 'project_id', *_POLICY)
-        _update(conn, stored, [after for _, after in pairs], columns)
-        _leave(conn, {b.uuid: _members_only_in(b, a) for b, a in pairs})
-        _join(conn, {b.uuid: _members_only_in(a, b) for b, a in pairs})
-        writer.touched.groups += list(stored)
+    stored = lock(conn, [after.uuid for _, after in groups])
+    pairs = [pair for pair in groups if pair[1].uuid in stored]
+    columns = ('name', 'project_id', *_POLICY)
+    _update(conn, stored, [after for _, after in pairs], columns)
+    _leave(conn, {b.uuid: _members_only_in(b, a) for b, a in pairs})
+    _join(conn, {b.uuid: _members_only_in(a, b) for b, a in pairs})
+    writer.touched.groups += list(stored)
 
 
 def holding_claims(conn: Connection, instances: Iterable[str]) -> set[str]:
@@ -95,10 +94,16 @@ def holding_claims(conn: Connection, instances: Iterable[str]) -> set[str]:
     return {uuid for (uuid,) in rows}
 
 
-def lock(conn: Connection, uuids: Iterable[str]) -> None:
-    """Lock groups, so that no instance joins or leaves them meanwhile."""
-    for part in in_chunks(sorted(uuids)):
-        _lock(conn, part)
+def lock(conn: Connection, uuids: Iterable[str]) -> dict[str, Any]:
+    """Lock groups, so that no instance joins or leaves them meanwhile.
+
+    As claims do, in the order of their uuids.
+
+    :return: the rows of those that are stored, by uuid
+    """
+    query = sa.select(_TABLE).order_by(_TABLE.c.uuid).with_for_update()
+    rows = select_in(conn, query, _TABLE.c.uuid, sorted(uuids))
+    return {row.uuid: row for row in rows}
 
 
 def with_instances(
@@ -129,17 +134,6 @@ def with_instances(
 def _members_only_in(group: ServerGroup, compared: ServerGroup) -> list[str]:
     members = {*compared.members}
     return [uuid for uuid in group.members if uuid not in members]
-
-
-def _lock(conn: Connection, uuids: Sequence[str]) -> dict[str, Any]:
-    """Lock groups in the order of their uuids, as claims do; return rows."""
-    rows = conn.execute(
-        sa.select(_TABLE)
-        .where(_TABLE.c.uuid.in_(uuids))
-        .order_by(_TABLE.c.uuid)
-        .with_for_update()
-    )
-    return {row.uuid: row for row in rows}
 
 
 def _update(

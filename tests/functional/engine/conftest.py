@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from scheduler_service.engine.health import Health
-from scheduler_service.store.ports.changes import ClaimChanger
+from scheduler_service.store.ports.claimer import StoreClaimer
 from scheduler_service.store.ports.host_source import StoreHostSource
 from scheduler_service.store.ports.recall import Outcomes
 
@@ -20,5 +20,5 @@ def snapshots(store) -> Iterator[StoreHostSource]:
 
 
 @pytest.fixture
-def changer(store, snapshots) -> ClaimChanger:
-    return ClaimChanger(snapshots, Outcomes(store, 3600.0, Health()))
+def claimer(store, snapshots) -> StoreClaimer:
+    return StoreClaimer(snapshots, Outcomes(store, 3600.0, Health()))

@@ -16,7 +16,7 @@ from scheduler_service.store import schema
 from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.claims.lifecycle import OwnerCheck
 from scheduler_service.store.connection import Store
-from scheduler_service.store.ports.changes import ClaimChanger
+from scheduler_service.store.ports.claimer import StoreClaimer
 from scheduler_service.store.ports.host_source import StoreHostSource
 from scheduler_service.store.ports.recall import Outcomes
 from scheduler_service.store.sessions import Timeouts
@@ -50,10 +50,10 @@ def held(store) -> list[str]:
     return [one.consumer for one in made]
 
 
-def run(changer: ClaimChanger, jobs: Sequence[ClaimsJob]) -> None:
+def run(claimer: StoreClaimer, jobs: Sequence[ClaimsJob]) -> None:
     """Run jobs as the engine does: it decides others in between."""
-    changer.send(jobs)
-    changer.run(jobs)
+    claimer.send_changes(jobs)
+    claimer.make_changes(jobs)
 
 
 def message(sent_at: float | None = None) -> DeliveredMessage:
@@ -89,12 +89,12 @@ def revision(store) -> int:
 
 
 def test_releases_share_one_transaction_and_keep_their_own_results(
-    store, changer, held
+    store, claimer, held
 ):
     before = revision(store)
     unknown = str(uuid.uuid4())
     jobs = [release([held[1], held[0]]), release([held[2], unknown])]
-    run(changer, [*jobs, release([unknown.upper()])])
+    run(claimer, [*jobs, release([unknown.upper()])])
     assert result(jobs[0]) == sorted(held[:2])
     assert result(jobs[1]) == [held[2]]
     assert revision(store) == before + 1
@@ -102,7 +102,7 @@ def test_releases_share_one_transaction_and_keep_their_own_results(
     assert audit_findings(store) == []
 
 
-def test_different_changes_share_one_transaction(store, changer, held):
+def test_different_changes_share_one_transaction(store, claimer, held):
     snapshot = load_snapshot(store)
     write_claims(store, move_of(snapshot, held[2]))
     before = revision(store)
@@ -112,7 +112,7 @@ def test_different_changes_share_one_transaction(store, changer, held):
     confirm = ClaimsJob(
         change=Change.CONFIRM, instances=[held[1]], message=message()
     )
-    run(changer, [drop, confirm])
+    run(claimer, [drop, confirm])
     assert result(drop) == [held[2]]
     assert result(confirm) == [held[1]]
     assert revision(store) == before + 1
@@ -122,11 +122,11 @@ def test_different_changes_share_one_transaction(store, changer, held):
     assert shown['state'] == 'confirmed'
 
 
-def test_one_forbidden_release_takes_no_other_with_it(store, changer, held):
+def test_one_forbidden_release_takes_no_other_with_it(store, claimer, held):
     forbidden = release([held[0]], check=refuse)
     allowed = release([held[1]], check=lambda _: None)
     unchecked = release([held[2]])
-    run(changer, [forbidden, allowed, unchecked])
+    run(claimer, [forbidden, allowed, unchecked])
     with pytest.raises(errors.Forbidden):
         result(forbidden)
     assert result(allowed) == [held[1]]
@@ -134,21 +134,21 @@ def test_one_forbidden_release_takes_no_other_with_it(store, changer, held):
     assert used_memory(store) == [2048, 0]
 
 
-def test_a_check_sees_the_instances_of_its_own_job_alone(changer, held):
+def test_a_check_sees_the_instances_of_its_own_job_alone(claimer, held):
     seen: list[dict[str, str | None]] = []
     jobs = [
         release([held[0]], check=lambda found: seen.append(dict(found))),
         release([held[1]]),
     ]
-    run(changer, jobs)
+    run(claimer, jobs)
     assert seen == [{held[0]: 'owner'}]
 
 
-def test_redelivered_copies_get_the_first_results(store, changer, held):
+def test_redelivered_copies_get_the_first_results(store, claimer, held):
     first = [release([held[0]]), release([held[1]])]
-    run(changer, first)
+    run(claimer, first)
     again = [release(job.instances, redelivered(job)) for job in first]
-    run(changer, [*again, release([held[2]])])
+    run(claimer, [*again, release([held[2]])])
     assert [result(job) for job in again] == [[held[0]], [held[1]]]
     assert used_memory(store) == [1024, 0]
 
@@ -157,13 +157,13 @@ def redelivered(job: ClaimsJob) -> DeliveredMessage:
     return DeliveredMessage(id=job.message.id, redelivered=True)
 
 
-def test_a_copy_that_came_second_gets_the_first_result(store, changer, held):
+def test_a_copy_that_came_second_gets_the_first_result(store, claimer, held):
     """It is not marked as redelivered: another daemon has the first."""
     first = release([held[0]])
-    run(changer, [first])
+    run(claimer, [first])
     copy = release([held[0]], DeliveredMessage(id=first.message.id))
     other = release([held[1]])
-    run(changer, [copy, other])
+    run(claimer, [copy, other])
     assert result(copy) == [held[0]]
     assert result(other) == [held[1]]
 
@@ -182,16 +182,16 @@ def test_one_that_waits_for_a_lock_holds_no_other_up(
     ]
     write_claims(store, *held)
     snapshots = StoreHostSource(store, 60.0, lambda: None)
-    changer = ClaimChanger(snapshots, Outcomes(store, 3600.0, Health()))
+    claimer = StoreClaimer(snapshots, Outcomes(store, 3600.0, Health()))
     jobs = [release([one.consumer]) for one in held]
     table = schema.instances
     with store.engine.begin() as other:
         mine = table.c.uuid == held[0].consumer
         other.execute(sa.select(table).where(mine).with_for_update())
         with pytest.raises(errors.StoreTimeout):
-            run(changer, jobs)
+            run(claimer, jobs)
     assert [job.done() for job in jobs] == [False, True, True]
-    run(changer, jobs)
+    run(claimer, jobs)
     assert [result(job) for job in jobs] == [[one.consumer] for one in held]
     assert used_memory(store) == [0, 0]
     snapshots.drop()

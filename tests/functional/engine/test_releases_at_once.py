@@ -16,7 +16,7 @@ from scheduler_service.engine.jobs import Change, ClaimsJob, DeliveredMessage
 from scheduler_service.store import schema
 from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Store
-from scheduler_service.store.ports.changes import ClaimChanger
+from scheduler_service.store.ports.claimer import StoreClaimer
 from scheduler_service.store.ports.host_source import StoreHostSource
 from scheduler_service.store.ports.recall import Outcomes
 from scheduler_service.store.reading import change_feed
@@ -77,9 +77,9 @@ def release(*instances: str, project_id: str | None = None) -> ClaimsJob:
     )
 
 
-def run(changer: ClaimChanger, *jobs: ClaimsJob) -> list[list[str]]:
-    changer.send(jobs)
-    changer.run(jobs)
+def run(claimer: StoreClaimer, *jobs: ClaimsJob) -> list[list[str]]:
+    claimer.send_changes(jobs)
+    claimer.make_changes(jobs)
     return [job.future.result(0) for job in jobs]
 
 
@@ -91,7 +91,7 @@ def claims_of(store, count: int, **how) -> list[str]:
 
 
 def test_snapshot_has_what_was_released_without_reading_it(
-    store, snapshots, changer, statements
+    store, snapshots, claimer, statements
 ):
     held = claims_of(store, 6, project_id='p')
     held += claims_of(store, 2, group=GROUP, project_id='p')
@@ -104,7 +104,7 @@ def test_snapshot_has_what_was_released_without_reading_it(
         release(held[8]),
         release(),
     ]
-    assert run(changer, *jobs) == [
+    assert run(claimer, *jobs) == [
         sorted([held[0], held[7]]), [held[3]], [held[8]], [],
     ]  # fmt: skip
     snapshot = snapshots.current()
@@ -125,24 +125,24 @@ def test_snapshot_has_what_was_released_without_reading_it(
     assert audit_findings(store) == []
 
 
-def test_others_read_what_was_released(store, changer):
+def test_others_read_what_was_released(store, claimer):
     held = claims_of(store, 4, group=GROUP)
     before = load_snapshot(store)
     told: list[str] = []
-    run(changer, release(held[0], held[1]), release(held[2]))
+    run(claimer, release(held[0], held[1]), release(held[2]))
     with store.reading() as conn:
         after = change_feed.refresh(conn, before, {}, told.extend)
     assert sorted(told) == sorted(held[:3])
     assert_same_snapshot(after, load_snapshot(store))
 
 
-def test_move_is_released_with_its_instance(store, snapshots, changer):
+def test_move_is_released_with_its_instance(store, snapshots, claimer):
     [one] = claims_of(store, 1)
     store.write(lambda w: lifecycle.confirm(w, {one: 'compute-1'}))
     snapshot = load_snapshot(store)
     write_claims(store, claim_on(snapshot, 1, consumer=one, move=True))
     snapshots.load()
-    assert run(changer, release(one)) == [[one]]
+    assert run(claimer, release(one)) == [[one]]
     assert used_memory(store) == [0, 0]
     assert audit_findings(store) == []
     snapshots.refresh()
@@ -151,7 +151,7 @@ def test_move_is_released_with_its_instance(store, snapshots, changer):
 
 @pytest.mark.parametrize('seed', range(2))
 def test_claim_that_is_made_meanwhile_is_released_whole_or_stays(
-    store, changer, seed
+    store, claimer, seed
 ):
     """The release waits for a lock, and the claim is committed before it."""
     dice = random.Random(seed)
@@ -162,10 +162,10 @@ def test_claim_that_is_made_meanwhile_is_released_whole_or_stays(
     with store.engine.begin() as conn:
         lock = sa.select(schema.instances).with_for_update()
         conn.execute(lock)
-        changer.send(jobs)
+        claimer.send_changes(jobs)
         wait_until(lambda: is_waiting(store))
         write_claims(store, late)
-    changer.run(jobs)
+    claimer.make_changes(jobs)
     [stays] = [
         not job.future.result(0)
         for job in jobs
@@ -206,7 +206,7 @@ def test_releases_and_claims_of_two_daemons_leave_clean_books(store):
     def give_back(seed: int) -> None:
         dice = random.Random(seed)
         cache = StoreHostSource(store, 60.0, lambda: None)
-        mine = ClaimChanger(cache, Outcomes(store, 3600.0, Health()))
+        mine = StoreClaimer(cache, Outcomes(store, 3600.0, Health()))
         try:
             while time.monotonic() < end and not faults:
                 some = dice.sample(names, 3)

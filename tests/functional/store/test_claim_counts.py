@@ -4,8 +4,7 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service.store import schema
-from scheduler_service.store.claims import lifecycle
-from scheduler_service.store.reading import claim_counts
+from scheduler_service.store.claims import claim_queries, lifecycle
 from tests.support.stores import (
     claim_on,
     import_two_hosts,
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.db
 def counts(store):
     """Return what there is of each, without zeros."""
     with store.reading() as conn:
-        found = claim_counts.count(conn)
+        found = claim_queries.count(conn)
     assert {state for state, _ in found} == {'claimed', 'confirmed', 'moving'}
     return {key: number for key, number in found.items() if number}
 

@@ -276,9 +276,10 @@ def test_replace_keeps_a_group_that_is_joined_during_the_import(
     import_inventory(store, HOSTS_AND_GROUP)
     lock = server_groups.lock
 
-    def join_and_lock(conn: Any, uuids: Iterable[str]) -> None:
-        claim_apart(store, 0)
-        lock(conn, uuids)
+    def join_and_lock(conn: Any, uuids: Iterable[str]) -> dict[str, Any]:
+        if uuids:
+            claim_apart(store, 0)
+        return lock(conn, uuids)
 
     monkeypatch.setattr(server_groups, 'lock', join_and_lock)
     hosts = {'hosts': HOSTS_AND_GROUP['hosts']}

@@ -25,10 +25,10 @@ COLUMNS = {
 @given(data=st.data())
 def test_values_are_read_back_when_encoded(kind, data):
     values = data.draw(st.lists(st.none() | COLUMNS[kind]))
-    encoded = postgresql.encode(kind(values))
+    encoded = kind(values).encode()
     assert ArrayBinaryLoader(0).load(encoded) == values
 
 
 def test_integer_is_refused_when_it_has_more_than_64_bits():
     with pytest.raises((OverflowError, struct.error)):
-        postgresql.encode(postgresql.IntegerColumn([2**63]))
+        postgresql.IntegerColumn([2**63]).encode()
