@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from scheduler_service.rpc.client import SchedulerClient
-from scheduler_service.store.connection import Store
-from tests.support import databases, full_disks, processes, servers
+from tests.support import full_disks, processes, servers
 from tests.support.databases import migrated_database, ready_database
 from tests.support.http_client import HttpClient
 from tests.support.processes import Process
 from tests.support.servers import free_port
 from tests.support.services import Service, connected, started
-from tests.support.stores import import_inventory, wipe
+from tests.support.stores import import_inventory
 
 
 @pytest.fixture(scope='session')
@@ -37,25 +36,6 @@ def shared_url(
         return migrated_database(base)
 
     return url
-
-
-@pytest.fixture
-def emptied_store(
-    shared_url: Callable[[str], str],
-) -> Iterator[Callable[[str], Store]]:
-    """Give a function that returns a store by kind, with nothing in it.
-
-    It is for tests that leave the tables as they are, but for their rows.
-    """
-    with contextlib.ExitStack() as stack:
-
-        def make(kind: str) -> Store:
-            store = databases.connect(shared_url(kind))
-            stack.callback(store.dispose)
-            wipe(store)
-            return store
-
-        yield make
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ is a copy of that one.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import pathlib
@@ -13,16 +14,21 @@ import sqlite3
 import tempfile
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import sqlalchemy as sa
 
 from scheduler_service.store import migrate
 from scheduler_service.store.connection import Store
-from tests.support.stores import import_inventory
+from scheduler_service.store.sessions import Timeouts
+from tests.support.stores import import_inventory, wipe
 
 DATABASES = ['sqlite', 'postgresql', 'mariadb']
 # The database that others are copied from, and its name until it is migrated.
 TEMPLATE, UNFINISHED = 'migrated', 'migrating'
+_LISTENERS: dict[Store, list[tuple[str, Callable[..., None]]]] = (
+    collections.defaultdict(list)
+)
 _LOCK = 'SELECT pg_advisory_lock(7)', 'SELECT pg_advisory_unlock(7)'
 
 
@@ -87,11 +93,55 @@ def connect(url: str) -> Store:
     return store
 
 
-def ready_database(base: str) -> str:
-    """Return the URL of a database with its tables and INVENTORY."""
+def listens(store: Store, event: str) -> Callable[[Callable[..., None]], None]:
+    """Have a function listen to an event of a store, until a test ends."""
+
+    def listen(function: Callable[..., None]) -> None:
+        sa.event.listen(store.engine, event, function)
+        _LISTENERS[store].append((event, function))
+
+    return listen
+
+
+class IdleStores:
+    """Stores with empty tables, each lent to one test after the other.
+
+    To make a database takes longer than to empty one, and an engine that is
+    kept has its statements compiled.
+
+    :param base: gives the URL of a kind's server without the database
+    """
+
+    def __init__(self, base: Callable[[str], str]) -> None:
+        self._base = functools.cache(base)
+        self._idle: dict[str, list[Store]] = collections.defaultdict(list)
+
+    def take(self, kind: str) -> Store:
+        """Return a store that nobody uses, with nothing in it."""
+        if self._idle[kind]:
+            store = self._idle[kind].pop()
+            wipe(store)
+            return store
+        return connect(migrated_database(self._base(kind)))
+
+    def give(self, kind: str, store: Store) -> None:
+        """Take a store back."""
+        for event, function in _LISTENERS.pop(store, ()):
+            sa.event.remove(store.engine, event, function)
+        store.dispose()
+        store.timeouts = Timeouts()
+        store.on_retry = lambda reason: None
+        self._idle[kind].append(store)
+
+
+def ready_database(base: str, inventory: Any = None) -> str:
+    """Return the URL of a database with its tables and hosts.
+
+    :param inventory: a document; by default INVENTORY
+    """
     url = migrated_database(base)
     store = Store.connect(url)
-    import_inventory(store)
+    import_inventory(store, inventory)
     store.dispose()
     return url
 

@@ -343,10 +343,9 @@ def rabbitmq_plugin(server: Server, name: str, port: int) -> None:
     """
     setting = f'application:set_env({name}, tcp_config, [{{port, {port}}}])'
     evaluate(server, setting)
-    control = real_program(
-        binary('rabbitmq-plugins', '/usr/sbin/rabbitmq-plugins')
-    )
-    server.command(control, '-q', 'enable', name, **server._env)
+    path = server.folder / 'plugins'
+    path.write_text(f'[{name}].\n')
+    evaluate(server, f'{{ok, _, _}} = rabbit_plugins:ensure("{path}"), ok')
 
 
 def new_vhost(server: Server, url: str) -> str:

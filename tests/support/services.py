@@ -131,10 +131,10 @@ def started(store: Store, url: str = '', **more: Any) -> Service:
 
 @contextlib.contextmanager
 def shared(
-    folder: pathlib.Path, url: str = '', **more: Any
+    folder: pathlib.Path, url: str = '', inventory: Any = None, **more: Any
 ) -> Iterator[Service]:
     """Run a daemon for several tests, on hosts in a file in a folder."""
-    store = Store.connect(ready_database(f'sqlite:///{folder}/'))
+    store = Store.connect(ready_database(f'sqlite:///{folder}/', inventory))
     if url:
         more.setdefault('scheduler__topic', f't{uuid.uuid4().hex[:8]}')
     service = started(store, url, **more)

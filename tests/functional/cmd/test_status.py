@@ -308,11 +308,13 @@ def test_placement_service_has_to_answer(check, tmp_path):
 
 
 @pytest.mark.slow
-def test_requests_that_never_expire_are_found_where_they_can_be_seen(check):
+def test_requests_that_never_expire_are_found_where_they_can_be_seen(
+    check, rabbitmq
+):
+    _, found = check(COMPUTE, rabbitmq[1])
+    assert found[AGE][0] == 0
+    assert 'management interface' in found[AGE][1]
     with servers.rabbitmq() as (broker, bus):
-        _, found = check(COMPUTE, bus)
-        assert found[AGE][0] == 0
-        assert 'management interface' in found[AGE][1]
         # It cannot listen elsewhere: see queue_check.
         port = broker.port + 10_000
         servers.rabbitmq_plugin(broker, 'rabbitmq_management', port)
@@ -324,10 +326,12 @@ def test_requests_that_never_expire_are_found_where_they_can_be_seen(check):
         code, found = check(COMPUTE, bus)
         assert code == found[AGE][0] == 1
         assert 'Set a policy with message-ttl' in found[AGE][1]
-        servers.rabbitmqctl(
-            broker, 'set_policy', 'scheduler-age', '^scheduler$',
-            '{"message-ttl":60000}', '--apply-to', 'queues',
-        )  # fmt: skip
+        servers.evaluate(
+            broker,
+            'rabbit_policy:set(<<"/">>, <<"scheduler-age">>, '
+            '<<"^scheduler$">>, [{<<"message-ttl">>, 60000}], 0, '
+            '<<"queues">>, <<"guest">>)',
+        )
         wait_until(
             lambda: (
                 check(COMPUTE, bus)[1][AGE]

@@ -35,9 +35,9 @@ pytestmark = pytest.mark.db
 
 
 @pytest.fixture(params=DATABASES)
-def store(request, emptied_store) -> Store:
+def store(request, make_store) -> Store:
     """A store with its tables and nothing in them, on each database."""
-    found: Store = emptied_store(request.param)
+    found: Store = make_store(request.param)
     return found
 
 
@@ -169,13 +169,11 @@ def test_a_copy_that_came_second_gets_the_first_result(store, claimer, held):
 
 
 @pytest.mark.parametrize('kind', ['postgresql', 'mariadb'])
-def test_one_that_waits_for_a_lock_holds_no_other_up(
-    kind, emptied_store, shared_url
-):
+def test_one_that_waits_for_a_lock_holds_no_other_up(kind, make_store):
     """The first of them; it goes on where the lock is given back."""
     timeouts = Timeouts(lock=1.0)
-    emptied_store(kind)
-    store = Store.connect(shared_url(kind), timeouts=timeouts)
+    url = make_store(kind).engine.url.render_as_string(hide_password=False)
+    store = Store.connect(url, timeouts=timeouts)
     held = [
         claim_on(import_two_hosts(store), 0, project_id='owner')
         for _ in range(3)

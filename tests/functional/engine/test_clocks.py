@@ -54,10 +54,8 @@ def test_claims_expire_in_time_when_a_daemon_is_an_hour_ahead(
 
 
 @pytest.mark.parametrize('database', DATABASES)
-def test_changes_are_kept_when_a_daemon_is_an_hour_ahead(
-    emptied_store, database
-):
-    store = emptied_store(database)
+def test_changes_are_kept_when_a_daemon_is_an_hour_ahead(make_store, database):
+    store = make_store(database)
     import_inventory(store, {'hosts': [{'host': 'a', 'vcpus': 1}]})
     with clock_an_hour_ahead():
         import_inventory(store, {'hosts': [{'host': 'b', 'vcpus': 1}]})

@@ -81,9 +81,9 @@ def retried(call):
 
 
 @pytest.fixture(params=DATABASES)
-def store(request, emptied_store):
+def store(request, make_store):
     """A store that is not restored."""
-    return emptied_store(request.param)
+    return make_store(request.param)
 
 
 def lineages(store):
@@ -112,7 +112,7 @@ def test_everything_is_loaded_when_the_database_went_back(
     make_store, database, overtaking
 ):
     """Revisions after the restore stay below, reach or pass the old ones."""
-    store = make_store(database)
+    store = make_store(database, own=True)
     import_two_hosts(store)
     restore = backup(store)
     enable(store, 'compute-2', 3)
@@ -134,7 +134,7 @@ def test_everything_is_loaded_when_own_claims_hide_the_lost_changes(
     make_store, database
 ):
     """The claim after the restore follows the revision known before it."""
-    store = make_store(database)
+    store = make_store(database, own=True)
     import_two_hosts(store)
     cache = Cache(store)
     cache.claim()

@@ -6,6 +6,7 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.filters.hosts import BUILT_IN
+from tests.support import services
 from tests.support.documents import CONTEXT
 
 SPECS, PROPERTIES = 'flavor.extra_specs.', 'image.properties.'
@@ -40,9 +41,10 @@ FILTERS = [one.name for one in BUILT_IN if not one.name.startswith('Exact')]
 ADDRESSES = {'build_near_host_ip': '192.0.2.1'}
 
 
-@pytest.fixture
-def service(make_service):
-    return make_service(
+@pytest.fixture(scope='module')
+def service(tmp_path_factory):
+    with services.shared(
+        tmp_path_factory.mktemp('nonsense'),
         inventory={
             'hosts': [
                 {'host': 'a', 'vcpus': 8, 'memory_mb': 999_999,
@@ -57,7 +59,8 @@ def service(make_service):
             ],
         },
         filter_scheduler__enabled_filters=FILTERS,
-    )  # fmt: skip
+    ) as service:  # fmt: skip
+        yield service
 
 
 @pytest.mark.parametrize(

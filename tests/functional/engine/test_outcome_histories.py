@@ -312,9 +312,9 @@ class Histories(RuleBasedStateMachine):
 @pytest.mark.parametrize(
     ('kind', 'examples'),
     [
-        ('sqlite', 10),
-        pytest.param('postgresql', 100, marks=pytest.mark.slow),
-        pytest.param('mariadb', 50, marks=pytest.mark.slow),
+        ('sqlite', 8),
+        pytest.param('postgresql', 30, marks=pytest.mark.slow),
+        pytest.param('mariadb', 15, marks=pytest.mark.slow),
     ],
 )
 def test_any_history_is_one_that_some_order_gives(kind, examples, make_store):

@@ -13,7 +13,7 @@ from scheduler_service.store import schema
 from scheduler_service.store.claims import lifecycle, outcomes
 from scheduler_service.store.connection import Store
 from scheduler_service.store.ports.recall import Outcomes
-from tests.support.databases import DATABASES, migrated_database
+from tests.support.databases import DATABASES, connect
 from tests.support.documents import SMALL
 from tests.support.engines import (
     NotAnswered,
@@ -26,7 +26,7 @@ from tests.support.engines import (
     start_engine,
     zone,
 )
-from tests.support.stores import import_inventory
+from tests.support.stores import import_inventory, wipe
 
 pytestmark = pytest.mark.db
 
@@ -35,12 +35,10 @@ LARGE = {'vcpus': 1, 'memory_mb': 8192}
 
 
 @pytest.fixture(scope='module', params=DATABASES)
-def shared(request, tmp_path_factory):
+def shared(request, shared_url):
     """A store, and two engines that share it."""
-    base = f'sqlite:///{tmp_path_factory.mktemp("outcomes")}/'
-    if request.param != 'sqlite':
-        base = request.getfixturevalue(request.param)[1]
-    store = Store.connect(migrated_database(base), max_pool_size=20)
+    store = connect(shared_url(request.param))
+    wipe(store)
     import_inventory(store)
     running = [start_engine(store), start_engine(store)]
     yield store, running

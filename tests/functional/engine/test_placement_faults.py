@@ -1,6 +1,6 @@
 """Allocations that nobody holds: none is left, whatever happens to calls.
 
-Each kind of claim meets each fault of the placement service, 12 times. The
+Each kind of claim meets each fault of the placement service. The
 service is a stand-in, since the real one has no such faults to order; the
 engines, their store and their connections are real.
 """
@@ -32,7 +32,7 @@ from tests.support.stores import claim_state
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.db, pytest.mark.slow]
-COUNT = 12
+COUNT = 4
 KINDS = ('plain', 'tree', 'move', 'several')
 # Of calls that meet a fault; what goes before has the time it needs.
 _TIMEOUT_S = 0.5

@@ -20,6 +20,7 @@ from scheduler_service.store.ports.claimer import StoreClaimer
 from scheduler_service.store.ports.host_source import StoreHostSource
 from scheduler_service.store.ports.recall import Outcomes
 from scheduler_service.store.reading import change_feed
+from tests.support.databases import listens
 from tests.support.stores import (
     STRICT,
     assert_same_snapshot,
@@ -56,7 +57,7 @@ def statements(store) -> list[str]:
     """The statements that travel one by one."""
     seen: list[str] = []
 
-    @sa.event.listens_for(store.engine, 'before_cursor_execute')
+    @listens(store, 'before_cursor_execute')
     def look(conn, cursor, statement, *_):
         seen.append(statement)
 

@@ -54,7 +54,7 @@ class Watched:
 
 @pytest.fixture
 def watched(make_store, monkeypatch):
-    return Watched(make_store(), monkeypatch)
+    return Watched(make_store(own=True), monkeypatch)
 
 
 def test_pause_doubles_up_to_a_limit_when_claims_fail_again(watched):

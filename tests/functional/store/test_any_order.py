@@ -42,19 +42,16 @@ from tests.support.stores import (
 pytestmark = [pytest.mark.db, pytest.mark.slow]
 
 GROUP = 'aaaaaaaa-0000-4000-8000-000000000002'
-
-
-CONSUMERS = [str(uuid.UUID(int=n + 1)) for n in range(8)]
-
-
-some = st.lists(st.sampled_from(CONSUMERS), min_size=1, max_size=3,
+# Few, so that most rules meet what earlier ones did.
+CONSUMERS = [str(uuid.UUID(int=n + 1)) for n in range(3)]
+some = st.lists(st.sampled_from(CONSUMERS), min_size=1, max_size=2,
                 unique=True)  # fmt: skip
 
 
 class Verbs(RuleBasedStateMachine):
     """Any verbs of the store in any order: what is used is allocated.
 
-    Three hosts of 4,096 MB and one group; eight consumers at most.
+    Three hosts of 4,096 MB and one group; three consumers at most.
     """
 
     store: Store
@@ -76,9 +73,9 @@ class Verbs(RuleBasedStateMachine):
     @rule(
         consumers=some,
         row=st.integers(0, 2),
-        amount=st.sampled_from([256, 1024, 2048]),
+        amount=st.sampled_from([256, 2048]),
         grouped=st.booleans(),
-        move=st.booleans(),
+        move=st.sampled_from([True, True, False]),
     )
     def claim(self, consumers, row, amount, grouped, move):
         snapshot = load_snapshot(self.store)
@@ -102,7 +99,7 @@ class Verbs(RuleBasedStateMachine):
         left = held(self.store)
         assert not {one for one, *_ in left} & {*consumers}
 
-    @rule(consumers=some, host=st.sampled_from(HOSTS))
+    @rule(consumers=some, host=st.sampled_from((*HOSTS, None)))
     def confirm(self, consumers, host):
         seen = dict.fromkeys(consumers, host)
         self.store.write(lambda w: lifecycle.confirm(w, seen))
@@ -205,7 +202,7 @@ def test_use_equals_allocations_when_operations_come_in_any_order(store):
     run_state_machine_as_test(
         Here,
         settings=settings(
-            max_examples=8,
+            max_examples=5,
             stateful_step_count=25,
             deadline=None,
             derandomize=True,

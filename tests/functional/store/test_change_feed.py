@@ -180,12 +180,12 @@ def test_refresh_loads_everything_when_a_change_is_missing_between(store):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('kind', ['postgresql', 'mariadb'])
-def test_reader_misses_no_change_when_eight_write(kind, emptied_store):
+def test_reader_misses_no_change_when_eight_write(kind, make_store):
     """8 writers make 1,000 changes; a reader follows and misses none.
 
     Where MariaDB does not show one for a while, it sees that one is missing.
     """
-    store = emptied_store(kind)
+    store = make_store(kind)
     _touch(store, 'before')
     first = load_snapshot(store).revision
     total, writers = 1_000, 8

@@ -61,7 +61,7 @@ def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
 def test_rows_are_locked_in_the_order_of_the_claims(
     make_store, hosts, analyzed
 ):
-    store = make_store('postgresql')
+    store = make_store('postgresql', own=True)
     cloud(store, hosts)
     with store.hold() as held:
         conn = held.execution_options(isolation_level='AUTOCOMMIT')
@@ -100,10 +100,8 @@ def check_order(store: Store, conn: Any, kind: str, hosts: int) -> None:
 
 
 @pytest.mark.parametrize('kind', ['postgresql', 'mariadb'])
-def test_no_deadlock_when_batches_name_hosts_in_other_orders(
-    kind, emptied_store
-):
-    store = emptied_store(kind)
+def test_no_deadlock_when_batches_name_hosts_in_other_orders(kind, make_store):
+    store = make_store(kind)
     cloud(store, 3)
     reasons: list[str] = []
     store.on_retry = reasons.append

@@ -42,9 +42,9 @@ def watched(store: Store) -> Iterator[None]:
 
 @pytest.mark.parametrize('kind', SERVERS)
 def test_locks_are_free_when_the_connection_of_their_holder_dies(
-    kind, make_url
+    kind, shared_url
 ):
-    url = make_url(kind)
+    url = shared_url(kind)
     well = Store.connect(url, Timeouts(lock=60, idle_transaction=60))
     with through_proxy(url) as (proxy, near):
         sick = Store.connect(near, Timeouts(lock=60, idle_transaction=60))
@@ -76,9 +76,9 @@ def test_locks_are_free_when_the_connection_of_their_holder_dies(
     [('postgresql', b'plan_cache_mode'), ('mariadb', b'CONNECTION_ID')],
 )
 def test_connection_is_given_up_when_it_dies_while_it_is_set_up(
-    kind, words, make_url
+    kind, words, shared_url
 ):
-    with through_proxy(make_url(kind)) as (proxy, near):
+    with through_proxy(shared_url(kind)) as (proxy, near):
         store = Store.connect(near)
         proxy.freeze_after(words)
         start = time.monotonic()
@@ -90,8 +90,8 @@ def test_connection_is_given_up_when_it_dies_while_it_is_set_up(
         store.dispose()
 
 
-def test_wait_is_broken_off_when_half_a_statement_arrived(make_url):
-    with through_proxy(make_url('postgresql')) as (proxy, near):
+def test_wait_is_broken_off_when_half_a_statement_arrived(shared_url):
+    with through_proxy(shared_url('postgresql')) as (proxy, near):
         store = Store.connect(near)
         with watched(store), store.hold() as conn:
             proxy.freeze_after(b'half of this')
@@ -104,9 +104,9 @@ def test_wait_is_broken_off_when_half_a_statement_arrived(make_url):
 
 
 @pytest.fixture
-def modest(make_url) -> str:
+def modest(make_store) -> str:
     """Return a URL with an account that may do nothing but use a database."""
-    url = make_url('mariadb')
+    url = make_store('mariadb').engine.url.render_as_string(False)
     parsed = parse_url(url)
     name = f'u{uuid.uuid4().hex[:12]}'
     engine = sa.create_engine(url)
@@ -144,9 +144,9 @@ def test_wait_for_a_lock_goes_on_when_nobody_may_see_who_has_it(modest):
 
 
 @pytest.mark.parametrize('kind', SERVERS)
-def test_only_the_session_itself_is_ended(kind, make_url):
+def test_only_the_session_itself_is_ended(kind, shared_url):
     """Another server, or a later start of it, numbers its sessions anew."""
-    store = Store.connect(make_url(kind))
+    store = Store.connect(shared_url(kind))
     probe = Probe(store)
     with store.hold() as conn:
         session = conn.connection.dbapi_connection

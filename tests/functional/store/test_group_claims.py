@@ -203,12 +203,12 @@ def random_batch(
     return batch
 
 
-@pytest.mark.parametrize('seed', range(6))
+@pytest.mark.parametrize('seed', range(4))
 def test_one_round_trip_does_what_single_statements_do(store, conn, seed):
     dice = random.Random(seed)
     groups = random_cloud(store, dice)
     verdicts = Counter[bool]()
-    for _ in range(40):
+    for _ in range(25):
         batch = random_batch(store, dice, groups)
         expected = stepwise(store, batch)
         before = rows_of(conn)
@@ -235,19 +235,6 @@ def test_a_group_that_does_not_exist_gets_no_members(store, conn):
     change = changed.record()
     assert change.groups == []
     assert len(change.instances) == 2
-
-
-def test_a_member_that_moves_counts_on_both_its_hosts(store, conn):
-    group = str(uuid.uuid4())
-    import_cloud(store, [{'uuid': group, 'policy': 'anti-affinity'}])
-    member = claim(0, group)
-    assert send(store, conn, member)
-    moving = claim(
-        1, group, consumer=member.consumer, is_present=True, move=True
-    )
-    store.write(lambda w: claims.claim_all(w, [moving], FALLBACK, STRICT))
-    for at, free in ((0, False), (1, False), (2, True)):
-        assert send(store, conn, claim(at, group)) is free
 
 
 def test_a_lost_claim_leaves_the_connection_usable(store, conn):
@@ -302,7 +289,7 @@ def test_claimers_that_race_never_break_anti_affinity(store):
         dice = random.Random(number)
         with store.hold() as held:
             conn = held.execution_options(isolation_level='AUTOCOMMIT')
-            for _ in range(30):
+            for _ in range(15):
                 at = dice.randrange(len(HOSTS))
                 others = [claim(dice.randrange(len(HOSTS))) for _ in range(2)]
                 won[number] += send(store, conn, claim(at, group), *others)

@@ -90,7 +90,7 @@ def claim_members(store: Store, conn: Any, snapshot: Any, count: int) -> None:
 
 @pytest.fixture
 def store(make_store) -> Store:
-    return make_store('postgresql')
+    return make_store('postgresql', own=True)
 
 
 @pytest.fixture

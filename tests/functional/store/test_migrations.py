@@ -27,7 +27,7 @@ def test_empty_database_gets_the_tables_of_the_models_when_synced(
 def test_differences_are_sentences_and_leave_foreign_tables_out(
     kind, make_store
 ):
-    store = make_store(kind)
+    store = make_store(kind, own=True)
     with store.engine.begin() as conn:
         conn.execute(sa.text('CREATE TABLE foreign_one (a INTEGER)'))
         conn.execute(sa.text('ALTER TABLE zones ADD COLUMN extra INTEGER'))

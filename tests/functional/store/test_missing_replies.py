@@ -10,9 +10,13 @@ from scheduler_service.store.claims import lifecycle
 from tests.support.clouds import Cloud
 from tests.support.stores import move_of, write_claims
 
-pytestmark = pytest.mark.db
-
 LATE = oslo_messaging.MessagingTimeout()
+
+
+@pytest.fixture
+def store(make_store):
+    """A store: nothing here depends on the kind of database."""
+    return make_store()
 
 
 @pytest.fixture

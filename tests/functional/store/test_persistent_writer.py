@@ -15,9 +15,9 @@ from scheduler_service.store.connection import (
 
 
 @pytest.fixture(params=['postgresql', 'mariadb'])
-def store(request: Any, emptied_store: Any) -> Any:
+def store(request: Any, make_store: Any) -> Any:
     """A store on a database server."""
-    return emptied_store(request.param)
+    return make_store(request.param)
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ RAISED = "DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '{}'; END $$"
 
 
 @pytest.fixture
-def store(emptied_store) -> Store:
-    return emptied_store('postgresql')
+def store(make_store) -> Store:
+    return make_store('postgresql')
 
 
 @pytest.fixture

@@ -161,7 +161,7 @@ def claim_fits(
 
 @pytest.mark.db
 @settings(
-    max_examples=40,
+    max_examples=15,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(drawn=st.lists(offers(), min_size=1, max_size=8))

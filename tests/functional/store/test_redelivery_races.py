@@ -8,18 +8,19 @@ import sqlalchemy as sa
 from scheduler_service.engine.health import Health
 from scheduler_service.store import schema
 from scheduler_service.store.ports.redeliveries import Quarantine
+from tests.support.databases import listens
 
 pytestmark = pytest.mark.db
 
 
 @pytest.mark.parametrize('database', ['postgresql', 'mariadb'])
-def test_a_first_count_of_another_daemon_is_added_to(emptied_store, database):
-    store = emptied_store(database)
+def test_a_first_count_of_another_daemon_is_added_to(make_store, database):
+    store = make_store(database)
     mine, theirs = (Quarantine(store, 9, Health()) for _ in range(2))
     thread = threading.get_ident()
     left = [theirs]
 
-    @sa.event.listens_for(store.engine, 'before_cursor_execute')
+    @listens(store, 'before_cursor_execute')
     def count_meanwhile(conn, cursor, statement, *more):
         """Let the other daemon be faster, once the row was looked for."""
         adds = 'INTO suspects' in statement

@@ -6,7 +6,7 @@ daemon may. SQLite has one writer at a time, so nothing can come in between.
 
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import sqlalchemy as sa
@@ -34,6 +34,7 @@ from scheduler_service.store.ports.recall import (
 from scheduler_service.store.sessions import Timeouts
 from scheduler_service.store.writing import hosts as host_rows
 from scheduler_service.store.writing import instances as instance_rows
+from tests.support.databases import listens
 from tests.support.stores import (
     DEFAULT_RATIOS,
     audit_findings,
@@ -67,7 +68,7 @@ def meanwhile(
     mine = threading.get_ident()
     left = [work]
 
-    @sa.event.listens_for(store.engine, event)
+    @listens(store, event)
     def look(conn, cursor, statement, *_):
         locking = table in statement and 'FOR UPDATE' in statement
         if left and locking and threading.get_ident() == mine:
@@ -224,7 +225,7 @@ def test_host_stays_when_it_is_claimed_while_it_is_removed(store):
     one = claim_on(snapshot, 0)
     lost = []
 
-    @sa.event.listens_for(store.engine, 'after_cursor_execute')
+    @listens(store, 'after_cursor_execute')
     def look(conn, cursor, statement, *_):
         if 'count(distinct' in statement.lower() and not lost:
             thread = threading.Thread(target=claim)
@@ -289,12 +290,18 @@ def test_a_second_copy_of_a_message_claims_nothing_after_the_release(store):
     assert audit_findings(store) == []
 
 
-@pytest.mark.parametrize('database', ['postgresql', 'mariadb'])
-def test_a_claim_holds_up_the_refusal_of_its_copy(make_url, database):
+@pytest.fixture
+def impatient(store) -> Iterator[Store]:
+    """The store, for which no lock is waited for longer than a second."""
+    url = store.engine.url.render_as_string(hide_password=False)
+    found = Store.connect(url, timeouts=Timeouts(lock=1.0), max_pool_size=5)
+    yield found
+    found.dispose()
+
+
+def test_a_claim_holds_up_the_refusal_of_its_copy(impatient):
     """Else both might be committed: a claim for which nobody has an answer."""
-    store = Store.connect(
-        make_url(database), timeouts=Timeouts(lock=1.0), max_pool_size=5
-    )
+    store = impatient
     snapshot = import_two_hosts(store)
     mine = claim_on(snapshot, 0, key='m/0', redelivered=True)
     of = Unrecorded('m/0', [mine.consumer])
@@ -306,15 +313,10 @@ def test_a_claim_holds_up_the_refusal_of_its_copy(make_url, database):
             recording.record([refusal], has_copies=True)
     with pytest.raises(OutcomeDiffers):
         recording.record([refusal], has_copies=True)
-    store.dispose()
 
 
-@pytest.mark.parametrize('database', ['postgresql', 'mariadb'])
-def test_a_claim_holds_up_the_releases_that_concern_it_alone(
-    make_url, database
-):
-    url, instance = make_url(database), str(uuid.uuid4())
-    store = Store.connect(url, timeouts=Timeouts(lock=1.0), max_pool_size=5)
+def test_a_claim_holds_up_the_releases_that_concern_it_alone(impatient):
+    store, instance = impatient, str(uuid.uuid4())
 
     def record(kind, project_id):
         sent = {instance: ReleaseRequest(project_id=project_id)}
@@ -331,4 +333,3 @@ def test_a_claim_holds_up_the_releases_that_concern_it_alone(
         record(ALL, project_id)
     with store.reading() as conn:
         assert len(outcomes.releases(conn, [instance], 'owner')) == 2
-    store.dispose()

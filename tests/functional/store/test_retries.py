@@ -13,8 +13,8 @@ pytestmark = pytest.mark.db
 
 
 @pytest.mark.parametrize('kind', ['postgresql', 'mariadb'])
-def test_write_is_repeated_when_it_meets_a_deadlock(kind, emptied_store):
-    store = emptied_store(kind)
+def test_write_is_repeated_when_it_meets_a_deadlock(kind, make_store):
+    store = make_store(kind)
     snapshot = import_two_hosts(store)
     reasons: list[str] = []
     store.on_retry = reasons.append

@@ -196,7 +196,7 @@ def claim_and_move(store: Store) -> None:
         )
 
 
-@pytest.mark.parametrize('seed', range(8))
+@pytest.mark.parametrize('seed', range(4))
 def test_a_loaded_table_is_the_one_of_the_documents(
     store: Store, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -20,7 +20,7 @@ BEFORE = schema.VERSION
 @pytest.fixture
 def store(make_store, request):
     """A store in a file, or on another database as a test's parameter."""
-    return make_store(getattr(request, 'param', 'sqlite'))
+    return make_store(getattr(request, 'param', 'sqlite'), own=True)
 
 
 on_each_database = pytest.mark.parametrize('store', DATABASES, indirect=True)

@@ -19,7 +19,7 @@ CELL = Cell(1, str(uuid.uuid4()), 'cell1', 'sqlite://')
 @pytest.mark.db
 def test_a_first_load_looks_rows_up(make_store):
     """Else each part of it would take longer than the one before."""
-    store = make_store('postgresql')
+    store = make_store('postgresql', own=True)
     instances = [
         Instance(uuid=str(uuid.uuid4()), host=f'c{number % 10}')
         for number in range(2500)

@@ -77,7 +77,8 @@ def test_decisions_are_written_by_the_thread_when_it_runs(store):
     assert sorted(recorded(store)) == ['req-1', 'req-2']
 
 
-def test_decisions_wait_in_order_when_the_database_does_not_answer(store):
+def test_decisions_wait_in_order_when_the_database_does_not_answer(make_store):
+    store = make_store(own=True)
     recorder = DecisionRecorder(store, keep=100)
     for number in range(3):
         recorder.put(decision(number))
@@ -96,7 +97,10 @@ def test_decisions_wait_in_order_when_the_database_does_not_answer(store):
         assert [row.request_id for row in rows] == ['req-0', 'req-1', 'req-2']
 
 
-def test_lines_are_written_when_the_database_does_not_answer(store, caplog):
+def test_lines_are_written_when_the_database_does_not_answer(
+    make_store, caplog
+):
+    store = make_store(own=True)
     caplog.set_level(logging.INFO, decision_recorder.__name__)
     recorder = DecisionRecorder(store, keep=100)
     with store.engine.begin() as conn:
