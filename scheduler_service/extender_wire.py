@@ -93,6 +93,46 @@ def _without_surrogates(value: Any) -> Any:
     return value
 
 
+# The fields of calls that are read, as Go and API servers spell them.
+_SPELLED = {
+    name.lower(): name
+    for name in (
+        'Pod', 'Nodes', 'NodeNames', 'NodeNameToVictims',
+        'NodeNameToMetaVictims', 'Pods', 'NumPDBViolations', 'items',
+        'metadata', 'name', 'namespace', 'uid', 'labels', 'annotations',
+        'spec', 'nodeName', 'nodeSelector', 'containers', 'initContainers',
+        'resources', 'limits', 'requests', 'overhead', 'restartPolicy',
+        'status',
+    )
+}  # fmt: skip
+# Objects whose keys are no names of fields.
+_MAPS = {'labels', 'annotations', 'nodeSelector', 'limits', 'requests',
+         'overhead', 'status'}  # fmt: skip
+
+
+def respelled(value: Any, place: str = '') -> Any:
+    """Return the arguments of a call, with the usual spelling of fields.
+
+    :param place: the field that the value belongs to
+    """
+    if isinstance(value, list):
+        return [respelled(item, place) for item in value]
+    if not isinstance(value, dict) or place in _MAPS:
+        return value
+    if place.startswith('NodeNameTo'):
+        return {node: respelled(item) for node, item in value.items()}
+    fields: dict[str, Any] = {}
+    for key, item in value.items():
+        name = _SPELLED.get(key.lower(), key)
+        if name == 'uid' and place == 'Pods':
+            name = 'UID'
+        made, earlier = respelled(item, name), fields.get(name)
+        if isinstance(earlier, dict) and isinstance(made, dict):
+            made = {**earlier, **made}
+        fields[name] = made
+    return fields
+
+
 class _Score(msgspec.Struct, gc=False):
     Host: str
     Score: int

@@ -71,7 +71,7 @@ class _MetaVictims(msgspec.Struct):
 
 
 _NULL = msgspec.Raw(b'null')
-# Fields of bodies, spelled as in Go or in lower case.
+# Fields of large bodies, spelled as in Go or in lower case.
 _Fields = msgspec.defstruct(
     '_Fields',
     [
@@ -117,17 +117,18 @@ class NodeArgs(NamedTuple):
         try:
             if len(body) <= MOST_BYTES:
                 args = _typed.decode(body)
-                if args.NodeNames is not None:
-                    return cls(read_pod(args.Pod), Nodes(args.NodeNames))
-                if args.Nodes is not None:
+                pod = read_pod(args.Pod)
+                if pod.spec.containers and args.NodeNames is not None:
+                    return cls(pod, Nodes(args.NodeNames))
+                if pod.spec.containers and args.Nodes is not None:
                     items = {
                         _object.decode(node).metadata.name: node
                         for node in args.Nodes.items or ()
                     }
-                    return cls(read_pod(args.Pod), Nodes(list(items), items))
-        except _NOT_PARSED:
+                    return cls(pod, Nodes(list(items), items))
+        except (*_NOT_PARSED, wire.WireError):
             pass
-        # With fields in lower case, or large, or not valid.
+        # Large, not valid, or with fields in another case.
         return cls._of(_Body(body))
 
     @classmethod
@@ -161,6 +162,8 @@ class _Body:
     """
 
     def __init__(self, body: bytes) -> None:
+        if len(body) <= MOST_BYTES:
+            body = wire.encode(wire.respelled(wire.decode(body)))
         try:
             self._fields = _fields.decode(body)
         except _NOT_PARSED as fault:

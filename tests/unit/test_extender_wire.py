@@ -9,6 +9,8 @@ import pytest
 from scheduler_service import extender_wire as wire
 from tests.support.paths import RECORDINGS
 
+CPU = {'CPU': 1}
+
 
 @pytest.mark.parametrize(
     'path', sorted(RECORDINGS.glob('thirdparty-*.json')), ids=lambda p: p.stem
@@ -51,3 +53,22 @@ def test_number_is_infinite_when_it_is_out_of_range(number, kind):
         text = b'{"a": "\xff", "b": [%s%s]}' % (sign, number)
         assert wire.decode(kind(text)) == {'a': '\ufffd', 'b': [expected]}
     assert wire.decode(kind(b'[' + b'9' * 4000 + b']')) == [10**4000 - 1]
+
+
+def test_fields_are_found_in_any_case_and_keys_of_maps_are_kept():
+    pod = {'METADATA': {'Labels': {'Name': 'a'}, 'UID': 'u'}}
+    sent = {
+        'pod': pod,
+        'Pod': {
+            'Spec': {'Containers': [{'RESOURCES': {'Limits': {'CPU': 1}}}]}
+        },
+        'nodeNameToVictims': {'Spec': {'pods': [pod]}},
+        'nodenametometavictims': {'n': {'PODS': [{'uid': 'u'}]}},
+    }
+    read = {'metadata': {'labels': {'Name': 'a'}, 'uid': 'u'}}
+    spec = {'containers': [{'resources': {'limits': CPU}}]}
+    assert wire.respelled(sent) == {
+        'Pod': {**read, 'spec': spec},
+        'NodeNameToVictims': {'Spec': {'Pods': [read]}},
+        'NodeNameToMetaVictims': {'n': {'Pods': [{'UID': 'u'}]}},
+    }

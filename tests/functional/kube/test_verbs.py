@@ -142,7 +142,7 @@ def test_nodes_are_filtered_by_their_objects_when_unknown(http):
     ]  # fmt: skip
     asked = {
         'pod': pod(nodeSelector={ZONE: 'b'}),
-        'nodes': {'items': items}, 'nodenames': None,
+        'NODES': {'Items': items}, 'nodenames': None,
     }  # fmt: skip
     _, answer = http.send('POST', '/extender/filter', asked)
     assert answer['Nodes']['items'] == [items[1], items[3]]
@@ -310,6 +310,13 @@ def test_error_is_in_a_200_reply_when_the_pod_cannot_be_read(http):
     assert '%' not in answer['Error']
     status, answer = http.send('POST', '/extender/prioritize', asked)
     assert (status, answer) == (200, [])
+
+
+def test_lone_surrogates_are_replaced_when_a_name_has_them(http):
+    text = b'{"Pod": {}, "Nodes": null, "NodeNames": ["a\\ud800"]} more'
+    status, answer = http.send('POST', '/extender/filter', text)
+    assert status == 200
+    assert list(answer['FailedNodes']) == ['a\ufffd']
 
 
 def test_reply_has_no_node_when_none_is_sent(http):
