@@ -136,7 +136,9 @@ def built(cloud: NovaCloud) -> None:
     (server,) = cloud.call('create', flavor=SMALL)
     over = 'active', 'error'
     wait_until(
-        lambda: cloud.call('show', server=server)['state'] in over, LIMIT_S
+        lambda: cloud.call('show', server=server)['state'] in over,
+        LIMIT_S,
+        0.1,
     )
     found = cloud.call('show', server=server)
     assert found['state'] == 'active', found
