@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import threading
 import uuid
@@ -15,11 +14,9 @@ import sqlalchemy as sa
 
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
-from tests.support import nova_cloud, processes, servers
+from tests.support import nova_cloud, processes
 from tests.support.databases import migrated_database
 from tests.support.nova_cloud import CELL0, CELL1, HOSTS, NovaCloud
-from tests.support.nova_databases import NovaDatabases
-from tests.support.placement_service import placement_service
 from tests.support.stores import claim_state, stored_host
 from tests.support.waiting import wait_until
 
@@ -63,6 +60,7 @@ class Daemon:
             'placement_interval = 5\n'
             f'api_database = {self._cloud.databases.api}\n'
             f'{self._cloud.placement.options}'
+            f'[oslo_messaging_rabbit]\n{nova_cloud.QUORUM}'
         )
         self._serves = serve
         self._process = processes.launch(self._config)
@@ -151,31 +149,6 @@ class Asking:
             lambda: self._done.done() or len(self.answers) >= wanted, LIMIT_S
         )
         assert not self._done.done(), self._done.exception()
-
-
-@pytest.fixture(scope='module')
-def cloud(
-    mariadb: Any, rabbitmq: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[NovaCloud]:
-    """A cloud without a scheduler."""
-    folder = tmp_path_factory.mktemp('cloud')
-    with contextlib.ExitStack() as stack, ThreadPoolExecutor(1) as thread:
-        # Each waits long for programs of its own.
-        placement = thread.submit(
-            stack.enter_context, placement_service(mariadb[1])
-        )
-        databases = NovaDatabases(mariadb[1])
-        stack.callback(databases.close)
-        made = NovaCloud(
-            folder,
-            databases,
-            servers.new_vhost(*rabbitmq),
-            placement.result(),
-            stack.enter_context(nova_cloud.network_service()),
-        )
-        stack.callback(made.stop)
-        made.start()
-        yield made
 
 
 @pytest.fixture(scope='module')
