@@ -143,10 +143,13 @@ def placement_client(service: PlacementService) -> PlacementClient:
 def start_claiming(
     cloud: NovaDatabases, service: PlacementService, make_store: Any
 ) -> Iterator[Any]:
-    """Give a function that starts a daemon; it has ``store``."""
+    """Give a function that starts a daemon; it has ``store``.
+
+    With ``after`` it comes after another one, which is stopped.
+    """
     running: list[Daemon] = []
 
-    def make(**more: Any) -> Daemon:
+    def make(after: Daemon | None = None, **more: Any) -> Daemon:
         store = make_store('postgresql') if not running else running[0].store
         conf = daemon_options(
             service,
@@ -157,6 +160,9 @@ def start_claiming(
             compute__use_placement=True,
             **more,
         )
+        if after is not None:
+            after.stop()
+            running.remove(after)
         daemon = Daemon(conf, f'inproc://{uuid.uuid4().hex}/')
         daemon.start()
         running.append(daemon)

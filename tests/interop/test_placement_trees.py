@@ -96,17 +96,33 @@ def test_a_group_is_claimed_of_the_provider_that_fits(
     wait_until(lambda: service.held(vm) == {})
 
 
-def test_each_instance_gets_a_provider_with_room(
+def test_instances_get_providers_with_room_and_again_the_same(
     cloud, service, start_claiming
 ):
     name, root = add_host(cloud, service)
     children = {add_child(service, root, VGPU=1) for _ in range(2)}
     daemon = start_claiming()
     knows(daemon, name, 'VGPU')
+    vm = new()
+    message = Message(
+        'select_destinations',
+        (request(vm, resource_groups=[{'suffix': '1',
+                                       'resources': {'VGPU': 1}}]),),
+    )  # fmt: skip
+    first = message.run(daemon.scheduler)
+    kept = service.held(vm)
+    assert len(kept.keys() & children) == 1
+    assert message.run(daemon.scheduler) == first
+    # As if the daemon had died between the store and placement.
+    service.call('DELETE', f'/allocations/{vm}')
+    assert message.run(daemon.scheduler) == first
+    assert service.held(vm) == kept
+    daemon.scheduler.release([vm]).result(20)
+    wait_until(lambda: service.held(vm) == {})
     flavor = {**FLAVOR, 'extra_specs': {'resources:VGPU': '1'}}
     vms = [new(), new()]
     assert select(daemon, *vms, flavor=flavor) == [name, name]
-    held = [service.held(vm) for vm in vms]
+    held = [service.held(one) for one in vms]
     assert {*held[0], *held[1]} == {root, *children}
     with pytest.raises(errors.NoValidHost):
         select(daemon, new(), flavor=flavor)
@@ -139,12 +155,15 @@ def test_another_host_is_selected_where_the_group_does_not_fit(
     assert all(len(one.allocation['allocations']) == 2 for one in others)
 
 
-def test_a_provider_below_may_have_a_trait_that_is_in_no_group(
-    cloud, service, start_claiming
+def test_a_provider_below_has_what_is_in_no_group(
+    cloud, service, start_claiming, placement_client
 ):
     name, root = add_host(cloud, service)
     add_child(service, root, 'CUSTOM_V11', VGPU=2)
     other = add_child(service, root, 'CUSTOM_V12', VGPU=2)
+    encrypting = add_child(
+        service, root, 'HW_CPU_X86_AMD_SEV', MEM_ENCRYPTION_CONTEXT=1
+    )
     daemon = start_claiming()
     knows(daemon, name, 'VGPU')
     own = {'trait:CUSTOM_V12': 'required'}
@@ -155,18 +174,8 @@ def test_a_provider_below_may_have_a_trait_that_is_in_no_group(
     # Where the host gives all, it has to have the trait.
     with pytest.raises(errors.NoValidHost):
         select(daemon, new(), flavor={**FLAVOR, 'extra_specs': own})
-
-
-def test_memory_encryption_is_claimed_of_the_provider_that_has_it(
-    cloud, service, start_claiming
-):
-    """Since the service's release 2025.2 the trait is not the host's."""
-    name, root = add_host(cloud, service)
-    child = add_child(
-        service, root, 'HW_CPU_X86_AMD_SEV', MEM_ENCRYPTION_CONTEXT=1
-    )
-    daemon = start_claiming()
-    knows(daemon, name, 'MEM_ENCRYPTION_CONTEXT')
+    # Since the service's release 2025.2 the trait of memory encryption is not
+    # the host's.
     vm = new()
     fields = {
         'amounts': {**TAKEN, 'MEM_ENCRYPTION_CONTEXT': 1},
@@ -174,47 +183,14 @@ def test_memory_encryption_is_claimed_of_the_provider_that_has_it(
     }
     assert select(daemon, vm, **fields) == [name]
     assert service.held(vm) == {
-        root: TAKEN, child: {'MEM_ENCRYPTION_CONTEXT': 1},
+        root: TAKEN, encrypting: {'MEM_ENCRYPTION_CONTEXT': 1},
     }  # fmt: skip
     fields['traits'] = {'HW_CPU_X86_AMD_SEV_SNP': 'required'}
     with pytest.raises(errors.NoValidHost):
         select(daemon, new(), **fields)
-
-
-def test_a_delivery_again_finds_or_makes_the_same_allocations(
-    cloud, service, start_claiming
-):
-    name, root = add_host(cloud, service)
-    children = {add_child(service, root, VGPU=1) for _ in range(2)}
-    daemon = start_claiming()
-    knows(daemon, name, 'VGPU')
-    vm = new()
-    message = Message(
-        'select_destinations',
-        (request(vm, resource_groups=[{'suffix': '1',
-                                       'resources': {'VGPU': 1}}]),),
-    )  # fmt: skip
-    first = message.run(daemon.scheduler)
-    held = service.held(vm)
-    assert len(held.keys() & children) == 1
-    assert message.run(daemon.scheduler) == first
-    # As if the daemon had died between the store and placement.
-    service.call('DELETE', f'/allocations/{vm}')
-    assert message.run(daemon.scheduler) == first
-    assert service.held(vm) == held
-
-
-def test_a_class_that_placement_does_not_know_is_on_no_host(
-    cloud, service, start_claiming, placement_client
-):
+    # A class that the service does not know is on no host.
     found = placement_client.allocation_candidates('resources=CUSTOM_NO:1')
     assert found['allocation_requests'] == []
-    name, _ = add_host(cloud, service)
-    daemon = start_claiming()
-    ready(daemon, name)
+    group = {'suffix': '1', 'resources': {'CUSTOM_NO': 1}}
     with pytest.raises(errors.NoValidHost):
-        select(
-            daemon,
-            new(),
-            resource_groups=[{'suffix': '1', 'resources': {'CUSTOM_NO': 1}}],
-        )
+        select(daemon, new(), resource_groups=[group])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
+import pathlib
 import shutil
 import signal
 from collections.abc import Iterator
@@ -18,7 +20,18 @@ from tests.support.servers import (
     evaluate,
     free_port,
     launch_rabbitmq,
-    rabbitmqctl,
+)
+
+# What the control program has a node do, which itself takes seconds to start.
+# Since 3.12 it is another module that does it.
+_JOIN = (
+    'case code:ensure_loaded(rabbit_db_cluster) of '
+    "{{module, M}} -> M:join('{0}', disc); "
+    "_ -> rabbit_mnesia:join_cluster('{0}', disc) end"
+)
+_LEADER = (
+    '{{ok, Q}} = rabbit_amqqueue:lookup('
+    'rabbit_misc:r(<<"/">>, queue, <<"{}">>)), amqqueue:get_leader(Q)'
 )
 
 
@@ -32,7 +45,7 @@ def rabbitmq(nodes: int = 3) -> Iterator[tuple[list[Server], str]]:
     with contextlib.ExitStack() as stack:
         made = [Server('rabbitmq') for _ in range(nodes)]
         for server in made:
-            stack.callback(server.remove)
+            stack.callback(_remove, server)
         cookie = made[0].folder.name
         for server in made:
             path = server.folder / '.erlang.cookie'
@@ -49,12 +62,51 @@ def rabbitmq(nodes: int = 3) -> Iterator[tuple[list[Server], str]]:
             ]
             for one in started:
                 one.result()
-        first = made[0]._env['RABBITMQ_NODENAME']
+        join = _JOIN.format(made[0]._env['RABBITMQ_NODENAME'])
         for server in made[1:]:
             evaluate(server, 'rabbit:stop()')
-            rabbitmqctl(server, 'join_cluster', first)
+            joined = evaluate(server, join)
+            if joined != 'ok':
+                raise RuntimeError(f'a node does not join: {joined}')
             evaluate(server, 'rabbit:start()')
         yield made, rabbitmq_url(made)
+
+
+def send(node: Server, number: int) -> None:
+    """Send a signal to the process of a RabbitMQ node's runtime.
+
+    :raises OSError: it has ended
+    """
+    name = node._env['RABBITMQ_NODENAME']
+    path = pathlib.Path(node._env['RABBITMQ_MNESIA_BASE']) / f'{name}.pid'
+    pid = int(path.read_text())
+    # Its number may be that of another process meanwhile.
+    if name.encode() not in pathlib.Path(f'/proc/{pid}/environ').read_bytes():
+        raise ProcessLookupError(name)
+    os.kill(pid, number)
+
+
+def restart(node: Server) -> None:
+    """Start a RabbitMQ node again whose runtime was killed."""
+    node.kill(signal.SIGKILL)
+    node.relaunch()
+    node.wait(lambda: answers(node.port))
+    evaluate(node, 'rabbit:await_startup(node(), false, 60000)')
+
+
+def leader_of(nodes: list[Server], queue: str) -> Server:
+    """Return the node that leads a quorum queue."""
+    leader = evaluate(nodes[0], _LEADER.format(queue)).strip("'")
+    return next(
+        node for node in nodes if node._env['RABBITMQ_NODENAME'] == leader
+    )
+
+
+def _remove(node: Server) -> None:
+    """Remove a node, which in an orderly way would wait for the others."""
+    with contextlib.suppress(OSError):
+        send(node, signal.SIGKILL)
+    node.remove()
 
 
 def rabbitmq_url(nodes: list[Server]) -> str:

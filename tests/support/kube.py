@@ -22,6 +22,8 @@ from scheduler_service.kube.pod_reader import Pod
 from tests.support.waiting import wait_until
 
 THREADS = 8
+# Between two lists of all objects, each of which keeps the API server busy.
+_PAUSE_S = 0.1
 NAMESPACE = 'default'
 # The scheduler that pods name unless they say otherwise.
 SCHEDULER = 'default-scheduler'
@@ -198,7 +200,7 @@ class Cluster:
             found = self.placements(namespace)
             return found if len(found) >= count else {}
 
-        found: dict[str, str] = wait_until(bound, seconds)
+        found: dict[str, str] = wait_until(bound, seconds, _PAUSE_S)
         return found
 
     def refusal(self, name: str, namespace: str = NAMESPACE) -> str:
@@ -213,13 +215,13 @@ class Cluster:
         """Delete all pods, and wait until they are gone."""
         path = f'/api/v1/namespaces/{namespace}/pods'
         self.call('DELETE', f'{path}?gracePeriodSeconds=0')
-        wait_until(lambda: not self.pods(namespace), 60)
+        wait_until(lambda: not self.pods(namespace), 60, _PAUSE_S)
 
     def clear(self) -> None:
         """Delete all pods and nodes."""
         self.remove_pods()
         self.call('DELETE', '/api/v1/nodes')
-        wait_until(lambda: not self.nodes(), 60)
+        wait_until(lambda: not self.nodes(), 60, _PAUSE_S)
 
     @contextlib.contextmanager
     def scheduler(

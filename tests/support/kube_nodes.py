@@ -1,4 +1,4 @@
-"""The 1,000 nodes of the tests with a cluster, and pods for some of them."""
+"""The nodes of the tests with a cluster, and pods for some of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 from tests.support import kube
 
-NODES = 1000
+# More than an API server lists in one page, and than a kube-scheduler scores.
+NODES = 600
 LARGER = range(5)
 # These have an FPGA, those a label that becomes a trait.
 WITH_FPGA = range(10, 18)

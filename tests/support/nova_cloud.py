@@ -27,6 +27,8 @@ from tests.support.waiting import wait_until
 
 HOSTS = ('c1', 'c2')
 CELL0, CELL1 = 'cell0', 'cell1'
+# Options on queues, of these services and of what calls them.
+QUORUM = 'amqp_durable_queues = true\nrabbit_quorum_queue = true\n'
 _LIMIT_S = 300.0
 _PROGRAMS = ROOT / 'tests' / 'interop'
 

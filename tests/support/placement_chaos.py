@@ -27,10 +27,9 @@ from tests.support.placement_service import (
 from tests.support.stores import stored_host
 from tests.support.waiting import wait_until
 
-_WORKERS = 2
 # What is undone after a fault is undone within this time, in seconds: a record
 # is looked at every minute at the latest, a minute later after a daemon died
-# at it, and all providers are read again every minute.
+# at it, and all providers are read again after the interval.
 _SETTLED_S = 240.0
 _AWAY_S = 1.0
 # Consumer and provider -> memory in MB.
@@ -117,12 +116,20 @@ class PlacementCloud(Cloud):
 
 
 @contextlib.contextmanager
-def cloud(database: str, bus: str, daemons: int) -> Iterator[PlacementCloud]:
+def cloud(
+    database: str,
+    bus: str,
+    daemons: int,
+    workers: int = 2,
+    interval_s: float = 60.0,
+) -> Iterator[PlacementCloud]:
     """Run daemons, a placement service and databases on one server.
 
     :param database: URL of the server without a database
+    :param workers: processes of the placement service
+    :param interval_s: after which all providers are read again
     """
-    with placement_service(database, _WORKERS) as service:
+    with placement_service(database, workers) as service:
         nova = NovaDatabases(database)
         nova.reset()
         names = [one['host'] for one in chaos.inventory()['hosts']]
@@ -139,7 +146,8 @@ def cloud(database: str, bus: str, daemons: int) -> Iterator[PlacementCloud]:
         nova.close()
         extra = (
             f'[compute]\napi_database = {nova.api}\nuse_placement = true\n'
-            f'service_down_time = 1000000\n{service.options}'
+            f'service_down_time = 1000000\n'
+            f'placement_interval = {interval_s}\n{service.options}'
         )
         with clouds.cloud(
             database, bus, daemons, extra, kind=PlacementCloud

@@ -19,6 +19,8 @@ from scheduler_service.cmd import adapters
 from scheduler_service.rpc.client import SchedulerClient
 
 THREADS = 2
+# Between two requests of a thread: daemons that start need the processor.
+PAUSE_S = 0.02
 CONTEXT = {'user_id': 'u', 'project_id': 'p', 'roles': ['admin']}
 FLAVOR = {'vcpus': 1, 'memory_mb': 64, 'root_gb': 0}
 TIMEOUT_S = 60
@@ -50,7 +52,7 @@ def main(config: str, topic: str) -> None:
 
     def work() -> None:
         for number in itertools.count():
-            if ended.is_set():
+            if ended.wait(PAUSE_S):
                 return
             line = json.dumps(placed(client, number))
             with writing:

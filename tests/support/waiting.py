@@ -7,12 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 
-def wait_until(check: Callable[[], Any], seconds: float = 10.0) -> Any:
-    """Call *check* until it returns something true; return that."""
+def wait_until(
+    check: Callable[[], Any], seconds: float = 10.0, pause_s: float = 0.02
+) -> Any:
+    """Call *check* until it returns something true; return that.
+
+    :param pause_s: between two calls; longer where a call takes much
+    """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         found = check()
         if found:
             return found
-        time.sleep(0.02)
+        time.sleep(pause_s)
     raise AssertionError(f'not within {seconds} s')

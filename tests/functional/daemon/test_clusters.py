@@ -1,12 +1,11 @@
 """Daemons on clusters of servers, one server of which dies or hangs."""
 
-import os
-import pathlib
+import contextlib
 import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import sqlalchemy as sa
@@ -17,26 +16,32 @@ from tests.support import clouds, clusters, servers
 from tests.support.databases import ready_database
 from tests.support.documents import CONTEXT
 from tests.support.processes import on_topic
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.db, pytest.mark.slow]
 
 CALLERS = 8
+# Between two calls of a caller; of eight, some are under way at any time.
+PAUSE_S = 0.02
+PLACED = 50
+LIMIT_S = 90
 TINY = {'memory_mb': 1}
 
 
 def ask_while(
     clients: list, happens: Callable[[], object], seconds: float
 ) -> tuple[list[str], list[str]]:
-    """Call for some seconds, with something that happens after the first.
+    """Call all the time, with something that happens meanwhile.
 
+    :param seconds: to call for after it happened, at least
     :return: instances that were placed, and errors
     """
     placed: list[str] = []
     failed: list[str] = []
-    over = time.monotonic() + seconds
+    over = threading.Event()
 
     def ask(number: int) -> None:
-        while time.monotonic() < over:
+        while not over.wait(PAUSE_S):
             instance = str(uuid.uuid4())
             try:
                 clients[number % len(clients)].select_destinations(
@@ -47,79 +52,79 @@ def ask_while(
             else:
                 placed.append(instance)
 
+    def many_placed() -> None:
+        count = len(placed)
+        wait_until(lambda: failed or len(placed) > count + PLACED, LIMIT_S)
+
     threads = [
         threading.Thread(target=ask, args=(number,))
         for number in range(CALLERS)
     ]
     for thread in threads:
         thread.start()
-    time.sleep(seconds / 4)
-    happens()
-    for thread in threads:
-        thread.join()
+    try:
+        many_placed()
+        happens()
+        time.sleep(seconds)
+        many_placed()
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
     return placed, failed
 
 
-def runtime_pid(node: servers.Server) -> int:
-    """Return the process of a RabbitMQ node's runtime."""
-    name = node._env['RABBITMQ_NODENAME']
-    path = pathlib.Path(node._env['RABBITMQ_MNESIA_BASE']) / f'{name}.pid'
-    return int(path.read_text())
+@pytest.fixture(scope='module')
+def brokers() -> Iterator[tuple[list[servers.Server], str, list]]:
+    """A cluster of brokers, its URL, and a list of nodes that are gone."""
+    with clusters.rabbitmq() as (nodes, bus):
+        yield nodes, bus, []
 
 
-def leader_of(nodes: list[servers.Server], queue: str) -> servers.Server:
-    """Return the node that leads a quorum queue."""
-    control = servers.binary('rabbitmq-queues', '/usr/sbin/rabbitmq-queues')
-    real = servers.real_program(control)
-    told = nodes[0].command(
-        real, '-q', 'quorum_status', queue, **nodes[0]._env
-    )
-    line = next(
-        splitline
-        for splitline in told.stdout.decode().splitlines()
-        if 'leader' in splitline
-    )
-    return next(
-        node for node in nodes if node._env['RABBITMQ_NODENAME'] in line
-    )
+@pytest.fixture
+def cluster(brokers) -> tuple[list[servers.Server], str, list]:
+    """The same, with all of its nodes."""
+    *_, gone = brokers
+    while gone:
+        clusters.restart(gone[-1])
+        gone.pop()
+    return brokers
 
 
 # See clouds.clean.
 @pytest.mark.filterwarnings('ignore:unclosed <socket:ResourceWarning')
 @pytest.mark.parametrize(
     ('number', 'seconds'),
-    # Only that of a process that hangs takes time to be noticed.
-    [(signal.SIGKILL, 12), (signal.SIGSTOP, 24)],
+    # A process that hangs is noticed after two heartbeats at the latest.
+    [(signal.SIGKILL, 5), (signal.SIGSTOP, 15)],
 )
 def test_no_call_is_lost_when_the_leader_of_the_queue_goes(
-    postgresql, number, seconds
+    cluster, postgresql, number, seconds
 ):
-    with (
-        clusters.rabbitmq() as (nodes, bus),
-        clouds.cloud(postgresql[1], bus, daemons=2, heartbeat_s=6) as cloud,
-    ):
+    nodes, bus, gone = cluster
+    with clouds.cloud(postgresql[1], bus, daemons=2, heartbeat_s=6) as cloud:
         cloud.bring(
             {'hosts': [{'host': 'h', 'vcpus': 64, 'memory_mb': 10**6}]}
         )
-        led_by = leader_of(nodes, cloud.topic)
-        leader = runtime_pid(led_by)
+        leader = clusters.leader_of(nodes, cloud.topic)
+        gone.append(leader)
         # A caller that is connected to the node itself depends on its own
         # library, and on how RabbitMQ serves its reply queue, which that node
         # leads: 3.10 at times kept the answers until the node was back. The
         # daemons are what is tested here.
         cloud.bus = clusters.rabbitmq_url(
-            [node for node in nodes if node is not led_by]
+            [node for node in nodes if node is not leader]
         )
         clients = [cloud.client(100) for _ in range(4)]
         try:
             placed, failed = ask_while(
-                clients, lambda: os.kill(leader, number), seconds
+                clients, lambda: clusters.send(leader, number), seconds
             )
         finally:
-            if number == signal.SIGSTOP:
-                os.kill(leader, signal.SIGCONT)
+            # One that hangs could not be removed.
+            with contextlib.suppress(OSError):
+                clusters.send(leader, signal.SIGKILL)
         assert failed == []
-        assert len(placed) > 100
         assert {*placed} <= cloud.allocated().keys()
         assert cloud.books() == []
 
@@ -141,9 +146,8 @@ def test_no_answered_claim_is_lost_when_the_database_fails_over(
             pair.primary.kill(signal.SIGKILL)
             pair.promote()
 
-        placed, failed = ask_while(clients, fail_over, 16)
+        placed, failed = ask_while(clients, fail_over, 8)
         assert failed == []
-        assert len(placed) > 100
         store = Store.connect(
             f'postgresql+psycopg://test@127.0.0.1:{pair.standby.port}/{name}'
         )

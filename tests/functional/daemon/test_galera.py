@@ -21,7 +21,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.broker, pytest.mark.db, pytest.mark.slow]
 
 CALLERS = 12
-REQUESTS = 300
+REQUESTS = 120
 TINY = {'memory_mb': 1}
 
 

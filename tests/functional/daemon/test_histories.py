@@ -12,12 +12,14 @@ pytestmark = [
 ]
 
 
+# Fourteen callers share as many instances: each instance is contended for
+# within the first second, and orders that do not fit show from then on.
 @pytest.mark.parametrize(
     ('kind', 'daemons', 'seconds'),
     [
         ('sqlite', 2, 5),
-        pytest.param('postgresql', 3, 30, marks=pytest.mark.slow),
-        pytest.param('mariadb', 3, 30, marks=pytest.mark.slow),
+        pytest.param('postgresql', 3, 10, marks=pytest.mark.slow),
+        pytest.param('mariadb', 3, 10, marks=pytest.mark.slow),
     ],
 )
 def test_answers_have_an_order_when_callers_share_instances(

@@ -31,7 +31,6 @@ pytestmark = [
     pytest.mark.slow, pytest.mark.broker, pytest.mark.db,
     pytest.mark.timeout(900),
 ]  # fmt: skip
-EARLIER = '28e188c'
 TOPIC = 'rolling'
 CALLER = ROOT / 'tests/support/rolling_caller.py'
 HOSTS = 40
@@ -42,7 +41,9 @@ ANSWERS = 15
 @pytest.fixture(scope='module')
 def earlier(tmp_path_factory) -> pathlib.Path:
     """The folder of the programs of the earlier release."""
-    return wheels.install_commit(EARLIER, tmp_path_factory.mktemp('earlier'))
+    return wheels.install_commit(
+        wheels.EARLIER, tmp_path_factory.mktemp('earlier')
+    )
 
 
 @dataclasses.dataclass

@@ -84,31 +84,29 @@ def test_the_pool_is_chosen_among_those_of_the_caller(ask):
     assert ask(Zone(attributes={'metal': 'iron'})) == IRON
 
 
-@pytest.mark.parametrize(
-    ('zone', 'context', 'name', 'text'),
-    [
-        ({'attributes': {'metal': 'tin'}}, OWNER,
-         'NoValidPoolFound', '2 pools, attribute left 0'),
-        ({}, OWNER, 'MultiplePoolsFound', '2 pools match'),
-        ({'attributes': {'pool_id': IRON}}, OWNER,
-         'Forbidden', 'zone_create_forced_pool'),
-        ({'attributes': {'pool_id': 'x'}}, ADMIN, 'PoolNotFound', 'x'),
-        ({'attributes': {'pool_id': IRON, 'metal': 'lead'}}, ADMIN,
-         'ForcedPoolFilteredOut', 'attribute left it out'),
-        ({'project_id': 'p'}, STRANGER, 'Forbidden', 'project p'),
-        ({'name': 'a' * 300}, OWNER, 'InvalidRequest', 'name: '),
-        ({'attributes': {'metal': 'a' * 2**20}}, OWNER,
-         'PayloadTooLarge', 'at most'),
-    ],
-)  # fmt: skip
-def test_a_refusal_has_the_name_and_the_sentence_of_the_daemon(
-    ask, zone, context, name, text
-):
-    with pytest.raises(AskError) as caught:
-        ask(Zone(**zone), context)
-    assert caught.value.name == name
-    assert text in str(caught.value)
-    assert '\n' not in str(caught.value)
+REFUSALS = [
+    ({'attributes': {'metal': 'tin'}}, OWNER,
+     'NoValidPoolFound', '2 pools, attribute left 0'),
+    ({}, OWNER, 'MultiplePoolsFound', '2 pools match'),
+    ({'attributes': {'pool_id': IRON}}, OWNER,
+     'Forbidden', 'zone_create_forced_pool'),
+    ({'attributes': {'pool_id': 'x'}}, ADMIN, 'PoolNotFound', 'x'),
+    ({'attributes': {'pool_id': IRON, 'metal': 'lead'}}, ADMIN,
+     'ForcedPoolFilteredOut', 'attribute left it out'),
+    ({'project_id': 'p'}, STRANGER, 'Forbidden', 'project p'),
+    ({'name': 'a' * 300}, OWNER, 'InvalidRequest', 'name: '),
+    ({'attributes': {'metal': 'a' * 2**20}}, OWNER,
+     'PayloadTooLarge', 'at most'),
+]  # fmt: skip
+
+
+def test_a_refusal_has_the_name_and_the_sentence_of_the_daemon(ask):
+    for zone, context, name, text in REFUSALS:
+        with pytest.raises(AskError) as caught:
+            ask(Zone(**zone), context)
+        assert caught.value.name == name
+        assert text in str(caught.value)
+        assert '\n' not in str(caught.value)
 
 
 def test_a_daemon_of_the_release_before_is_named(

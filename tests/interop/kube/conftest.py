@@ -1,4 +1,4 @@
-"""One cluster of 1,000 nodes, and daemons that are extenders for it.
+"""One cluster of many nodes, and daemons that are extenders for it.
 
 All of it is skipped, with the reason, where the programs of a control plane
 are not there.
@@ -27,6 +27,8 @@ from tests.support.stores import load_snapshot
 from tests.support.waiting import wait_until
 
 _READY_S = 60
+# Between two reads of all hosts.
+_PAUSE_S = 0.2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -41,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def whole_cluster(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Cluster]:
-    """A control plane with 1,000 nodes."""
+    """A control plane with its nodes."""
     if control_plane.missing():
         pytest.skip(control_plane.missing())
     requirements.need_library('kubernetes')
@@ -62,11 +64,13 @@ class Daemon:
     """A daemon as a process of its own.
 
     :ivar port: of its HTTP server
+    :ivar config: its configuration file
     """
 
     process: Process
     port: int
     store: Store
+    config: pathlib.Path
 
     def get(self, path: str) -> Any:
         """Return what a path of its HTTP server answers."""
@@ -81,7 +85,9 @@ class Daemon:
     def wait_ready(self) -> Daemon:
         """Wait until it knows the nodes."""
         self.process.wait_for('Ready: ')
-        wait_until(lambda: len(self.snapshot().hosts) >= NODES, _READY_S)
+        wait_until(
+            lambda: len(self.snapshot().hosts) >= NODES, _READY_S, _PAUSE_S
+        )
         return self
 
 
@@ -95,12 +101,18 @@ def start_daemon(
 
 
 @pytest.fixture(scope='module')
-def module_daemon(
+def start_module_daemon(
     whole_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Daemon]:
-    """A daemon that the tests of a module share; it knows the nodes."""
+) -> Iterator[Callable[..., Daemon]]:
+    """The same for a daemon that several tests of a module share."""
     with _daemons(whole_cluster, tmp_path_factory.mktemp('daemon')) as start:
-        yield start().wait_ready()
+        yield start
+
+
+@pytest.fixture(scope='module')
+def module_daemon(start_module_daemon: Callable[..., Daemon]) -> Daemon:
+    """A daemon that the tests of a module share; it knows the nodes."""
+    return start_module_daemon().wait_ready()
 
 
 @pytest.fixture
@@ -138,7 +150,7 @@ def _daemons(
         }  # fmt: skip
         path = tmp_path / f'{len(running)}.conf'
         path.write_text(_text(options))
-        running.append(Daemon(processes.launch(path), port, store))
+        running.append(Daemon(processes.launch(path), port, store, path))
         return running[-1]
 
     try:

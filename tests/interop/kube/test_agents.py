@@ -9,6 +9,7 @@ import pytest
 import urllib3
 
 from tests.support import kube
+from tests.support.kube_nodes import NODES as CLUSTER_NODES
 from tests.support.waiting import wait_until
 
 NAMESPACE = 'agents'
@@ -59,7 +60,7 @@ def agent(name: str, node: str, tolerations: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def with_nodes(cluster):
+def with_nodes(cluster, daemon):
     cluster.send('POST', '/api/v1/namespaces', {
         'metadata': {'name': NAMESPACE},
     })  # fmt: skip
@@ -68,6 +69,20 @@ def with_nodes(cluster):
     cluster.remove_pods(NAMESPACE)
     for name in NODES:
         cluster.call('DELETE', f'/api/v1/nodes/{name}')
+    # What an operator said of them goes with the hosts.
+    wait_until(lambda: len(daemon.snapshot().hosts) == CLUSTER_NODES, 60, 0.1)
+
+
+def wait_for_hosts(daemon: Any) -> None:
+    """Wait until a daemon knows the nodes that were just created."""
+    wait_until(
+        lambda: all(
+            daemon.snapshot().hosts.row_of_node(name, name) is not None
+            for name in NODES
+        ),
+        60,
+        0.1,
+    )
 
 
 def run_command(*words: str) -> None:
@@ -78,11 +93,16 @@ def run_command(*words: str) -> None:
     )  # fmt: skip
 
 
+@pytest.fixture(scope='module')
+def daemon(start_module_daemon):
+    return start_module_daemon(kubernetes__disabling_taints=OWN).wait_ready()
+
+
 @pytest.mark.parametrize('names', [True, False], ids=['names', 'objects'])
 def test_agents_get_to_nodes_on_which_others_may_not_run(
-    with_nodes, start_daemon, names
+    with_nodes, daemon, names
 ):
-    daemon = start_daemon(kubernetes__disabling_taints=OWN).wait_ready()
+    wait_for_hosts(daemon)
     entry = kube.entry(daemon.port, nodeCacheCapable=names)
     with with_nodes.scheduler(entry):
         with_nodes.create_pods(
@@ -97,13 +117,12 @@ def test_agents_get_to_nodes_on_which_others_may_not_run(
 
 
 def test_agents_stay_away_from_a_host_that_an_operator_disabled(
-    with_nodes, start_daemon, tmp_path
+    with_nodes, daemon
 ):
-    daemon = start_daemon().wait_ready()
-    config = str(next(tmp_path.glob('*.conf')))
+    wait_for_hosts(daemon)
     run_command(
-        '--config-file', config, 'host', 'disable', 'cordoned-node',
-        '--reason', 'broken',
+        '--config-file', str(daemon.config), 'host', 'disable',
+        'cordoned-node', '--reason', 'broken',
     )  # fmt: skip
     with with_nodes.scheduler(kube.entry(daemon.port)):
         wait_until(lambda: 'broken' in _refusals(daemon), 30)

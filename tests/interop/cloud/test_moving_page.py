@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pathlib
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.support import nova_cloud, page_commands, processes, servers
+from tests.support import page_commands, processes
 from tests.support.commands import printed_json
 from tests.support.databases import new_database
-from tests.support.nova_cloud import HOSTS, NovaCloud
-from tests.support.nova_databases import NovaDatabases
+from tests.support.nova_cloud import HOSTS, QUORUM, NovaCloud
 from tests.support.paths import ROOT
-from tests.support.placement_service import placement_service
 from tests.support.waiting import wait_until
 
 pytestmark = [
@@ -35,32 +31,8 @@ LIMIT_S = 150.0
 SHIPPED = ROOT / 'etc/scheduler_service/compute.conf'
 BIN = pathlib.Path(sys.executable).parent
 SMALL = ('small', 1, 512, 1)
-# Options on queues of the compute service, and of the daemon's file.
+# Options on queues that are not those of the compute service.
 CLASSIC = 'amqp_durable_queues = false\nrabbit_quorum_queue = false\n'
-QUORUM = 'amqp_durable_queues = true\nrabbit_quorum_queue = true\n'
-
-
-@pytest.fixture
-def cloud(mariadb, rabbitmq, tmp_path) -> Iterator[NovaCloud]:
-    """A cloud whose scheduler is nova's own."""
-    with contextlib.ExitStack() as stack, ThreadPoolExecutor(1) as thread:
-        placement = thread.submit(
-            stack.enter_context, placement_service(mariadb[1])
-        )
-        databases = NovaDatabases(mariadb[1])
-        stack.callback(databases.close)
-        (tmp_path / 'cloud').mkdir()
-        made = NovaCloud(
-            tmp_path / 'cloud',
-            databases,
-            servers.new_vhost(*rabbitmq),
-            placement.result(),
-            stack.enter_context(nova_cloud.network_service()),
-            f'[oslo_messaging_rabbit]\n{QUORUM}',
-        )
-        stack.callback(made.stop)
-        made.start()
-        yield made
 
 
 class Operator:
@@ -136,7 +108,9 @@ def built(cloud: NovaCloud) -> None:
     (server,) = cloud.call('create', flavor=SMALL)
     over = 'active', 'error'
     wait_until(
-        lambda: cloud.call('show', server=server)['state'] in over, LIMIT_S
+        lambda: cloud.call('show', server=server)['state'] in over,
+        LIMIT_S,
+        0.1,
     )
     found = cloud.call('show', server=server)
     assert found['state'] == 'active', found

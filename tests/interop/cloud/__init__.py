@@ -1,0 +1,1 @@
+"""nova's own services build servers where our daemon says."""
