@@ -123,7 +123,7 @@ def respelled(value: Any, place: str = '') -> Any:
         return {node: respelled(item) for node, item in value.items()}
     fields: dict[str, Any] = {}
     for key, item in value.items():
-        name = _SPELLED.get(key.lower(), key)
+        name = _SPELLED.get(key.lower()) or key
         if name == 'uid' and place == 'Pods':
             name = 'UID'
         made, earlier = respelled(item, name), fields.get(name)
