@@ -97,8 +97,10 @@ def wipe(store: Store) -> None:
         for table in tables:
             if table.name in found:
                 conn.execute(sa.delete(table))
-        counted = schema.counters.c.name.in_(version.COUNTERS)
-        conn.execute(sa.update(schema.counters).where(counted).values(value=0))
+        counters = schema.counters
+        counted = counters.c.name.in_(version.COUNTERS)
+        conn.execute(sa.delete(counters).where(sa.not_(counted)))
+        conn.execute(sa.update(counters).values(value=0))
 
 
 def load_snapshot(store: Store) -> Snapshot:
