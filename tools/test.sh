@@ -43,8 +43,6 @@ fi
 say "Style"
 "$bin/ruff" check .
 "$bin/ruff" format --check .
-say "Types"
-"$bin/mypy"
 say "Fences"
 "$bin/lint-imports"
 if git grep -nE '^(from|import) tests\.(unit|functional|conformance|interop)' \
@@ -61,8 +59,11 @@ fi
 "$bin/bashate" --ignore E005,E006 "${scripts[@]}"
 say "Release notes"
 "$bin/reno" --quiet lint
-say "Documentation"
+say "Types and documentation"
+"$bin/mypy" &
+types=$!
 "$bin/python" -m sphinx -W --keep-going -q -b html doc/source doc/build/html
+wait "$types"
 say "Tests"
 # Each daemon and command that a test starts would compile the package again.
 unset PYTHONDONTWRITEBYTECODE
