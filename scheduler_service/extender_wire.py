@@ -1,9 +1,9 @@
 """Documents of extender calls, parsed and written as Go's encoding/json does.
 
-Keys match in any case at every depth; of two spellings the later counts, and
-objects are merged. Of a body only the first JSON value is read. Empty fields
-are written as well. Functions that read a document raise WireError where it is
-not valid. Stateless.
+Keys of replies match in any case at every depth; of two spellings the later
+counts, and objects are merged; :func:`respelled` does so for calls. Of a body
+only the first JSON value is read. Empty fields are written as well. Functions
+that read a document raise WireError where it is not valid. Stateless.
 """
 
 from __future__ import annotations
@@ -105,6 +105,8 @@ _SPELLED = {
         'status',
     )
 }  # fmt: skip
+# Fields that are absent where they are null; victims must have their pods.
+_READ = frozenset(_SPELLED.values()) - {'Pods'}
 # Objects whose keys are no names of fields.
 _MAPS = {'labels', 'annotations', 'nodeSelector', 'limits', 'requests',
          'overhead', 'status'}  # fmt: skip
@@ -124,6 +126,9 @@ def respelled(value: Any, place: str = '') -> Any:
     fields: dict[str, Any] = {}
     for key, item in value.items():
         name = _SPELLED.get(key.lower()) or key
+        if item is None and name in _READ:
+            # As if it was not there.
+            continue
         if name == 'uid' and place == 'Pods':
             name = 'UID'
         made, earlier = respelled(item, name), fields.get(name)

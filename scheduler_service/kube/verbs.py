@@ -191,7 +191,6 @@ class _Body:
         """Return a field; None without it.
 
         :param marks: texts of which each of its objects has one
-            :data:`MOST_OBJECTS`
         """
         text = self._text(name)
         if text == _NULL:

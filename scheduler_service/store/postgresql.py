@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import struct
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import psycopg
@@ -162,6 +162,8 @@ class Column(list[Any]):
 
     oid = 0
     element = 0
+    # Returns each value after its length.
+    _encode_values: Callable[[], bytes]
 
     def encode(self) -> bytes:
         """Return the array as the server takes it in binary format.
@@ -173,9 +175,6 @@ class Column(list[Any]):
         has_null = int(None in self)
         head = _header(1, has_null, self.element, len(self), 1)
         return head + self._encode_values()
-
-    def _encode_values(self) -> bytes:
-        raise NotImplementedError
 
 
 class TextColumn(Column):

@@ -58,7 +58,7 @@ def test_number_is_infinite_when_it_is_out_of_range(number, kind):
 def test_fields_are_found_in_any_case_and_keys_of_maps_are_kept():
     pod = {'METADATA': {'Labels': {'Name': 'a'}, 'UID': 'u'}}
     sent = {
-        'pod': pod,
+        'pod': {**pod, 'status': None},
         'Pod': {
             'Spec': {'Containers': [{'RESOURCES': {'Limits': {'CPU': 1}}}]}
         },
