@@ -52,7 +52,7 @@ class Central:
             '[service:central]\nworkers = 1\nthreads = 4\n'
             'scheduler_filters = scheduler_service\n'
             '[storage:sqlalchemy]\n'
-            f'connection = sqlite:///{folder}/designate.sqlite\n'
+            f'connection = sqlite:///{folder}/designate.sqlite?timeout=60\n'
             '[scheduler_service]\ntimeout = 3\n'
         )
 
