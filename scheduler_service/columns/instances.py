@@ -29,7 +29,7 @@ class PlacedInstance(NamedTuple):
     @property
     def hosts(self) -> tuple[str, ...]:
         """Service hosts that have the instance, or will."""
-        if self.bound_for:
+        if self.bound_for not in ('', self.host):
             return self.host, self.bound_for
         return (self.host,)
 

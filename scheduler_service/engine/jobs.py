@@ -427,7 +427,7 @@ class HostJob(Job, eq=False, kw_only=True):
     :ivar explain: whether the result carries the reasons
     :ivar move: whether the instances keep the places that they have
     :ivar moves_unsaid: whether they keep them is seen by whether a host has
-        one of them
+        one of them; the request then names the hosts that they cannot stay on
     :ivar candidates: for its allocations, None while they are to be asked
         for, or where none are needed
     :ivar candidate_rounds: how often they were asked for

@@ -314,11 +314,11 @@ def _elsewhere(
 ) -> Request:
     """Return the request without the hosts that it cannot be on.
 
-    Those that its instances move away from, and those that an extender
-    could not bind.
+    Those that its instances move away from, unless the caller names these,
+    and those that an extender could not bind.
     """
     hosts = set(job.excluded_hosts)
-    if job.move:
+    if job.move and not job.moves_unsaid:
         hosts.update(placed.host for placed in present.values())
     ignored = sorted({*(request.ignore_hosts or ()), *hosts})
     return msgspec.structs.replace(request, ignore_hosts=ignored)

@@ -218,8 +218,7 @@ def _insert(writer: Writer, claims: Sequence[Claim]) -> None:
         )
     if moving:
         _insert_moves(conn, moving)
-    # Few take nothing.
-    rows.insert_packed(conn, 'allocations', claim_sql.ALLOCATION, held)
+    _allocate(conn, held, moving)
     if intents and not _record_intents(conn, intents):
         raise ClaimLost
 
@@ -268,7 +267,8 @@ def _claim_reported(writer: Writer, claims: Sequence[Claim]) -> None:
 def _insert_moves(conn: Connection, claims: Sequence[Claim]) -> None:
     """Insert the moves of instances, which stay on their hosts for now.
 
-    :raises ClaimLost: an instance is gone, or is on its new host already
+    :raises ClaimLost: an instance is gone, or is on its new host already and
+        may not stay there
     :raises DBDuplicateEntry: an instance moves already
     """
     table = schema.instances
@@ -280,7 +280,8 @@ def _insert_moves(conn: Connection, claims: Sequence[Claim]) -> None:
     )
     host_of = {row.uuid: row.host for row in locked}
     for claim in claims:
-        if host_of.get(claim.consumer, claim.host) == claim.host:
+        host = host_of.get(claim.consumer)
+        if host is None or (host == claim.host and not claim.may_stay):
             raise ClaimLost
     rows.insert(
         conn,
@@ -297,6 +298,35 @@ def _insert_moves(conn: Connection, claims: Sequence[Claim]) -> None:
             }
             for claim in claims
         ],
+    )
+
+
+def _allocate(
+    conn: Connection, held: Sequence[Any], moving: Sequence[Claim]
+) -> None:
+    """Insert allocations.
+
+    An instance that moves within its host has one of each resource class, of
+    the sum of its claims there.
+
+    :param held: rows in the order of ``claim_sql.ALLOCATION``
+    """
+    staying = [claim.consumer for claim in moving if claim.may_stay]
+    if staying:
+        amounts = {row[:-1]: row[-1] for row in held}
+        table = schema.allocations
+        query = sa.select(table).where(table.c.consumer_uuid.in_(staying))
+        for *key, amount in conn.execute(query):
+            if tuple(key) in amounts:
+                amounts[tuple(key)] += amount
+        held = [(*key, amount) for key, amount in amounts.items()]
+    # Few take nothing.
+    rows.insert_packed(
+        conn,
+        'allocations',
+        claim_sql.ALLOCATION,
+        held,
+        key=tuple(claim_sql.HELD) if staying else (),
     )
 
 

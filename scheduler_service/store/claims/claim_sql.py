@@ -74,6 +74,7 @@ class Claim(msgspec.Struct, frozen=True):
         was checked; empty: it had none; None: there was no such group
     :ivar move: whether this is a second claim, beside the instance's present
         place
+    :ivar may_stay: whether a second claim may be on the host of the first
     :ivar key: idempotency key of the request; None: it has none
     :ivar redelivered: whether another daemon may process the request, too: the
         outcome is then recorded under its key, which only one daemon can do
@@ -98,6 +99,7 @@ class Claim(msgspec.Struct, frozen=True):
     group: str | None = None
     group_owner: str | None = ''
     move: bool = False
+    may_stay: bool = False
     key: str | None = None
     redelivered: bool = False
     intent: str | None = None

@@ -28,6 +28,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
@@ -70,6 +71,17 @@ _DELETE_MEMBERS = sa.delete(_MEMBERS).where(
 )
 _MOVES_OF = sa.select(_MOVES).where(rows.among(_MOVES.c.instance_uuid))
 _DELETE_MOVES = sa.delete(_MOVES).where(rows.among(_MOVES.c.instance_uuid))
+# Instances that move to the host that they are on, and their present claims.
+_STAYING = (
+    sa.select(_MOVES.c.instance_uuid, _INSTANCES.c.placement)
+    .join(_INSTANCES, _INSTANCES.c.uuid == _MOVES.c.instance_uuid)
+    .where(
+        rows.among(_MOVES.c.instance_uuid),
+        _INSTANCES.c.host == _MOVES.c.host,
+        _INSTANCES.c.node == _MOVES.c.node,
+        _INSTANCES.c.state != 'reported',
+    )
+)
 _HELD = (
     sa.select(_ALLOCATIONS)
     .where(rows.among(_ALLOCATIONS.c.consumer_uuid))
@@ -169,10 +181,11 @@ def confirm(
     """Confirm the claims of instances that hosts report to have.
 
     An instance that arrives where it was to move has moved: its allocations
-    on the old host are released.
+    on the old host are released. That a host has an instance which moves
+    within it says nothing.
 
-    :param reported: instance -> service host that has it; None: the host that
-        it is expected on, the new host of an instance that moves
+    :param reported: instance -> service host that has it; None: the place that
+        it is expected in, the new one of an instance that moves
     :return: the instances whose claim this confirmed
     """
     conn = writer.conn
@@ -181,7 +194,8 @@ def confirm(
     arrived = {
         uuid: move
         for uuid, move in moves_of(conn, locked).items()
-        if reported[uuid] in (None, move.host)
+        if reported[uuid] is None
+        or reported[uuid] == move.host != locked[uuid].host
     }
     for uuid, move in arrived.items():
         _complete_move(writer, locked[uuid], move)
@@ -235,10 +249,16 @@ def release_moves(
     :param moves: rows of ``moves`` by instance, of locked instances
     :param final: as for :func:`release`
     """
+    staying = {
+        row.instance_uuid: row.placement
+        for row in rows.select_among(writer.conn, _STAYING, moves)
+    }
     for uuid, move in moves.items():
         release_allocations(
             writer, [uuid], _ALLOCATIONS.c.host_id == move.host_id
         )
+        if uuid in staying:
+            _take_again(writer, uuid, move.host_id, staying[uuid])
     _remove_moves(writer, moves, final)
     return sorted(moves)
 
@@ -326,9 +346,13 @@ def _check_owners(locked: Mapping[str, Any], check: OwnerCheck | None) -> None:
 def _complete_move(writer: Writer, row: Any, move: Any) -> None:
     """Give an instance its new place; release its allocations elsewhere."""
     conn = writer.conn
-    release_allocations(
-        writer, [row.uuid], _ALLOCATIONS.c.host_id != move.host_id
-    )
+    if (row.host, row.node) == (move.host, move.node):
+        release_allocations(writer, [row.uuid])
+        _take_again(writer, row.uuid, move.host_id, move.placement)
+    else:
+        release_allocations(
+            writer, [row.uuid], _ALLOCATIONS.c.host_id != move.host_id
+        )
     outcomes.keep_placements(writer, [row.uuid], moving=False)
     conn.execute(
         sa.update(_INSTANCES)
@@ -347,6 +371,34 @@ def _complete_move(writer: Writer, row: Any, move: Any) -> None:
     writer.touched.instances.append(row.uuid)
     writer.touched.load.append(move.host_id)
     touch_hosts(writer, [row.host])
+
+
+def _take_again(
+    writer: Writer, consumer: str, host_id: int, placement: str | None
+) -> None:
+    """Take what one of two claims on a host holds, once both are released.
+
+    :param placement: JSON of that claim, with its amounts; None: they are
+        unknown, and nothing is taken
+    """
+    amounts = placement and msgspec.json.decode(placement).get('amounts')
+    if not amounts:
+        return
+    dialect = writer.conn.dialect.name
+    changes = [
+        (host_id, name, amount, None, None)
+        for name, amount in sorted(amounts.items())
+    ]
+    writer.conn.execute(
+        claim_sql.change_use(dialect, where_it_fits=False),
+        claim_sql.parameters(dialect, changes),
+    )
+    rows.insert_packed(
+        writer.conn,
+        'allocations',
+        claim_sql.ALLOCATION,
+        [(consumer, host_id, *item) for item in amounts.items()],
+    )
 
 
 def _remove_instances(writer: Writer, uuids: Sequence[str]) -> None:

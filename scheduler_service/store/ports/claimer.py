@@ -340,6 +340,7 @@ def _add_claims(
                 group=request.instance_group,
                 group_owner=owner,
                 move=is_present and job.move,
+                may_stay=job.moves_unsaid,
                 key=key,
                 redelivered=contested,
                 intent=job.intents.get(made.uuid),

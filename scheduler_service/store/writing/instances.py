@@ -5,7 +5,7 @@ Claimed instances are written in ``claims``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -91,7 +91,8 @@ def _row(instance: Instance) -> dict[str, Any]:
 def report(writer: Writer, instances: Sequence[Instance]) -> int:
     """Write instances that hosts report; return how many changed.
 
-    A claim of the instance on that host is confirmed. An instance that is
+    A claim of the instance on that host is confirmed. An instance that moves
+    within its host has moved once its flavor is another. An instance that is
     stored on another host, without a move, is taken to be where it is
     reported: its allocations are released, and from then on the host's report
     includes its use.
@@ -99,9 +100,11 @@ def report(writer: Writer, instances: Sequence[Instance]) -> int:
     newest = {instance.uuid: instance for instance in instances}
     # Adding an instance that is claimed after the lock fails.
     locked = lifecycle.lock(writer.conn, newest)
-    confirmed = lifecycle.confirm(
-        writer, {uuid: instance.host for uuid, instance in newest.items()}
-    )
+    places: dict[str, str | None] = {
+        uuid: instance.host for uuid, instance in newest.items()
+    }
+    places.update(dict.fromkeys(_resized(writer, newest)))
+    confirmed = lifecycle.confirm(writer, places)
     if confirmed:
         placement_records.forget(writer.conn, confirmed)
     stored = {
@@ -118,6 +121,18 @@ def report(writer: Writer, instances: Sequence[Instance]) -> int:
     change(writer, differ)
     add(writer, new)
     return len({*confirmed, *(instance.uuid for instance in differ + new)})
+
+
+def _resized(writer: Writer, reported: Mapping[str, Instance]) -> list[str]:
+    """Return the instances that were resized on the host that they are on."""
+    moves = lifecycle.moves_of(writer.conn, reported)
+    here = [u for u, move in moves.items() if move.host == reported[u].host]
+    return [
+        stored.uuid
+        for stored, _ in loading.instance_documents(writer.conn, here)
+        if stored.host == reported[stored.uuid].host
+        and reported[stored.uuid].flavor not in ({}, stored.flavor)
+    ]
 
 
 def sync(writer: Writer, host: str, uuids: Collection[str]) -> list[str]:

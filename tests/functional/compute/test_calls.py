@@ -284,12 +284,26 @@ def test_an_instance_that_a_host_has_moves(compute):
     confirmed = compute.daemon.scheduler.confirm([instance])
     assert confirmed.result(10) == [instance]
     assert snapshot().hosts.instances.get(instance)
-    reply = compute.select(uuids=[instance])
+    reply = compute.select(uuids=[instance], ignore_hosts=['compute-1'])
     assert hosts_of(reply)[0][0] == 'compute-2'
     with compute.store.reading() as conn:
         moves = conn.execute(sa.select(schema.moves.c.host)).scalars().all()
     assert moves == ['compute-2']
     assert claims(compute.store)[instance] == ('compute-1', 'confirmed')
+
+
+def test_an_instance_may_move_within_its_host(compute):
+    """The conductor names the host that it must leave, if it must."""
+    instance = str(uuid.uuid4())
+    only = {'uuids': [instance], 'force_hosts': ['compute-1']}
+    compute.select(**only)
+    compute.daemon.scheduler.confirm([instance]).result(10)
+    for _ in range(2):
+        assert hosts_of(compute.select(**only))[0][0] == 'compute-1'
+        with compute.store.reading() as conn:
+            moves = conn.execute(sa.select(schema.moves.c.host)).scalars()
+            assert moves.all() == ['compute-1']
+        assert claims(compute.store)[instance] == ('compute-1', 'confirmed')
 
 
 def test_a_later_request_gives_up_what_an_earlier_one_claimed(compute):

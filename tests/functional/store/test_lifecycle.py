@@ -1,7 +1,9 @@
 """Claims that are confirmed, moved, released and expire."""
 
+import json
 import uuid
 
+import msgspec
 import pytest
 
 from scheduler_service.model import Instance
@@ -116,6 +118,71 @@ def test_instance_stays_on_its_host_when_the_move_is_dropped(store, moving):
     assert store.write(lambda w: lifecycle.drop_moves(w, drop)) == drop
     assert store.write(lambda w: lifecycle.drop_moves(w, drop)) == []
     assert used_memory(store) == [1024, 0]
+
+
+@pytest.fixture
+def staying(store, snapshot):
+    """A confirmed claim of 512 MB, and one of 1,024 MB on the same host."""
+    before, now = (
+        claim_on(
+            snapshot,
+            0,
+            amounts={'MEMORY_MB': amount},
+            placement=json.dumps({'amounts': {'MEMORY_MB': amount}}),
+            document=json.dumps({'flavor': {'flavorid': 'small'}}),
+            consumer=GROUP,
+        )
+        for amount in (512, 1024)
+    )
+    write_claims(store, before)
+    store.write(lambda w: lifecycle.confirm(w, {GROUP: 'compute-1'}))
+    again = msgspec.structs.replace(now, is_present=True, move=True)
+    with pytest.raises(claims.ClaimLost):
+        write_claims(store, again)
+    assert used_memory(store) == [512, 0]
+    write_claims(store, msgspec.structs.replace(again, may_stay=True))
+    assert used_memory(store) == [1536, 0]
+    assert audit_findings(store) == []
+    return again
+
+
+def test_an_instance_that_moves_within_its_host_has_its_new_place_in_the_end(
+    store, staying
+):
+    uuid = staying.consumer
+    placed = load_snapshot(store).hosts.instances.get(uuid)
+    assert placed.hosts == ('compute-1',)
+
+    def report(**flavor):
+        seen = Instance(uuid=uuid, host='compute-1', **flavor)
+        store.write(lambda w: instance_rows.report(w, [seen]))
+        return used_memory(store)
+
+    # It does not say that the instance has moved.
+    store.write(lambda w: lifecycle.confirm(w, {uuid: 'compute-1'}))
+    assert report() == [1536, 0]
+    assert report(flavor={'flavorid': 'small'}) == [1536, 0]
+    assert report(flavor={'flavorid': 'large'}) == [1024, 0]
+    assert claim_state(store, uuid) == 'confirmed'
+    assert audit_findings(store) == []
+
+
+@pytest.mark.parametrize(
+    ('end', 'used'),
+    [
+        (lambda w, one: lifecycle.confirm(w, dict.fromkeys(one)), 1024),
+        (lambda w, one: lifecycle.drop_moves(w, one), 512),
+        (lambda w, one: lifecycle.release(w, one), 0),
+        (lambda w, one: lifecycle.remove_from_host(w, 'compute-1', one), 0),
+    ],
+    ids=['confirmed', 'dropped', 'released', 'gone'],
+)
+def test_a_move_within_a_host_ends_with_one_claim_or_none(
+    store, staying, end, used
+):
+    store.write(lambda w: end(w, [staying.consumer]))
+    assert used_memory(store) == [used, 0]
+    assert audit_findings(store) == []
 
 
 def test_release_gives_back_both_places_when_it_was_moving(store, moving):
