@@ -373,8 +373,10 @@ def disturb(
 
     def reset() -> None:
         # It may have been restarted a moment ago.
-        servers.rabbitmqctl(broker, 'await_startup', '-t', '60')
-        servers.rabbitmqctl(broker, 'close_all_connections', 'chaos')
+        servers.evaluate(broker, servers.STARTED)
+        servers.call(
+            broker, 'rabbit_networking:close_all_connections', 'chaos'
+        )
 
     def restart_database() -> None:
         assert database is not None

@@ -30,7 +30,7 @@ from scheduler_service.store.connection import Store
 from scheduler_service.store.records import audit
 from scheduler_service.store.writing import inventory_import
 from tests.support.databases import migrated_database
-from tests.support.paths import PROGRAMS
+from tests.support.processes import Forked
 from tests.support.stores import DEFAULT_RATIOS
 
 import oslo_messaging  # isort: skip
@@ -60,7 +60,8 @@ class Cloud:
     """Daemons as processes on one topic and one store.
 
     :ivar bus_options: of [oslo_messaging_rabbit], of daemons and clients
-    :ivar programs: folder of the program that is run
+    :ivar programs: folder of the program that is run; None: none, it is
+        forked
     """
 
     store: Store
@@ -69,8 +70,8 @@ class Cloud:
     config: pathlib.Path
     log: pathlib.Path
     bus_options: dict[str, Any]
-    programs: pathlib.Path
-    running: list[subprocess.Popen[bytes]] = dataclasses.field(
+    programs: pathlib.Path | None
+    running: list[subprocess.Popen[bytes] | Forked] = dataclasses.field(
         default_factory=list
     )
     buses: list[Any] = dataclasses.field(default_factory=list)
@@ -84,6 +85,8 @@ class Cloud:
                      '--config-file', self.config],
                     stdout=log, stderr=log,
                 )
+                if self.programs
+                else Forked(self.config, log.fileno())
             )  # fmt: skip
 
     def signal(self, number: int) -> None:
@@ -194,14 +197,14 @@ def running(
     daemons: int,
     extra: str = '',
     heartbeat_s: int = 60,
-    programs: pathlib.Path = PROGRAMS,
+    programs: pathlib.Path | None = None,
     kind: type[T] = Cloud,
 ) -> Iterator[T]:
     """Run daemons on a database that has its tables, and on a topic.
 
     :param extra: lines of [scheduler], and more groups
     :param heartbeat_s: after how long a silent broker is taken for dead
-    :param programs: folder of the program that they run
+    :param programs: as of :class:`Cloud`
     :param kind: of cloud
     """
     bus_options = {**DURABLE, 'heartbeat_timeout_threshold': heartbeat_s}

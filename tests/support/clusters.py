@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import sqlalchemy as sa
 
 from tests.support.servers import (
+    STARTED,
     Server,
     answers,
     binary,
@@ -91,7 +92,7 @@ def restart(node: Server) -> None:
     node.kill(signal.SIGKILL)
     node.relaunch()
     node.wait(lambda: answers(node.port))
-    evaluate(node, 'rabbit:await_startup(node(), false, 60000)')
+    evaluate(node, STARTED)
 
 
 def leader_of(nodes: list[Server], queue: str) -> Server:

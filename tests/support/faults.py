@@ -319,15 +319,16 @@ def full_disk(
         thread.start()
     while len(answered) < requests:
         time.sleep(0.01)
+    limit = 'rabbit_disk_monitor:set_disk_free_limit'
     # Every caller waits for the daemon when the disk is full, so there are
     # more answers to give than a full broker still takes, one a connection.
     cloud.signal(signal.SIGSTOP)
     _until_still(answered)
-    servers.rabbitmqctl(server, 'set_disk_free_limit', '1000000000000000')
+    servers.evaluate(server, f'{limit}(1000000000000000)')
     cloud.signal(signal.SIGCONT)
     time.sleep(6)
     stuck_at = len(answered)
-    servers.rabbitmqctl(server, 'set_disk_free_limit', '50MB')
+    servers.evaluate(server, f'{limit}(50000000)')
     deadline = time.monotonic() + 60
     while len(answered) < stuck_at + requests:
         if time.monotonic() > deadline:

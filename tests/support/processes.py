@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing
 import os
 import pathlib
 import signal
@@ -10,6 +11,14 @@ import subprocess
 import sys
 import threading
 import time
+from multiprocessing.connection import Connection
+
+# A process that has imported what a daemon imports, which takes most of its
+# start, and forks one daemon after the other.
+_FORKS = multiprocessing.get_context('forkserver')
+_FORKS.set_forkserver_preload(
+    ['scheduler_service.rpc', 'scheduler_service.cmd.daemon']
+)
 
 
 def on_topic(topic: str) -> str:
@@ -17,11 +26,67 @@ def on_topic(topic: str) -> str:
     return f'[scheduler]\ntopic = {topic}\n'
 
 
+class Forked:
+    """A daemon that was forked: as :class:`subprocess.Popen` to its users."""
+
+    def __init__(
+        self, config: pathlib.Path, output: int, cwd: str = '.', **env: str
+    ) -> None:
+        """Start it.
+
+        :param output: the descriptor that it writes to
+        :param env: variables beside those of this process
+        """
+        with Connection(os.dup(output), readable=False) as passed:
+            self._process = _FORKS.Process(
+                target=_serve,
+                args=(config, passed, cwd, {**os.environ, **env}),
+                daemon=True,
+            )
+            self._process.start()
+        self.pid: int = self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if (status := self.poll()) is None:
+            raise subprocess.TimeoutExpired('scheduler-service', timeout or 0)
+        return status
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _serve(
+    config: pathlib.Path, output: Connection, cwd: str, env: dict[str, str]
+) -> None:
+    """Be a daemon."""
+    from scheduler_service.cmd import service
+
+    os.setsid()
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(output.fileno(), stream.fileno())
+        stream.reconfigure(line_buffering=True)
+    output.close()
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(cwd)
+    sys.argv = ['scheduler-service', '--config-file', str(config)]
+    sys.exit(service.main())
+
+
 @dataclasses.dataclass
 class Process:
     """A daemon's process, and the lines it has written so far."""
 
-    popen: subprocess.Popen[str]
+    popen: subprocess.Popen[bytes] | Forked
+    output: int
     lines: list[str] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -60,8 +125,7 @@ class Process:
         self._reader.join(10)
 
     def _follow(self) -> None:
-        assert self.popen.stdout is not None
-        with self.popen.stdout as lines:
+        with open(self.output, errors='replace') as lines:
             for line in lines:
                 self.lines.append(line)
 
@@ -69,27 +133,37 @@ class Process:
 def launch(
     config: pathlib.Path,
     program: pathlib.Path | None = None,
-    python: pathlib.Path | str = sys.executable,
-    cwd: str | None = None,
-    module: str = 'scheduler_service.cmd.service',
+    python: pathlib.Path | str = '',
+    cwd: str = '.',
+    module: str = '',
     **env: str,
 ) -> Process:
     """Start a daemon with a configuration file and more environment.
 
-    :param program: of an installed package; None: that of this tree
+    Unless it is said what to run, it is forked.
+
+    :param program: of an installed package
     :param python: the interpreter, of an environment with the package
     :param cwd: the folder to start it in
     :param module: that runs the daemon, without *program*
     """
-    words: list[str | pathlib.Path] = [python, '-u', '-m', module]
-    if program is not None:
-        words = [program]
-    popen = subprocess.Popen(
-        [*words, '--config-file', str(config)],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, **env}, cwd=cwd,
-        # As a service manager does it. A queue manager reads when the leader
-        # of its process group started.
-        start_new_session=True,
-    )  # fmt: skip
-    return Process(popen)
+    output, written = os.pipe()
+    try:
+        if not (program or python or module):
+            return Process(Forked(config, written, cwd, **env), output)
+        words: list[str | pathlib.Path] = [
+            python or sys.executable, '-u',
+            '-m', module or 'scheduler_service.cmd.service',
+        ]  # fmt: skip
+        if program:
+            words = [program]
+        popen = subprocess.Popen(
+            [*words, '--config-file', str(config)],
+            stdout=written, stderr=written, env={**os.environ, **env}, cwd=cwd,
+            # As a service manager does it. A queue manager reads when the
+            # leader of its process group started.
+            start_new_session=True,
+        )  # fmt: skip
+        return Process(popen, output)
+    finally:
+        os.close(written)

@@ -20,7 +20,7 @@ from scheduler_service.rpc.client import SchedulerClient
 
 THREADS = 2
 # Between two requests of a thread: daemons that start need the processor.
-PAUSE_S = 0.02
+PAUSE_S = 0.1
 CONTEXT = {'user_id': 'u', 'project_id': 'p', 'roles': ['admin']}
 FLAVOR = {'vcpus': 1, 'memory_mb': 64, 'root_gb': 0}
 TIMEOUT_S = 60

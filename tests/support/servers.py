@@ -28,6 +28,8 @@ from typing import Any
 START_LIMIT_S = 90
 # The module of RabbitMQ that keeps users; the last text is who changes one.
 USERS = 'rabbit_auth_backend_internal'
+# What has RabbitMQ answer when it has started.
+STARTED = 'rabbit:await_startup(node(), false, 60000)'
 _taken_ports: set[int] = set()
 
 
@@ -185,17 +187,9 @@ def postgresql(durable: bool = True) -> Iterator[tuple[Server, str]]:
     try:
         data = str(server.folder / 'data')
         server.command(
-            initdb,
-            '-D',
-            data,
-            '-A',
-            'trust',
-            '-U',
-            'test',
-            '-E',
-            'UTF8',
+            initdb, '-D', data, '-A', 'trust', '-U', 'test', '-E', 'UTF8',
             '--no-sync',
-        )
+        )  # fmt: skip
         server.launch(
             [
                 postgres, '-D', data, '-p', str(server.port),
@@ -290,7 +284,7 @@ def launch_rabbitmq(server: Server, arguments: str = '') -> None:
     }
     server.launch([real_program(program)], **env)
     server.wait(lambda: answers(server.port))
-    evaluate(server, 'rabbit:await_startup(node(), false, 60000)')
+    evaluate(server, STARTED)
 
 
 def rabbitmqctl(server: Server, *args: str) -> str:

@@ -13,6 +13,7 @@ import tomllib
 import venv
 from importlib import metadata
 from io import BytesIO
+from typing import Any
 
 from packaging import requirements
 
@@ -23,8 +24,6 @@ from tests.support.paths import ROOT
 EARLIER = '28e188c'
 # Of commits that need Git to know their version.
 _VERSION = {'PBR_VERSION': '0.0.1'}
-# Most of what builds a wheel is never imported.
-_NOT_COMPILED = {'PIP_COMPILE': '0'}
 
 
 def build(
@@ -32,12 +31,17 @@ def build(
 ) -> pathlib.Path:
     """Build the wheel of a source tree; return its path.
 
+    What builds it is kept between runs.
+
     :param env: further variables
     """
+    needed = _declared(ROOT)['build-system']['requires']
+    python = interop.environment('build', needed) / 'bin/python'
     done = subprocess.run(
-        [sys.executable, '-m', 'pip', 'wheel', '--quiet', '--no-deps',
-         '--disable-pip-version-check', '-w', folder, source],
-        env={**os.environ, **_NOT_COMPILED, **env},
+        [sys.executable, '-m', 'pip', '--python', python, 'wheel', '--quiet',
+         '--no-deps', '--no-build-isolation', '--disable-pip-version-check',
+         '-w', folder, source],
+        env={**os.environ, **env},
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
@@ -84,11 +88,9 @@ def copy_of_the_tree(folder: pathlib.Path) -> pathlib.Path:
     return folder
 
 
-def dependencies(source: pathlib.Path) -> list[str]:
-    """Return what a source tree says that its package needs."""
-    text = (source / 'pyproject.toml').read_text()
-    found: list[str] = tomllib.loads(text)['project']['dependencies']
-    return found
+def _declared(source: pathlib.Path) -> dict[str, Any]:
+    """Return what a source tree says of its package."""
+    return tomllib.loads((source / 'pyproject.toml').read_text())
 
 
 def install(
@@ -115,7 +117,7 @@ def add_libraries(folder: pathlib.Path, source: pathlib.Path) -> None:
     places = [pathlib.Path(sysconfig.get_path('purelib'))]
     missing = [
         dependency
-        for dependency in dependencies(source)
+        for dependency in _declared(source)['project']['dependencies']
         if not _is_met(dependency)
     ]
     if missing:

@@ -410,7 +410,7 @@ def test_own_queues_are_deleted_at_the_end_and_expire_without_it(
         assert len(servers.names_in(rabbitmq[0], vhost, 'queues')) == 4
         # To the broker it is as if the consumer was killed.
         proxy.become(Mode.REFUSE)
-        wait_until(shared, 20)
+        wait_until(shared, 20, 0.2)
         proxy.become(Mode.FORWARD)
         wait_until(consumer.bus.is_connected, 30)
         assert not shared()

@@ -338,6 +338,7 @@ def test_requests_that_never_expire_are_found_where_they_can_be_seen(
                 == (0, 'Requests expire after 60000 ms')
             ),
             30,
+            0.5,
         )
 
 

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.db, pytest.mark.slow]
 
 CALLERS = 8
 # Between two calls of a caller; of eight, some are under way at any time.
-PAUSE_S = 0.02
+PAUSE_S = 0.05
 PLACED = 50
 LIMIT_S = 90
 TINY = {'memory_mb': 1}

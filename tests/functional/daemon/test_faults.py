@@ -1,5 +1,6 @@
 """The scenarios of benchmarks.faults and .chaos, with fewer of everything."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,8 @@ from tests.support import (
 )
 
 pytestmark = [pytest.mark.broker, pytest.mark.db, pytest.mark.slow]
+# What is said of a machine that is slow, and of an outage that is long.
+NOISE = 'the last batch', 'No batch takes more', 'Still degraded'
 
 
 @pytest.fixture(scope='module')
@@ -28,7 +31,7 @@ def broker(module_broker) -> tuple[servers.Server, str]:
     if server.process.poll() is not None:
         server.relaunch()
         server.wait(lambda: servers.answers(server.port))
-    servers.evaluate(server, 'rabbit:await_startup(node(), false, 60000)')
+    servers.evaluate(server, servers.STARTED)
     return server, servers.new_vhost(server, url)
 
 
@@ -49,11 +52,25 @@ def test_nothing_is_dropped_at_the_delivery_limit(rabbitmq, postgresql):
 # See clouds.clean.
 @pytest.mark.filterwarnings('ignore:unclosed <socket:ResourceWarning')
 def test_casts_are_answered_when_the_broker_restarts(broker, postgresql):
+    """Each daemon logs two lines of that, and none of its end."""
     server, bus = broker
     with clouds.cloud(postgresql[1], bus, daemons=2) as cloud:
         again = faults.restarting(server, times=1)
         told = faults.casts(cloud, 50, again, 5.0)
+        cloud.signal(signal.SIGTERM)
+        assert [one.wait(40) for one in cloud.running] == [0, 0]
+        lines = [
+            line
+            for line in cloud.log.read_text().splitlines()
+            if (' WARNING ' in line or ' ERROR ' in line)
+            and not any(text in line for text in NOISE)
+        ]
     faults.check(told)
+    lost = [one for one in lines if 'Degraded: broker unreachable' in one]
+    # A broker that is told to end says so, one that is killed does not.
+    assert all(f'(127.0.0.1:{server.port}: ' in line for line in lost)
+    back = [one for one in lines if 'Broker reachable again' in one]
+    assert (len(lost), len(back), len(lines)) == (2, 2, 4), lines
 
 
 def test_casts_are_answered_when_the_database_restarts(quorum_bus):

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.db, pytest.mark.slow]
 # Enough to need room that the pages of an empty table do not have.
 REQUEST = {'flavor': {'memory_mb': 1}, 'num_instances': 50}
 CALLERS = 12
-LIMIT = 6
+LIMIT = 4
 QUORUM = """
 [oslo_messaging_rabbit]
 amqp_durable_queues = true
@@ -35,20 +35,21 @@ rabbit_transient_quorum_queue = true
 def limited_bus(rabbitmq):
     """A virtual host where a policy limits deliveries of quorum queues."""
     url = servers.new_vhost(*rabbitmq)
-    servers.rabbitmqctl(
-        rabbitmq[0], 'set_policy', '-p', url.rpartition('/')[2],
-        '--apply-to', 'queues', 'limit', '.*',
-        f'{{"delivery-limit": {LIMIT}}}',
-    )  # fmt: skip
+    servers.evaluate(
+        rabbitmq[0],
+        f'rabbit_policy:set(<<"{url.rpartition("/")[2]}">>, <<"limit">>, '
+        f'<<".*">>, [{{<<"delivery-limit">>, {LIMIT}}}], 0, <<"queues">>, '
+        '<<"guest">>)',
+    )
     return url
 
 
 @pytest.mark.parametrize(
     ('kind', 'daemons', 'seconds'),
     [
-        ('postgresql', 2, 20),
-        ('mariadb', 2, 12),
-        ('sqlite', 1, 12),
+        ('postgresql', 2, 13),
+        ('mariadb', 2, 8),
+        ('sqlite', 1, 8),
     ],
 )
 def test_every_caller_is_answered_when_the_disk_was_full(

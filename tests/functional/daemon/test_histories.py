@@ -18,8 +18,8 @@ pytestmark = [
     ('kind', 'daemons', 'seconds'),
     [
         ('sqlite', 2, 5),
-        pytest.param('postgresql', 3, 10, marks=pytest.mark.slow),
-        pytest.param('mariadb', 3, 10, marks=pytest.mark.slow),
+        pytest.param('postgresql', 3, 6, marks=pytest.mark.slow),
+        pytest.param('mariadb', 3, 6, marks=pytest.mark.slow),
     ],
 )
 def test_answers_have_an_order_when_callers_share_instances(

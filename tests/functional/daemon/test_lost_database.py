@@ -104,12 +104,15 @@ def test_no_call_is_lost_when_one_daemon_loses_the_database(
 def test_ping_tells_the_truth_when_the_only_daemon_loses_the_database(
     connect, launch, postgresql, rabbitmq, topic
 ):
-    database = ready_database(postgresql[1])
-    with through_proxy(database) as (proxy, proxied):
+    """It has none when it starts, either."""
+    with through_proxy(ready_database(postgresql[1])) as (proxy, proxied):
+        proxy.become(Mode.REFUSE)
         port = free_port()
         http = f'[http]\nbind_port = {port}\n'
         daemon = launch(proxied, rabbitmq[1], on_topic(topic) + http)
-        daemon.wait_for('Ready:')
+        daemon.wait_for('Degraded: database unreachable')
+        proxy.become(Mode.FORWARD)
+        daemon.wait_for('Ready: 4 hosts')
         assert readiness(port)['ready']
         asking = connect(rabbitmq[1], topic, timeout=60)
         assert asking.ping(CONTEXT)['database'] == 'up'
@@ -130,6 +133,9 @@ def test_ping_tells_the_truth_when_the_only_daemon_loses_the_database(
         proxy.become(Mode.FORWARD)
         thread.join(30)
         assert results == {'answered': CALLS}
+        assert daemon.count('Degraded: database unreachable') == 2
+        # It is said after the answer, and read by a thread of the test's.
+        wait_until(lambda: daemon.count('Database reachable again') == 2)
         assert daemon.end() == 0
 
 

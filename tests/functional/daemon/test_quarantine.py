@@ -55,7 +55,7 @@ def test_message_is_quarantined_when_it_ends_its_daemon(
     deaths = 0
     while len(outcomes) < len(names):
         if running.popen.poll() is not None:
-            assert running.popen.returncode == 9
+            assert running.popen.wait() == 9
             deaths += 1
             # It may meet its end before it says that it is ready.
             running = launch(database, rabbitmq[1], extra)

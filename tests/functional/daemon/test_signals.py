@@ -187,7 +187,8 @@ def test_systemd_is_told_of_start_and_end_and_nothing_without_a_watchdog(
 def test_a_report_during_the_imports_does_not_end_the_process(
     launch, ready_sqlite
 ):
-    daemon = launch(ready_sqlite, 'inproc://')
+    module = 'scheduler_service.cmd.service'
+    daemon = launch(ready_sqlite, 'inproc://', module=module)
     wait_until(lambda: _ignores(daemon.popen.pid, signal.SIGUSR2), 20)
     daemon.popen.send_signal(signal.SIGUSR2)
     daemon.popen.send_signal(signal.SIGHUP)

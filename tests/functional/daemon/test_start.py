@@ -158,25 +158,18 @@ def test_start_is_refused_in_one_line_when_the_tables_are_newer(
     assert not daemon.count('Traceback')
 
 
-@pytest.fixture
-def start(tmp_path):
-    """Give a function that starts a daemon which cannot serve."""
+def test_names_that_do_not_exist_are_warned_about(tmp_path):
     path = tmp_path / 'a.conf'
-
-    def run(text):
-        # It ends: there is no such driver of databases.
-        path.write_text(f'{text}\n[database]\nconnection = nonsense://\n')
-        return subprocess.run(
-            [sys.executable, '-m', 'scheduler_service.cmd.service',
-             '--config-file', str(path)],
-            capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
-
-    return run
-
-
-def test_names_that_do_not_exist_are_warned_about(start):
-    done = start('[scheduler]\ntopik = a\n[schedular]\ntopic = a')
+    # It ends: there is no such driver of databases.
+    path.write_text(
+        '[scheduler]\ntopik = a\n[schedular]\ntopic = a\n'
+        '[database]\nconnection = nonsense://\n'
+    )
+    done = subprocess.run(
+        [sys.executable, '-m', 'scheduler_service.cmd.service',
+         '--config-file', str(path)],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
     assert done.returncode == 1
     # The log goes to standard output where no file is configured.
     for text in (
@@ -187,10 +180,12 @@ def test_names_that_do_not_exist_are_warned_about(start):
     assert 'Traceback' not in done.stderr
 
 
-def test_a_log_that_cannot_be_written_ends_the_start(start):
-    done = start('[DEFAULT]\nlog_file = /no/such/folder/a.log')
-    assert done.returncode == 1
-    assert done.stderr == (
+def test_a_log_that_cannot_be_written_ends_the_start(launch):
+    extra = '[DEFAULT]\nlog_file = /no/such/folder/a.log'
+    daemon = launch('nonsense://', 'inproc://', extra)
+    assert daemon.popen.wait(30) == 1
+    daemon.remove()
+    assert daemon.lines == [
         'scheduler-service: OSError: /no/such/folder/a.log: No such file or '
         'directory\n'
-    )
+    ]

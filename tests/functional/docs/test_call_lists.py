@@ -50,7 +50,10 @@ def test_a_list_has_what_a_daemon_on_servers_calls(recorder, make_service):
     ('verb', 'title'),
     [('select', 'The way of one request'), ('zone', 'A zone')],
 )
-def test_a_list_has_what_the_tool_prints_of_each_thread(verb, title):
+def test_a_list_has_what_the_tool_prints_of_each_thread(
+    verb, title, monkeypatch
+):
+    monkeypatch.setattr(request_path, '_IDLE_S', 1.0)
     rows = [row for row in LISTS[title] if not row[0].startswith(EMBEDDED)]
     recording, idle = request_path.record(verb, embedded=True)
     found = recording.without(idle)

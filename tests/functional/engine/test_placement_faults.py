@@ -17,7 +17,7 @@ from scheduler_service import errors
 from scheduler_service.store import schema
 from scheduler_service.store.claims import claim_queries, placement_records
 from scheduler_service.store.connection import Store
-from tests.support import fake_placement, placement_engines, servers
+from tests.support import fake_placement, placement_engines
 from tests.support.databases import migrated_database
 from tests.support.engines import Message, NotAnswered
 from tests.support.fake_placement import FakePlacement
@@ -29,6 +29,7 @@ from tests.support.placement_engines import (
     request,
 )
 from tests.support.stores import claim_state
+from tests.support.tcp_proxy import Mode, through_proxy
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.db, pytest.mark.slow]
@@ -102,7 +103,9 @@ def error_of(future: Any) -> str:
 def only(fake: FakePlacement, before: Any, store: Any, kept: Any) -> None:
     """Wait until there is what there was before, and nothing else to do."""
     wait_until(
-        lambda: fake.allocations == before and records(store) == kept, _WAIT_S
+        lambda: fake.allocations == before and records(store) == kept,
+        _WAIT_S,
+        0.1,
     )
 
 
@@ -265,21 +268,24 @@ def test_a_claim_waits_until_an_earlier_one_is_undone(store, fake):
         assert claim_state(store, one) == 'claimed'
 
 
-def test_a_refused_claim_is_released_when_the_database_was_away(fake):
+def test_a_refused_claim_is_released_when_the_database_was_away(
+    fake, postgresql
+):
     failing = fake_placement.Held(fake_placement.answer(500))
-    with servers.postgresql(durable=False) as (server, base):
-        store = Store.connect(migrated_database(base), max_pool_size=20)
+    database = migrated_database(postgresql[1])
+    with through_proxy(database) as (proxy, proxied):
+        store = Store.connect(proxied, max_pool_size=20)
         add_host(store, fake)
         with placement_engines.engine(store, fake) as engine:
             (one,), wanted = asked('plain')
             fake.fail(failing, fake.claims)
             future = select(engine, 'plain', wanted)
             wait_until(lambda: failing.waiting)
-            server.kill()
+            proxy.become(Mode.REFUSE)
             failing.let_go()
             time.sleep(2.0)
             assert not future.done()
-            server.relaunch()
+            proxy.become(Mode.FORWARD)
             assert error_of(future) == 'PlacementUnavailable'
             assert claim_state(store, one) is None
         store.dispose()

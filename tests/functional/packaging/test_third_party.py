@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
+import shutil
 import subprocess
 import sys
-import venv
 
 import pytest
 
+from tests.support import wheels
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.slow
@@ -51,20 +51,10 @@ def test_plugins_are_found_when_their_package_is_installed(tmp_path):
 
     The environment sees this one's libraries behind its own.
     """
-    folder = tmp_path / 'venv'
-    venv.create(folder)
-    python = folder / 'bin' / 'python'
     package = tmp_path / 'package'
-    subprocess.run(
-        ['cp', '-r', str(ROOT / 'tests/packages/thirdparty'), str(package)],
-        check=True,
-    )
-    subprocess.run(
-        [sys.executable, '-m', 'pip', '--python', python, 'install', '--quiet',
-         str(package)],
-        # Most of what builds it is never imported.
-        check=True, env={**os.environ, 'PIP_COMPILE': '0'},
-    )  # fmt: skip
+    shutil.copytree(ROOT / 'tests/packages/thirdparty', package)
+    wheel = wheels.build(package, tmp_path / 'built')
+    python = wheels.install(wheel, ROOT, tmp_path / 'venv') / 'python'
     config = tmp_path / 'a.conf'
     config.write_text(
         """

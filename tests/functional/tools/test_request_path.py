@@ -47,6 +47,7 @@ def test_it_prints_functions_and_totals(capsys):
 def test_it_runs_a_daemon_on_real_servers(
     capsys, monkeypatch, rabbitmq, postgresql
 ):
+    monkeypatch.setattr(request_path, '_IDLE_S', 1.0)
     # It starts servers of its own, which are here already.
     bus = servers.new_vhost(*rabbitmq)
     for name, found in (
