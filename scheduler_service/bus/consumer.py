@@ -495,7 +495,7 @@ class RabbitConsumer(Consumer):
         tags = self._unacknowledged
         first = list(itertools.takewhile(tags.__getitem__, tags))
         if first:
-            self._channel.basic_ack(first[-1], multiple=len(first) > 1)
+            self._channel.basic_ack(first[-1], multiple=True)
         for tag in first:
             del tags[tag]
         for tag in [tag for tag, settled in tags.items() if settled]:

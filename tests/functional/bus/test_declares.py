@@ -14,6 +14,7 @@ from scheduler_service.rpc import transport
 from tests.support import clouds, servers
 from tests.support.bus_consumers import Consuming
 from tests.support.services import new_conf
+from tests.support.waiting import wait_until
 
 import oslo_messaging  # isort: skip
 
@@ -153,6 +154,7 @@ def test_a_refused_login_ends_the_start(rabbitmq, topic):
     consumer = Consuming(url, topic, False, {})
     with pytest.raises(errors.ConfigurationError, match='refuses the login'):
         consumer.bus.start()
+    wait_until(lambda: not consumer.bus._thread.is_alive())
 
 
 def test_a_virtual_host_without_the_exchange_is_well(url):

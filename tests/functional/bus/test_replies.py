@@ -85,6 +85,8 @@ def test_a_call_that_comes_again_is_refused_by_whoever_has_it(
     assert second.redelivered
     assert consumer.refuse(second, b'again').get(timeout=10)
     assert bodies(channel, name, 1) == ['again']
+    # The first delivery ended with its connection.
+    assert not consumer.refuse(first, b'late').get(timeout=10)
 
 
 def test_a_call_is_acknowledged_when_its_reply_is_confirmed(
