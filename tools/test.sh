@@ -63,9 +63,11 @@ say "Types and documentation"
 "$bin/mypy" &
 types=$!
 "$bin/python" -m sphinx -W --keep-going -q -b html doc/source doc/build/html
+# Each process that runs tests, and each daemon and command that one starts,
+# would compile the same files again. What fails here fails again below.
+unset PYTHONDONTWRITEBYTECODE
+"$bin/python" -m pytest --collect-only -q "$@" >/dev/null || true
 wait "$types"
 say "Tests"
-# Each daemon and command that a test starts would compile the package again.
-unset PYTHONDONTWRITEBYTECODE
 "$bin/python" -m pytest -n "${SCHEDULER_TEST_PROCESSES:-4}" --dist worksteal \
     "${select[@]}" "$@"

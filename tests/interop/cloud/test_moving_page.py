@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 import yaml
 
+from scheduler_service.store import schema
+from scheduler_service.store.connection import Store
 from tests.support import page_commands, processes
-from tests.support.commands import printed_json
 from tests.support.databases import new_database
 from tests.support.nova_cloud import HOSTS, QUORUM, NovaCloud
 from tests.support.paths import ROOT
@@ -49,6 +51,7 @@ class Operator:
     def write(self, database: str) -> None:
         """Write the shipped file with addresses of this cloud."""
         text = SHIPPED.read_text()
+        self.store = Store.connect(database)
         own = self._cloud.placement.options.partition('\n')[2]
         for pattern, value in (
             (r'rabbit://\S+', self._cloud.bus),
@@ -75,6 +78,7 @@ class Operator:
         self._process.wait_for('Ready', LIMIT_S)
 
     def close(self) -> None:
+        self.store.dispose()
         if self._process is not None:
             self._process.remove()
 
@@ -92,8 +96,11 @@ class Operator:
         return done.returncode, done.stdout, done.stderr
 
     def decisions(self) -> list[Any]:
-        line = 'scheduler-manage decision list --limit 0 -f json'
-        return printed_json(self.run(line))
+        """Return (outcome, request) of each decision, the oldest first."""
+        made = schema.decisions.c
+        query = sa.select(made.outcome, made.request_id).order_by(made.id)
+        with self.store.reading() as conn:
+            return list(conn.execute(query))
 
 
 @pytest.fixture
@@ -157,15 +164,13 @@ def test_every_line_works_beside_the_queues_of_the_compute_service(
     # Step 4: ours alone.
     before = len(operator.decisions())
     built(cloud)
-    latest, *others = operator.decisions()
+    *others, (outcome, request) = operator.decisions()
     assert len(others) == before
-    assert latest['outcome'] == 'chosen'
+    assert outcome == 'chosen'
     assert 'chosen' in operator.run(listed)[1]
     assert operator.run(ping)[0] == 0
     *words, _ = show.split()
-    assert (
-        'chosen' in operator.run(' '.join([*words, latest['request_id']]))[1]
-    )
+    assert 'chosen' in operator.run(' '.join([*words, request]))[1]
     # Back.
     with cloud.scheduler():
         operator.replace('\nenabled = true\n', '\nenabled = false\n')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import signal
 import threading
 import uuid
@@ -331,32 +332,37 @@ def test_nothing_is_left_of_servers_that_came_and_went(cloud, daemon):
     )
 
 
-def test_nova_scheduler_beside_us_keeps_its_messages(cloud, beside):
+@pytest.fixture(scope='module')
+def log(cloud: NovaCloud) -> Iterator[pathlib.Path]:
+    """The log of nova-scheduler, which runs from here on."""
+    with cloud.scheduler() as path:
+        yield path
+
+
+def test_nova_scheduler_beside_us_keeps_its_messages(cloud, beside, log):
     beside.stop()
     decided = beside.decisions()
-    with cloud.scheduler() as log:
-        with Asking(cloud) as asking:
+    with Asking(cloud) as asking:
+        asking.more()
+        for ends in (signal.SIGTERM, signal.SIGKILL):
+            beside.start(serve=False)
             asking.more()
-            for ends in (signal.SIGTERM, signal.SIGKILL):
-                beside.start(serve=False)
-                asking.more()
-                beside.stop(ends)
-                asking.more()
-        wait_until(lambda: was_cast(log, asking.casts), LIMIT_S)
+            beside.stop(ends)
+            asking.more()
+    wait_until(lambda: was_cast(log, asking.casts), LIMIT_S)
     assert_claimed(cloud, asking)
     assert answered_by_nova(log, asking) == len(asking.answers)
     assert beside.decisions() == decided
 
 
-def test_both_schedulers_share_requests_until_one_stops(cloud, beside):
+def test_both_schedulers_share_requests_until_one_stops(cloud, beside, log):
     beside.start(serve=True)
     decided = beside.decisions()
-    with cloud.scheduler() as log:
-        with Asking(cloud) as asking:
-            asking.more(10)
-            beside.stop()
-            asking.more(5)
-        wait_until(lambda: was_cast(log, asking.casts), LIMIT_S)
+    with Asking(cloud) as asking:
+        asking.more(10)
+        beside.stop()
+        asking.more(5)
+    wait_until(lambda: was_cast(log, asking.casts), LIMIT_S)
     ours = beside.decisions() - decided
     assert_claimed(cloud, asking)
     assert ours > 0
