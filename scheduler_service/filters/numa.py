@@ -482,7 +482,9 @@ def evaluate(
             pairs = np.cumsum(counts[undecided[done:]]) * len(kinds)
             step = max(1, int(np.searchsorted(pairs, _STEP_PAIRS)))
         at = undecided[done : done + step]
-        part = Hosts(*(column[at] for column in hosts))
+        part = Hosts(
+            hosts.topology[at], hosts.cpu_ratio[at], hosts.ram_ratio[at]
+        )
         fit = _fitting(guest, list(kinds), columns, part, counts[at])
         results[at] = _assignable(fit, counts[at], list(kinds.values()))
         done += step
