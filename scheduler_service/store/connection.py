@@ -311,10 +311,9 @@ class PersistentWriter:
 def _prepare(engine: Engine, limits: Callable[[], Timeouts]) -> None:
     """Have new connections of an engine set up; load only its driver.
 
+    :param limits: gives the limits of a connection that is made now
     :raises ConfigurationError: the URL has parameters that the driver does
         not take
-
-    :param limits: gives those of a connection that is made now
     """
     dialect = engine.dialect
     if dialect.name == 'sqlite':
