@@ -64,7 +64,7 @@ class Connection:
         self._socket = raw.sock
         self._socket.settimeout(min(_IO_S, raw.heartbeat or _IO_S))
         self.fileno = self._socket.fileno
-        # TLS may have read more than was asked of it.
+        # TLS may have read more bytes than it was called for.
         self.buffered: Callable[[], int] = getattr(
             self._socket, 'pending', lambda: 0
         )
@@ -114,7 +114,7 @@ class Connection:
         try:
             self.declare_alone(queue)
         except NotFound:
-            # It is not durable, and on a node that is down.
+            # The queue is not durable, and on a node that is down.
             with self._raw.channel() as channel:
                 channel.queue_delete(queue.name)
             self.declare_alone(queue)
@@ -125,11 +125,11 @@ class Connection:
                 bound.bind_to(bound.exchange, key)
 
     def declare_alone(self, entity: kombu.Queue | kombu.Exchange) -> None:
-        """Declare a queue or an exchange, or use the one that is there.
+        """Declare a queue or an exchange, or use an existing entity.
 
         Another service may have declared a shared exchange, durable or not.
 
-        :raises PreconditionFailed: it is of another kind otherwise
+        :raises PreconditionFailed: that is of another kind otherwise
         """
         for durable in (entity.durable, not entity.durable):
             try:
@@ -148,8 +148,8 @@ class Connection:
             else:
                 return
 
-    def passive(self, entity: kombu.Queue | kombu.Exchange) -> Any:
-        """Return what the broker says of a queue or an exchange, or None."""
+    def find(self, entity: kombu.Queue | kombu.Exchange) -> Any:
+        """Return the declaration of a queue or an exchange; None: absent."""
         try:
             with self._raw.channel() as channel:
                 if isinstance(entity, kombu.Queue):
@@ -212,12 +212,12 @@ class Dialler:
         host = self._hosts[self._next]
         self._next += 1
         try:
-            made = self._connect(host)
+            connection = self._connect(host)
         except Exception as fault:
             self.note(_address(host), fault)
             raise
         self.fault = ''
-        return made
+        return connection
 
     def _connect(self, host: Any) -> Connection:
         options = self._options
@@ -261,16 +261,16 @@ def _address(host: Any) -> str:
 
 @contextlib.contextmanager
 def connected(options: RabbitOptions) -> Iterator[Connection]:
-    """Give a connection to a node; each is tried once.
+    """Give a connection to a node; each node is tried once.
 
-    :raises ConfigurationError: the broker refuses the login, or what is
-        declared is of another kind
+    :raises ConfigurationError: the broker refuses the login, or has a queue
+        or an exchange of another kind than is declared
     :raises MessageDeliveryFailure: no node accepts a connection
     """
     dialler = Dialler(options)
     for left in reversed(range(dialler.count)):
         try:
-            made = dialler.dial()
+            connection = dialler.dial()
             break
         except (AccessRefused, NotAllowed) as refusal:
             raise bus_options.refused(refusal) from None
@@ -280,9 +280,9 @@ def connected(options: RabbitOptions) -> Iterator[Connection]:
                     error_text(fault)
                 ) from fault
     try:
-        yield made
+        yield connection
     except PreconditionFailed as refusal:
         raise bus_options.refused(refusal) from None
     finally:
         with contextlib.suppress(Exception):
-            made.close()
+            connection.close()

@@ -52,7 +52,7 @@ _DELIVERY_LIMIT = 20
 _CONNECT_S = 2.0
 # Requests that have their reply, and are remembered.
 _MOST_ANSWERED = 4096
-# The thread looks around after so many seconds at the latest.
+# The thread wakes up after so many seconds at the latest.
 _LONGEST_WAIT_S = 60.0
 _Work = tuple[Callable[..., None], tuple[Any, ...]]
 
@@ -93,9 +93,9 @@ class RabbitConsumer(Consumer):
         self._poll = self._new_poll()
         self._connection: Connection | None = None
         self._channel: Any = None
-        # Of connections, the present one or the next.
+        # The number of the present connection, or of the next.
         self._number = 0
-        # Until then it counts as connected.
+        # Monotonic time until which a first connection is not late.
         self._late_at = math.inf
         self._ready = threading.Event()
         self._refusal: errors.ConfigurationError | None = None
@@ -143,11 +143,11 @@ class RabbitConsumer(Consumer):
 
     def pause(self) -> None:
         self._paused = True
-        self.call(_nothing)
+        self.call(_noop)
 
     def resume(self) -> None:
         self._paused = False
-        self.call(_nothing)
+        self.call(_noop)
 
     def is_connected(self) -> bool:
         """Whether it has a connection, or its first one is not late."""
@@ -163,8 +163,8 @@ class RabbitConsumer(Consumer):
         self._stopping = True
         self._ready.set()
         self._wait_for(self._cancel)
-        # What arrived before the consumers were cancelled is handed over.
-        self._wait_for(_nothing)
+        # Messages that arrived before the cancellation are handed over.
+        self._wait_for(_noop)
 
     def close(self) -> None:
         """Delete the server's own queues, and close the connection."""
@@ -228,8 +228,8 @@ class RabbitConsumer(Consumer):
 
     def _tags_of(self, request: Request) -> list[int]:
         number, tags = request.tags
-        found: list[int] = tags if number == self._number else []
-        return found
+        current: list[int] = tags if number == self._number else []
+        return current
 
     def _forget(self, request: Request) -> None:
         key = _key(request)
@@ -254,7 +254,7 @@ class RabbitConsumer(Consumer):
                 if self._connection is None:
                     rounds = 0 if self._connect() else rounds + 1
                     if self._connection is None:
-                        self._rest(self._dialler.wait_s(rounds - 1))
+                        self._work_offline(self._dialler.wait_s(rounds - 1))
                 else:
                     self._turn()
             except Exception as fault:
@@ -270,7 +270,7 @@ class RabbitConsumer(Consumer):
             try:
                 self._open(self._dialler.dial())
             except (AccessRefused, NotAllowed, PreconditionFailed) as refusal:
-                # It ends the start; later it is a fault as others.
+                # It ends the start; later it is a fault like any other.
                 if not self._ready.is_set():
                     self._refusal = bus_options.refused(refusal)
                     self._ended = True
@@ -341,7 +341,7 @@ class RabbitConsumer(Consumer):
             LOG.error(
                 'Work on the thread of the message bus failed', exc_info=fault
             )
-            self._rest(self._dialler.wait_s(0))
+            self._work_offline(self._dialler.wait_s(0))
             return
         self._dialler.note(connection.host, fault)
         with contextlib.suppress(Exception):
@@ -349,9 +349,9 @@ class RabbitConsumer(Consumer):
         if isinstance(fault, ConsumerCancelled):
             self._offset = 'last'
             splay = random.uniform(0, self._options.kombu_reconnect_splay)  # noqa: S311
-            self._rest(self._options.kombu_reconnect_delay + splay)
+            self._work_offline(self._options.kombu_reconnect_delay + splay)
 
-    def _rest(self, seconds: float) -> None:
+    def _work_offline(self, seconds: float) -> None:
         """Do work of other threads while there is no connection."""
         end = time.monotonic() + seconds
         while not self._ended and (left := end - time.monotonic()) > 0:
@@ -462,7 +462,7 @@ class RabbitConsumer(Consumer):
             return
         earlier = self._in_work.get(key)
         if earlier is not None:
-            # It is in work here: only its acknowledgement has a new tag.
+            # In work here: only its acknowledgement has a new tag.
             earlier.tags = self._number, [*self._tags_of(earlier), tag]
             return
         request.shared = shared
@@ -532,9 +532,9 @@ class RabbitConsumer(Consumer):
             self._look_at = now
         if now >= self._look_at:
             self._look_at = now + _LOOK_S
-            self._look()
+            self._fetch_or_return()
 
-    def _look(self) -> None:
+    def _fetch_or_return(self) -> None:
         """Fetch messages if no daemon consumes, else return held ones."""
         declared = self._channel.queue_declare(
             bus_options.presence_queue(self._topic), passive=True
@@ -594,12 +594,12 @@ class RabbitConsumer(Consumer):
                 connection.drop()
 
 
-def _nothing() -> None:
-    """Let the thread look at what changed."""
+def _noop() -> None:
+    """Wake the thread, which then checks what changed."""
 
 
 def _key(request: Request) -> Any:
-    """Return what a message has in common with its redeliveries; or None."""
+    """Return a key that a message and its redeliveries have; or None."""
     unique_id = request.unique_id
     if not (unique_id and isinstance(unique_id, str)):
         return None

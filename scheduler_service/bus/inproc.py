@@ -32,7 +32,7 @@ LOG = logging.getLogger(__name__)
 class Envelope(NamedTuple):
     """A message on its way.
 
-    :ivar properties: as those of AMQP
+    :ivar properties: as in AMQP
     :ivar redelivered: whether it was delivered before
     """
 
@@ -361,12 +361,12 @@ def exception_of(text: str, modules: Container[str]) -> Any:
     if module != 'builtins' and module not in modules:
         return oslo_messaging.RemoteError(name, data['message'], data['tb'])
     kind: Any = getattr(importlib.import_module(module), name)
-    made: Any = kind(*data['args'], **data['kwargs'])
+    error: Any = kind(*data['args'], **data['kwargs'])
     full = '\n'.join((data['message'], *data['tb']))
     members = {'__str__': lambda _: full, '__module__': f'{module}_Remote'}
     try:
-        made.__class__ = type(f'{name}_Remote', (kind,), members)
+        error.__class__ = type(f'{name}_Remote', (kind,), members)
     except TypeError:
         # The class of a builtin exception cannot change.
-        made.args = (full, *made.args[1:])
-    return made
+        error.args = (full, *error.args[1:])
+    return error

@@ -1,4 +1,4 @@
-"""What the options say of RabbitMQ: brokers, TLS, queues and their arguments.
+"""The options of RabbitMQ: brokers, TLS, queues and their arguments.
 
 An option in the query of the transport URL takes precedence over the file's.
 The shared queue has the name of the topic and is permanent. So is the presence
@@ -149,10 +149,10 @@ class RabbitOptions:
 
     def log_unused(self) -> None:
         """Log which options are set that have no effect on a consumer."""
-        known = _all()
+        options = _all()
         unused = [
             name for name in _UNUSED
-            if self._values[name] != known[name].default
+            if self._values[name] != options[name].default
         ]  # fmt: skip
         if unused:
             LOG.info(
@@ -276,7 +276,7 @@ class RabbitOptions:
                 'x-max-in-memory-bytes': self.rabbit_quorum_max_memory_bytes,
             }
             arguments.update(
-                {key: each for key, each in limits.items() if each}
+                {key: limit for key, limit in limits.items() if limit}
             )
         if ttl:
             arguments['x-expires'] = ttl * 1000

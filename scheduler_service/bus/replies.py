@@ -1,8 +1,8 @@
 """Publishes replies and casts without waiting, and collects confirmations.
 
-All belongs to the consumer's thread. A publication whose queue is missing or
-full waits in the line of its destination, of which one at a time is tried
-again, ever more rarely. Other destinations are not delayed.
+All belongs to the consumer's thread. Publications whose queue is missing or
+full wait in the line of their destination, and are tried again one at a time,
+ever more rarely. Other destinations are not delayed.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class _ConfirmChannel:
 
 
 class Timers:
-    """What is due at some time."""
+    """Work that is due at some time."""
 
     def __init__(self) -> None:
         # (monotonic time, order, work), a heap.
@@ -134,7 +134,7 @@ class Timers:
         return self._due[0][0] if self._due else math.inf
 
     def run_due(self, now: float) -> None:
-        """Do what is due."""
+        """Do the work that is due."""
         while self._due and self._due[0][0] <= now:
             heapq.heappop(self._due)[2](now)
 
@@ -143,7 +143,8 @@ class Timers:
 class _Line:
     """Publications for a destination that refuses them at the moment.
 
-    :ivar trying: the one that was published again; None: one will be
+    :ivar trying: the publication that was published again; None: the next
+        attempt is scheduled
     :ivar delay: seconds until the next attempt
     """
 
@@ -202,8 +203,8 @@ class Publisher:
                 )
         self._casts = self._replies = None
         kept += self._outgoing
-        # The broker may deliver a refused request again: whoever gets it
-        # replies.
+        # The broker may deliver a refused request again, to any daemon, which
+        # then replies.
         self._outgoing = collections.deque(
             each for each in kept if not each.refuses
         )
@@ -271,7 +272,7 @@ class Publisher:
         try:
             self._connection.declare_alone(exchange)
         except PreconditionFailed as refusal:
-            # It is of another kind, and may be used nevertheless.
+            # An exchange of another kind is used as it is.
             LOG.info('Exchange %s is used as it is: %s', name, refusal)
         self._exchanges.add(name)
 
@@ -301,9 +302,9 @@ class Publisher:
             self._refuse(publication)
             return
         if publication.repeated:
-            # Neither a heartbeat nor a cast among daemons.
-            taken = time.monotonic() - publication.published
-            self._health.time('reply', taken)
+            # Heartbeats and casts among daemons are not timed.
+            seconds = time.monotonic() - publication.published
+            self._health.time('reply', seconds)
         line = self._lines.get(publication.destination)
         if line is not None and line.trying is publication:
             line.trying = None
@@ -377,7 +378,7 @@ class Publisher:
         self._outgoing.append(line.trying)
 
     def stuck(self) -> int:
-        """Return how many wait, if the broker confirms nothing; else 0.
+        """Return how many replies wait, if none is confirmed; else 0.
 
         Any thread may call this.
         """

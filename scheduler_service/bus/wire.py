@@ -23,13 +23,13 @@ import msgspec
 from scheduler_service.engine.jobs import is_late
 from scheduler_service.tracing import Trace
 
-# The most bytes of an unpacked message: many times those of a request.
+# The most bytes of an unpacked message: many times a request.
 MOST_BYTES = 64 * 2**20
-# Of a queue or an exchange, in bytes.
+# The most bytes of the name of a queue or an exchange.
 LONGEST_NAME = 255
 # Methods that need no database.
 WITHOUT_DATABASE = frozenset(('ping',))
-# Of every message.
+# Properties of every message.
 PROPERTIES = {'content_type': 'application/json', 'content_encoding': 'utf-8'}
 _CONTEXT = '_context_'
 _UNIQUE_ID = '_unique_id'
@@ -52,7 +52,7 @@ _UNPACKERS: dict[str, Callable[[], Any]] = {
 class Consumer(abc.ABC):
     """Takes requests from a bus, and publishes replies and casts on it.
 
-    What it says by itself holds for a bus that is always there.
+    The methods that are not abstract suit a bus that is always reachable.
 
     :param exchange: of casts that name no exchange
     """
@@ -259,7 +259,7 @@ def read(body: bytes, properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _opened(body: bytes) -> Any:
-    """Return the message in an envelope, or what has no envelope."""
+    """Return the message in an envelope, or a message without any."""
     try:
         envelope = _decode_envelope(body)
     except msgspec.ValidationError:
@@ -273,7 +273,7 @@ def _opened(body: bytes) -> Any:
 
 
 def _parse(text: bytes | str) -> Any:
-    """Return what is encoded as JSON, also numbers that JSON has not."""
+    """Return the value of a JSON text, which may have NaN and Infinity."""
     try:
         return _decode(text)
     except msgspec.DecodeError:
@@ -320,7 +320,7 @@ def request(
     }
     headers = properties.get('application_headers') or {}
     count = headers.get('x-delivery-count')
-    made = Request(
+    parsed = Request(
         consumer,
         message,
         context,
@@ -333,8 +333,8 @@ def request(
         returns=count if isinstance(count, int) else 0,
     )
     # Redelivered messages are counted in the database first.
-    made.redelivered = redelivered and made.method not in WITHOUT_DATABASE
-    return made
+    parsed.redelivered = redelivered and parsed.method not in WITHOUT_DATABASE
+    return parsed
 
 
 def peers_key(topic: str) -> str:
@@ -380,7 +380,8 @@ def deadline_of(
     """Return when a message that is delivered now expires, monotonic.
 
     Its time to live is in milliseconds, as text, which the broker has checked;
-    like the broker's, it starts anew in each queue. Without any it never does.
+    like the broker's, it starts anew in each queue. A message without a time
+    to live never expires.
 
     :param sent_at: seconds since the epoch from which the time to live counts
         for a redelivered message, whose caller may have given up and called

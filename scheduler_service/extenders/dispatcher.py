@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from scheduler_service import errors, tracing
+from scheduler_service import errors
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.columns.table_copies import (
@@ -160,7 +160,6 @@ class ExtenderDispatcher:
 
         A job whose caller stopped waiting comes back with TooLate instead.
         """
-        self._queue.lend([job])
         with self._lock:
             self.pending += 1
 
@@ -168,22 +167,15 @@ class ExtenderDispatcher:
             try:
                 if job.is_late():
                     raise errors.TooLate()
-                with tracing.working_on(job.message.trace):
-                    work()
-            except errors.SchedulerError as error:
-                job.failure = error
-            except Exception as fault:
-                LOG.exception('Calling the extenders for a request failed')
-                job.failure = errors.as_scheduler_error(fault)
+                work()
             finally:
-                self._queue.give_back(job)
                 with self._lock:
                     self.pending -= 1
                     is_last = self._retired and not self.pending
                 if is_last:
                     self.stop()
 
-        self._threads.submit(run)
+        self._queue.lend_to(self._threads, job, run)
 
     def _resources(self, request: Request) -> frozenset[str]:
         return objects.pod_resources(request, self._domain)

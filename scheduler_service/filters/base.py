@@ -80,7 +80,7 @@ class HostFilter:
     def has_devices(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> bool:
-        """Whether the host of *row*, which passes, has just these devices.
+        """Whether the host of *row*, which passes, has the very devices.
 
         :param request: that names the providers of its PCI devices
         """
@@ -115,7 +115,7 @@ class HostFilter:
     ) -> dict[str, float]:
         """Return allocation ratios by which a request fits on NUMA cells.
 
-        Empty where it asks for no such cells.
+        Empty where it requests no such cells.
         """
         return {}
 
@@ -142,12 +142,12 @@ class Comparison(NamedTuple):
     value: Any
 
     def at(self, rows: Rows) -> Mask:
-        """Return the verdict on some rows, bool[m]."""
+        """Return bool[m]: whether hosts of some rows pass."""
         value = self.value
         if isinstance(value, np.ndarray):
             value = value[rows]
-        verdict: Mask = self.operator(self.column[rows], value)
-        return verdict
+        mask: Mask = self.operator(self.column[rows], value)
+        return mask
 
 
 class ComparisonFilter(HostFilter, abc.ABC):
@@ -169,8 +169,8 @@ class ComparisonFilter(HostFilter, abc.ABC):
         for column, operator, value in self.comparisons(
             table, request, settings
         ):
-            verdict = operator(column, value)
-            passed = verdict if passed is None else passed & verdict
+            mask = operator(column, value)
+            passed = mask if passed is None else passed & mask
         return passed
 
 
@@ -200,11 +200,11 @@ class RowFilter(HostFilter, abc.ABC):
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        named = self.row_set(table, request, settings)
-        if named is None:
+        row_set = self.row_set(table, request, settings)
+        if row_set is None:
             return None
-        mask = np.full(len(table), not named.passes)
-        mask[named.rows] = named.passes
+        mask = np.full(len(table), not row_set.passes)
+        mask[row_set.rows] = row_set.passes
         return mask
 
 

@@ -29,7 +29,7 @@ _ALIAS_KEYS = {
 class DeviceRequest(NamedTuple):
     """A request for devices of one kind.
 
-    :ivar alternatives: a device has to match one of them
+    :ivar alternatives: a device has to match any of them
     :ivar policy: how near it has to be to the NUMA cells of the instance:
         legacy, preferred, required or socket
     """
@@ -63,19 +63,19 @@ def requested_devices(
             )
             for device in request.pci_requests
         )
-    named = _named_devices(request)
-    if not named:
+    counts = _alias_counts(request)
+    if not counts:
         return ()
     configured = (msgspec.json.decode(text) for text in settings.pci_aliases)
     aliases = {alias['name']: alias for alias in configured}
-    unknown = [alias for alias, _ in named if alias not in aliases]
+    unknown = [alias for alias, _ in counts if alias not in aliases]
     if unknown:
         raise refusal(
             spec_path(ALIAS_SPEC), 'names of [pci] alias', ', '.join(unknown)
         )
     return tuple(
         DeviceRequest(name, count, (_properties(aliases[name]),))
-        for name, count in named
+        for name, count in counts
     )
 
 
@@ -90,7 +90,7 @@ def _properties(alias: Mapping[str, Any]) -> Properties:
     )
 
 
-def _named_devices(request: Request) -> list[tuple[str, int]]:
+def _alias_counts(request: Request) -> list[tuple[str, int]]:
     """Return (alias, count) pairs of ``pci_passthrough:alias``.
 
     :raises InvalidRequest: a count is not a number
@@ -149,7 +149,7 @@ def without_devices(
             index
             for index, pool in enumerate(pools)
             if free[index]
-            and any(_matches(pool, some) for some in device.alternatives)
+            and any(_matches(pool, each) for each in device.alternatives)
         ]
         if place is not None:
             nodes = [pool.get('numa_node') for pool in pools]
@@ -192,9 +192,9 @@ def _near(
             index for index in usable if nodes[index] in place.socket_cells
         ]
     allowed = {*place.cells, None}
-    some = [index for index in usable if nodes[index] in allowed]
-    if device.policy == 'legacy' or enough(some):
-        return some
+    preferred = [index for index in usable if nodes[index] in allowed]
+    if device.policy == 'legacy' or enough(preferred):
+        return preferred
     return sorted(usable, key=lambda index: nodes[index] not in allowed)
 
 

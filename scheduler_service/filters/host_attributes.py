@@ -14,7 +14,6 @@ import msgspec
 import numpy as np
 
 from scheduler_service.columns.dictionary import DictionaryColumn, Mask
-from scheduler_service.columns.load import Formula
 from scheduler_service.columns.reports import decoded
 from scheduler_service.columns.table import HostTable
 from scheduler_service.model import (
@@ -80,10 +79,7 @@ def column(table: HostTable, name: str, settings: Settings) -> Column | None:
         encoded = ratios(table, name, settings)
         return encoded.expand(np.array(encoded.values))
     if name in _LOAD:
-        source, make = _LOAD[name]
-        return table.load_column(
-            ('attribute', name), source, lambda: make(table)
-        )
+        return _LOAD[name](table)
     return None
 
 
@@ -101,27 +97,11 @@ def ratios(
     return encoded
 
 
-def _free_ram_mb(table: HostTable) -> Formula:
-    memory = table.resources['MEMORY_MB']
-    total, used = memory.total, memory.used
-    return lambda rows: total[rows] - used[rows]
-
-
-def _free_disk_mb(table: HostTable) -> Formula:
-    free = table.free_disk_formula()
-    return lambda rows: free(rows).astype(np.int64)
-
-
-def _disk_mb_used(table: HostTable) -> Formula:
-    used = table.resources['DISK_GB'].used
-    return lambda rows: used[rows] * 1024
-
-
-# Attribute -> the resource class that it follows, and its formula, int64.
-_LOAD: dict[str, tuple[str, Callable[[HostTable], Formula]]] = {
-    'free_ram_mb': ('MEMORY_MB', _free_ram_mb),
-    'free_disk_mb': ('DISK_GB', _free_disk_mb),
-    'disk_mb_used': ('DISK_GB', _disk_mb_used),
+# Attributes that are computed: whole numbers.
+_LOAD: dict[str, Callable[[HostTable], Column]] = {
+    'free_ram_mb': lambda table: table.unused('MEMORY_MB'),
+    'free_disk_mb': lambda table: table.free_disk_mb(),
+    'disk_mb_used': lambda table: table.resources['DISK_GB'].used * 1024,
 }
 
 
@@ -163,7 +143,7 @@ def dictionary_column(
     values = column(table, name, settings)
     if values is None or isinstance(values, DictionaryColumn):
         return values
-    return _encode(values)
+    return _encode(values.astype(np.int64) if name in _LOAD else values)
 
 
 def _encode(values: Any) -> DictionaryColumn:

@@ -62,7 +62,7 @@ class GuestCell(NamedTuple):
 
 
 class GuestTopology(NamedTuple):
-    """What an instance requires of a host's NUMA topology.
+    """The NUMA topology that an instance requires.
 
     :ivar pinned: whether it has dedicated CPUs, in any of its cells
     :ivar isolated_emulator: whether emulator threads get a CPU of their own
@@ -124,26 +124,27 @@ def guest_topology(request: Request) -> GuestTopology | None:
     return GuestTopology(cells, pinned, emulator == 'isolate')
 
 
-def _explicit(stated: GuestNuma) -> GuestTopology:
+def _explicit(guest: GuestNuma) -> GuestTopology:
+    """Return the topology that a request states itself."""
 
-    def own(value: Any, default: Any) -> Any:
+    def either(value: Any, default: Any) -> Any:
         return default if value is None else value
 
     cells = []
-    for cell in stated.cells:
-        dedicated = own(cell.dedicated, cell.cpus if stated.pinned else 0)
-        policy = own(cell.thread_policy, stated.thread_policy)
-        page = own(cell.page_size, stated.page_size)
+    for cell in guest.cells:
+        dedicated = either(cell.dedicated, cell.cpus if guest.pinned else 0)
+        policy = either(cell.thread_policy, guest.thread_policy)
+        page = either(cell.page_size, guest.page_size)
         shared = cell.cpus - dedicated
         cells.append(
             GuestCell(shared, dedicated, cell.memory_mb, policy, page)
         )
     return GuestTopology(
         tuple(cells),
-        stated.pinned,
-        stated.isolated_emulator,
-        frozenset(stated.physnets),
-        stated.tunneled,
+        guest.pinned,
+        guest.isolated_emulator,
+        frozenset(guest.physnets),
+        guest.tunneled,
     )
 
 
@@ -156,7 +157,7 @@ def _setting(request: Request, spec: str, image_property: str) -> Any:
 
 
 def _guest_cells(request: Request, count: int) -> Sequence[tuple[int, int]]:
-    """Return (CPUs, MB) of the cells: as extra specs say, or even.
+    """Return (CPUs, MB) of the cells: of extra specs, or equal shares.
 
     :raises ValueError: the flavor cannot be divided so
     """
@@ -271,8 +272,8 @@ def cell_columns(table: HostTable) -> CellColumns:
     topology, texts = table.topology, table.coded['numa_topology'].values
     done: list[_ParsedTopology] = topology.memoize('topologies read', list)
     while len(done) < len(texts):
-        some = texts[len(done) : len(done) + _STEP]
-        done += [_read(text) for text in some]
+        step = texts[len(done) : len(done) + _STEP]
+        done += map(_read, step)
         time_slice.check()
 
     def work() -> CellColumns:
@@ -335,7 +336,7 @@ def _parse(text: bytes | None) -> _ParsedTopology:
 
 
 def _ratio(host: dict[str, Any] | None, kind: str) -> float:
-    """Return a ratio that a topology states itself; NaN: none.
+    """Return a ratio of the topology itself; NaN: it has none.
 
     :raises ValueError: it is no ratio
     """
@@ -465,7 +466,7 @@ class _Kind(NamedTuple):
 def evaluate(
     guest: GuestTopology, columns: CellColumns, hosts: Hosts, results: Results
 ) -> None:
-    """Say for each host whether every guest cell has a host cell of its own.
+    """Evaluate whether each guest cell gets a host cell of its own.
 
     :param results: int8[n], gets YES or NO; only UNKNOWN changes
     :raises TimeSliceOver: call it again with the same results
@@ -480,12 +481,12 @@ def evaluate(
         if len(kinds) <= _FEW_KINDS:
             pairs = np.cumsum(counts[undecided[done:]]) * len(kinds)
             step = max(1, int(np.searchsorted(pairs, _STEP_PAIRS)))
-        some = undecided[done : done + step]
-        taken = Hosts(
-            hosts.topology[some], hosts.cpu_ratio[some], hosts.ram_ratio[some]
+        at = undecided[done : done + step]
+        part = Hosts(
+            hosts.topology[at], hosts.cpu_ratio[at], hosts.ram_ratio[at]
         )
-        fit = _fitting(guest, list(kinds), columns, taken, counts[some])
-        results[some] = _assignable(fit, counts[some], list(kinds.values()))
+        fit = _fitting(guest, list(kinds), columns, part, counts[at])
+        results[at] = _assignable(fit, counts[at], list(kinds.values()))
         done += step
         time_slice.check()
 
@@ -496,7 +497,7 @@ def fits_on(
     host: Hosts,
     sets: Iterable[Sequence[int]],
 ) -> bool:
-    """Say whether the guest cells fit any of some sets of a host's cells.
+    """Return whether the guest cells fit any of some sets of host cells.
 
     :param host: one host
     :param sets: numbers of cells, as many in each as there are guest cells
@@ -505,7 +506,7 @@ def fits_on(
     counts = np.diff(columns.starts)[host.topology]
     fit = _fitting(guest, list(kinds), columns, host, counts)
     amounts = list(kinds.values())
-    return any(_matches(fit[:, list(some)], amounts) for some in sets)
+    return any(_matches(fit[:, list(cells)], amounts) for cells in sets)
 
 
 def first_cells(
@@ -517,7 +518,7 @@ def first_cells(
 ) -> list[int] | None:
     """Return the cells of a host that the guest cells get, in their order.
 
-    Of all cells that they fit, those that come first in *order*.
+    Of all cells that they fit, the first in *order*.
 
     :param host: one host
     :param order: numbers of all its cells
@@ -538,7 +539,7 @@ def first_cells(
         if not len(later):
             return chosen if is_near(chosen) else None
         tries = (complete([*chosen, cell]) for cell in left if later[0, cell])
-        return next((made for made in tries if made is not None), None)
+        return next((cells for cells in tries if cells is not None), None)
 
     return complete([])
 
@@ -582,10 +583,10 @@ def _fitting(
 def _has_memory(
     guest: GuestTopology, cell: GuestCell, columns: CellColumns, at: Ints
 ) -> Mask:
-    """Return where the memory is there, as bool[len(at)].
+    """Return bool[len(at)]: host cells that have the memory.
 
-    In pages of the size that the cell requires, or in the smallest. Memory of
-    instances with dedicated CPUs is not overcommitted.
+    Pages of the size that the guest cell requires count, or the smallest.
+    Memory of instances with dedicated CPUs is not overcommitted.
     """
     if cell.page_size:
         return has_pages(columns, cell.page_size, cell.memory)[at]
@@ -601,7 +602,7 @@ def _has_memory(
 
 
 def _has_cpus(guest: GuestTopology, kind: _Kind, cells: Floats) -> Mask:
-    """Return where the dedicated CPUs are free, placed as the policy says."""
+    """Return bool[c]: host cells with the dedicated CPUs, by the policy."""
     needed, extra = kind.cell.dedicated, kind.emulator_cpus
     # Emulator threads go beside dedicated CPUs.
     mask: Mask = (cells[FREE] >= needed + extra) & (needed >= extra)
@@ -632,9 +633,9 @@ def _assignable(fit: Mask, counts: Ints, amounts: Sequence[int]) -> Mask:
     # For all sets of kinds that is the condition of Hall: then, and only
     # then, there is a matching.
     for size in sizes:
-        for some in itertools.combinations(numbers, size + 1):
-            usable = fit[list(some)].any(axis=0)
-            needed = sum(amounts[number] for number in some)
+        for kinds in itertools.combinations(numbers, size + 1):
+            usable = fit[list(kinds)].any(axis=0)
+            needed = sum(amounts[number] for number in kinds)
             passed &= np.add.reduceat(usable, starts, dtype=np.int64) >= needed
     for at in () if are_few else np.flatnonzero(passed).tolist():
         cells = fit[:, starts[at] : starts[at] + counts[at]]
@@ -643,10 +644,10 @@ def _assignable(fit: Mask, counts: Ints, amounts: Sequence[int]) -> Mask:
 
 
 def _matches(fit: Mask, amounts: Sequence[int]) -> bool:
-    """Say whether one host has a cell for each guest cell.
+    """Return whether a host has a cell for each guest cell.
 
-    Each guest cell in turn takes a cell, and those before it give way along
-    an augmenting path where they can.
+    Each guest cell in turn takes a cell, and earlier guest cells give way
+    along an augmenting path where they can.
 
     :param fit: bool[k, c], which kinds fit which of its cells
     """

@@ -1,4 +1,4 @@
-"""On which NUMA cells of a host instances lie, and what they leave of it.
+"""NUMA cells that instances of a request get on a host, and what is left.
 
 The reports of a host do not have the instances of a request in progress.
 What these take is computed by the rules of the compute service: a cell of an
@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -31,7 +31,7 @@ _KEPT = 4096
 
 
 class HostReports(NamedTuple):
-    """What a host reports of its cells and devices, as JSON.
+    """The reports of a host's cells and devices, as JSON.
 
     :ivar cpu_ratio: for shared CPUs, where the topology does not state any
     :ivar ram_ratio: for memory, likewise
@@ -44,7 +44,7 @@ class HostReports(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """What an instance requires of cells and devices.
+    """The cells and devices that an instance requires.
 
     :ivar guest: None: its cells do not count
     """
@@ -120,15 +120,14 @@ def _chosen_cells(
 
         order = sorted(numbers, key=preference)
     alone = numa.Hosts(np.array([0], np.int64), stated[:1], stated[1:])
-    sets = near_sets(guest, devices, cells, pools)
-    if not numa.fits_on(guest, columns, alone, sets):
+    if not fits_near(guest, devices, cells, pools, columns, alone):
         return None
     near: dict[frozenset[int], bool] = {}
 
-    def is_near(some: Sequence[int]) -> bool:
-        key = frozenset(some)
+    def is_near(chosen: Sequence[int]) -> bool:
+        key = frozenset(chosen)
         if key not in near:
-            near[key] = _is_near(guest, devices, cells, pools, some)
+            near[key] = _is_near(guest, devices, cells, pools, chosen)
         return near[key]
 
     return numa.first_cells(guest, columns, alone, [*order], is_near)
@@ -191,10 +190,10 @@ def _pinned(
 def _page(
     pages: Sequence[dict[str, Any]], guest: numa.GuestCell
 ) -> dict[str, Any] | None:
-    """Return the pages of the size that the memory lies in; None: of none.
+    """Return the pages that the memory lies in; None: no pages.
 
-    The largest that are allowed and fit, or the smallest where no size is
-    required.
+    These are the largest that are allowed and fit, or the smallest where no
+    size is required.
     """
     by_size = sorted(pages, key=lambda page: int(page['size_kb']))
     if not guest.page_size:
@@ -212,24 +211,27 @@ def _page(
     return None
 
 
-def near_sets(
+def fits_near(
     guest: numa.GuestTopology,
     devices: Sequence[DeviceRequest],
     cells: Sequence[Any],
     pools: Sequence[Any],
-) -> Iterator[Sequence[int]]:
-    """Yield the sets of host cells near the devices and networks.
-
-    As many cells in each as the instance has.
+    columns: numa.CellColumns,
+    host: numa.Hosts,
+) -> bool:
+    """Return whether an instance fits cells near its devices and networks.
 
     :param cells: of the host's topology, as it reports them
     :param pools: of its free devices
+    :param host: one host
     """
-    return (
-        some
-        for some in itertools.combinations(range(len(cells)), len(guest.cells))
-        if _is_near(guest, devices, cells, pools, some)
+    sets = itertools.combinations(range(len(cells)), len(guest.cells))
+    near = (
+        chosen
+        for chosen in sets
+        if _is_near(guest, devices, cells, pools, chosen)
     )
+    return numa.fits_on(guest, columns, host, near)
 
 
 def _is_near(
@@ -237,21 +239,21 @@ def _is_near(
     devices: Sequence[DeviceRequest],
     cells: Sequence[Any],
     pools: Sequence[Any],
-    some: Sequence[int],
+    chosen: Sequence[int],
 ) -> bool:
-    """Return whether devices and networks are near enough to some cells."""
-    return _reaches_networks(guest, cells, some) and has_devices(
-        pools, devices, _place(cells, some)
+    """Return whether devices and networks are near enough to host cells."""
+    return _reaches_networks(guest, cells, chosen) and has_devices(
+        pools, devices, _place(cells, chosen)
     )
 
 
-def _place(cells: Sequence[Any], some: Sequence[int]) -> GuestPlace:
-    """Return the ids of some cells, and of all cells of their sockets."""
+def _place(cells: Sequence[Any], chosen: Sequence[int]) -> GuestPlace:
+    """Return the ids of chosen cells, and of all cells of their sockets."""
     ids = [cell.get('id', number) for number, cell in enumerate(cells)]
     sockets = [cell.get('socket') for cell in cells]
-    own = {sockets[number] for number in some}
+    own = {sockets[number] for number in chosen}
     return GuestPlace(
-        {ids[number] for number in some},
+        {ids[number] for number in chosen},
         ()
         if None in sockets
         else {
@@ -263,9 +265,9 @@ def _place(cells: Sequence[Any], some: Sequence[int]) -> GuestPlace:
 
 
 def _reaches_networks(
-    guest: numa.GuestTopology, cells: Sequence[Any], some: Sequence[int]
+    guest: numa.GuestTopology, cells: Sequence[Any], chosen: Sequence[int]
 ) -> bool:
-    """Return whether no network needs another cell than some.
+    """Return whether no network needs another cell than the chosen.
 
     A network without an affinity to any cell is reached from all.
     """
@@ -278,11 +280,11 @@ def _reaches_networks(
         )
         for cell in cells
     ]
-    left = guest.physnets.difference(*(near[number][0] for number in some))
+    left = guest.physnets.difference(*(near[number][0] for number in chosen))
     if any(left & physnets for physnets, _ in near):
         return False
     return (
         not guest.tunneled
-        or any(near[number][1] for number in some)
+        or any(near[number][1] for number in chosen)
         or not any(tunneled for _, tunneled in near)
     )

@@ -20,7 +20,7 @@ from scheduler_service import extender_wire as wire
 from scheduler_service.kube import node_reader
 from scheduler_service.kube.node_reader import NodeHost, NodeReader
 from scheduler_service.model import Host, HostReport
-from scheduler_service.store.connection import Store, Writer, in_chunks
+from scheduler_service.store.connection import Store, in_chunks
 from scheduler_service.store.reading import loading
 from scheduler_service.store.records.leases import Lease, LeaseLost
 from scheduler_service.store.writing import aggregates as aggregate_rows
@@ -147,7 +147,7 @@ class HostKeeper:
                 self.forget()
             self._changed.wait(_TURN_S)
             self._stopping.wait(_SETTLE_S)
-        self.give_up()
+        self._lease.give_up()
 
     def leads(self) -> bool:
         """Whether this daemon holds the lease, and so writes."""
@@ -164,14 +164,6 @@ class HostKeeper:
     def forget(self) -> None:
         """Compare everything anew: another daemon may have written."""
         self._written = None
-
-    def give_up(self) -> None:
-        """Let another daemon write at once."""
-        if self._leading:
-            try:
-                self._lease.give_up()
-            except errors.StoreUnavailable:
-                LOG.debug('The lease of the hosts expires by itself')
 
     def write(self, nodes: Mapping[str, NodeHost]) -> None:
         """Make the nodes of the store equal to these.
@@ -235,21 +227,14 @@ class HostKeeper:
                 self._store.write(partial(host_rows.report, reports=[down]))
 
     def _write_aggregates(self, nodes: Mapping[str, NodeHost]) -> None:
-        aggregates = node_reader.aggregates_of(nodes.values())
-
-        def write(writer: Writer) -> None:
-            named = {aggregate.id for aggregate in aggregates}
-            removed = [
-                stored.id
-                for stored in loading.aggregates(writer.conn)
-                if node_reader.is_of_nodes(stored) and stored.id not in named
-            ]
-            if removed:
-                aggregate_rows.remove(writer, removed)
-            aggregate_rows.put(writer, aggregates)
-
         self._lease.keep()
-        self._store.write(write)
+        self._store.write(
+            partial(
+                aggregate_rows.replace,
+                aggregates=node_reader.aggregates_of(nodes.values()),
+                is_managed=node_reader.is_of_nodes,
+            )
+        )
 
 
 def _report(host: Host, stored: Mapping[str, tuple[int, Host]]) -> HostReport:

@@ -1,4 +1,4 @@
-"""All aggregates, and what requests look up in them."""
+"""All aggregates, and memoized lookups in them."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class Resource(Document):
 
 
 class UnitLimits(Document):
-    """What one instance may take of a standard class at a time."""
+    """Limits of the amount that an instance takes of a standard class."""
 
     min_unit: Unit = 1
     max_unit: Unit | None = None

@@ -32,7 +32,7 @@ _RATIO_SUFFIX = '_allocation_ratio'
 _MULTIPLIER_SUFFIX = '_weight_multiplier'
 _COUNT_KEYS = frozenset(('max_io_ops_per_host', 'max_instances_per_host'))
 
-# What compute services accept.
+# The most cells of an instance that compute services accept.
 MAX_NUMA_CELLS = 128
 
 

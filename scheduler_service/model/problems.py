@@ -1,4 +1,4 @@
-"""Finds what is wrong with documents: the place, and what was expected there.
+"""Problems of documents: the place, and what was expected there.
 
 The parser of types stops at the first error and names types of Python. The
 checks here yield every problem with its path in the document; a caller that
@@ -62,7 +62,7 @@ _UNIQUE_KEYS: Mapping[str, tuple[str, ...]] = {
 
 
 class Problem(NamedTuple):
-    """What is wrong at a place; as a text it is one sentence.
+    """A problem at a place of a document; its text is one sentence.
 
     :ivar at: path in the document; empty: the whole document
     """
@@ -79,8 +79,8 @@ def of_inventory(
 ) -> list[str]:
     """Return a sentence for each thing that is wrong with an inventory.
 
-    What types leave open, such as names that are there twice, is checked in
-    the entries that can be parsed.
+    Rules beyond types, such as unique names, are checked in the entries that
+    can be parsed.
 
     :param stored: service hosts that aggregates may name beside those of the
         document; None: they may name any
@@ -167,7 +167,7 @@ def unstorable(document: Any, place: str = '') -> Iterable[Problem]:
 def _texts(document: Any, place: str) -> Iterator[tuple[str, str]]:
     """Yield every text, key or value, with its path.
 
-    The path of a key is that of what it is in.
+    The path of a key is the path of its object.
     """
     if isinstance(document, str):
         yield place, document
@@ -307,14 +307,12 @@ def _not_accepted(value: Any, info: inspect.Type) -> str:
     return f'{shown(value)} is not one of {accepted}'
 
 
-# Of these the types of the fields do not say everything.
+# Entities with limits that the types of their fields do not have.
 CHECKED_ENTITIES = (Aggregate, Host, Instance)
 
 
 def beyond_types(entity: Any, place: str = '') -> Iterator[Problem]:
-    """Yield what is wrong in a parsed host, instance or aggregate.
-
-    That is what the types of the fields do not say.
+    """Yield problems of a parsed entity that its types do not exclude.
 
     :param place: path of the entity
     """

@@ -121,8 +121,8 @@ class PciRequest(Document):
         value: the device does not have the property
     :ivar name: of the alias that they stand for, for reasons
     :ivar numa_policy: how near they are to the NUMA cells of the instance
-    :ivar groups: what the suffixes of the groups of resources begin with that
-        claim them, one for each, before a hyphen; None: they are in no group
+    :ivar groups: prefix, before a hyphen, of the suffixes of the resource
+        groups that claim the devices, a group for each; None: in no group
     """
 
     alternatives: Annotated[
@@ -186,7 +186,7 @@ class GuestNuma(Document):
 
 
 class ResourceGroup(Document):
-    """Resources that one provider has to have, the host's own or one below.
+    """Resources that a single provider of a host's tree has to have.
 
     :ivar suffix: names the group, as in a query of the placement service
     :ivar aggregates: uuids, each entry one or several with commas between
@@ -210,11 +210,11 @@ class Request(Document, dict=True):
     :ivar ignore_nodes: (service host, node) pairs
     :ivar amounts: resource class -> what one instance takes, in place of
         what follows from the flavor; None: what follows from it
-    :ivar traits: in addition to those of flavor and image
-    :ivar root_traits: of the host's own provider, whatever others below it
+    :ivar traits: in addition to the traits of flavor and image
+    :ivar root_traits: of the host's own provider, whatever providers below it
         have
-    :ivar group_hosts: service hosts of members of the server group, as the
-        caller knows them, beside those that the store knows
+    :ivar group_hosts: service hosts of members of the server group by the
+        caller, in addition to those of stored members
     :ivar numa_topology: in place of what follows from flavor and image
     :ivar pci_requests: devices, in place of what the flavor's alias names
     :ivar resource_groups: what single providers of the host's tree have to
@@ -302,20 +302,20 @@ class Request(Document, dict=True):
         """
         if self.instance_uuids and self.request_id:
             return self
-        named = copy.copy(self)
+        copied = copy.copy(self)
         # No cached property depends on ids.
-        named.__dict__.update(self.__dict__)
-        named.request_id = (
+        copied.__dict__.update(self.__dict__)
+        copied.request_id = (
             self.request_id or request_id or f'req-{_new_uuid(key, "request")}'
         )
-        named.instance_uuids = self.instance_uuids or [
+        copied.instance_uuids = self.instance_uuids or [
             _new_uuid(key, n) for n in range(self.num_instances)
         ]
-        return named
+        return copied
 
     @cached_property
     def shape(self) -> bytes | None:
-        """What each instance requires, as JSON, without ids and caller.
+        """The requirements of each instance, as JSON, without ids and caller.
 
         Most filters give all callers the same result.
         None where the request has hints, a group or an earlier attempt, or
@@ -420,8 +420,8 @@ class Request(Document, dict=True):
     def tree_traits(self) -> tuple[frozenset[str], frozenset[str]]:
         """Required and forbidden traits that another provider may have.
 
-        Those that are in no group, where some class may come from a provider
-        below the host's own: each that gives a part of the instance counts.
+        These are traits of no group, where a resource class may come from a
+        provider below the host's own: each provider of the instance counts.
         """
         if self.own_resources.keys() <= HOST_CLASSES:
             return frozenset(), frozenset()
@@ -502,16 +502,16 @@ class ZoneRequest(Document):
         """
         if self.id and self.request_id:
             return self
-        named = copy.copy(self)
+        copied = copy.copy(self)
         if not self.id and self.name is not None:
             name = f'{self.project_id or ""}\0{self.name}'
-            named.id = str(uuid.uuid5(_ZONES, name))
+            copied.id = str(uuid.uuid5(_ZONES, name))
         elif not self.id:
-            named.id = _new_uuid(key, 'zone')
-        named.request_id = (
+            copied.id = _new_uuid(key, 'zone')
+        copied.request_id = (
             self.request_id or request_id or f'req-{_new_uuid(key, "request")}'
         )
-        return named
+        return copied
 
 
 class PoolCandidates(Document):

@@ -35,21 +35,21 @@ def caller(enforcer: Enforcer, incoming: wire.Request) -> RequestContext:
     :raises Forbidden: the policy does not let the caller use the method, not
         even for its own project
     """
-    found = RequestContext(enforcer, credentials(incoming.ctxt))
+    context = RequestContext(enforcer, credentials(incoming.ctxt))
     try:
-        found.authorize(incoming.method, {'project_id': found.project_id})
+        context.authorize(incoming.method, {'project_id': context.project_id})
     except errors.Forbidden as error:
-        if found.project_id:
+        if context.project_id:
             raise
         raise errors.Forbidden(
             f'{error}: the context names no project (context.project_id)',
             **error.facts,
         ) from None
-    return found
+    return context
 
 
 def own(caller: RequestContext, document: Request | ZoneRequest) -> None:
-    """Set the caller's project on a document that names no project."""
+    """Set the caller's project on a document without a project."""
     if not document.project_id:
         document.project_id = caller.project_id
 
@@ -77,8 +77,10 @@ def select(
     :raises Forbidden: the policy does not allow it for this project, or not
         with these hosts, or not without a claim
     """
-    named = request.requested_destination
-    names_host = request.forced or (named and (named.host or named.node))
+    destination = request.requested_destination
+    names_host = request.forced or (
+        destination and (destination.host or destination.node)
+    )
     special = ['forced_host'] if names_host else []
     if not claim:
         special.append('dry_run')

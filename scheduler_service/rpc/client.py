@@ -347,10 +347,10 @@ class StampingSerializer(ContextSerializer):
 
 def _caller_id(context: Any) -> str | None:
     if isinstance(context, Mapping):
-        found = context.get('request_id')
+        request_id = context.get('request_id')
     else:
-        found = getattr(context, 'request_id', None)
-    return found if isinstance(found, str) else None
+        request_id = getattr(context, 'request_id', None)
+    return request_id if isinstance(request_id, str) else None
 
 
 def _with_instances(

@@ -1,10 +1,10 @@
 """Delivery of a reply: cast of the result, reply, acknowledgement.
 
-A request is acknowledged when its reply is confirmed, a refused one just
-before its reply, on the same channel: whoever sees a refusal can be sure that
-no daemon gets the request again. All of it runs on the consumer's thread, but
-for what takes long: records of outcomes, the encoding of large results, and
-notifications.
+A request is acknowledged when its reply is confirmed. A refused request is
+acknowledged just before its reply, on the same channel: once the refusal
+arrives, no daemon gets the request again. All of it runs on the consumer's
+thread, but for slow work: records of outcomes, the encoding of large results,
+and notifications.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class CastReply:
 
         :param result: plain values; None with an error
         """
-        named = result or document_of(self._request.args)
+        document = result or document_of(self._request.args)
         self._reply = {
             'verb': self._request.method,
-            'request_id': named.get('request_id') or None,
+            'request_id': document.get('request_id') or None,
             'result': result,
             'error': error.to_dict() if error else None,
         }
@@ -132,8 +132,8 @@ class Delivery:
     """A result or an error, and the request that it is for.
 
     :param future: has the result or the error
-    :param outcomes: keeps what has to be recorded before the reply
-    :param executor: for what takes long
+    :param outcomes: records outcomes before the reply
+    :param executor: for slow work
     :param on_done: called when the request is acknowledged and its reply is
         sent or given up, or when the request was given back
     """
@@ -159,7 +159,7 @@ class Delivery:
         self._executor = executor
         self._on_done = on_done
         self._undo = None if fault else plan.undo
-        # What has its own outcome: the entries of a request, or all of it.
+        # The entries of a request, or all of it: each has its own outcome.
         items = _items(self._result)
         self._items = items or [future]
         # Whether nothing was changed.
@@ -179,33 +179,33 @@ class Delivery:
             self._encode()()
 
     def _unrecorded(self) -> list[Outcome]:
-        """Return what has to be recorded first.
+        """Return the outcomes that have to be recorded before the reply.
 
-        Those are results that no transaction recorded, and refusals that a
-        copy of the message might change: another daemon may have one, or get
-        one, since a message with results is acknowledged after its reply.
+        These are results that no transaction recorded. Refusals count where
+        another daemon may process a copy of the message: a message with any
+        results is acknowledged after its reply.
         """
         may_change = not self._refused or self._request.has_copies()
-        found = []
+        outcomes = []
         for item in self._items:
-            of = getattr(item, 'unrecorded', None)
-            if of is None:
+            unrecorded = getattr(item, 'unrecorded', None)
+            if unrecorded is None:
                 continue
             fault = item.exception()
             if fault is None:
-                found.append(Outcome(of, item.result(), None))
+                outcomes.append(Outcome(unrecorded, item.result(), None))
             elif may_change:
                 error = errors.as_scheduler_error(fault)
-                found.append(Outcome(of, None, error))
-        return found
+                outcomes.append(Outcome(unrecorded, None, error))
+        return outcomes
 
     def _prepare_elsewhere(self, unrecorded: Sequence[Outcome]) -> None:
         try:
             if unrecorded:
                 self._outcomes.record(unrecorded, self._request.has_copies())
         except (OutcomeDiffers, errors.StoreUnavailable):
-            # The database does not answer, or another copy of the message
-            # came to something else: it has to be processed again.
+            # The database does not answer, or another copy of the message has
+            # another outcome: it has to be processed again.
             self._request.requeue()
             self._bus.call(self._on_done)
             return
@@ -249,8 +249,8 @@ class Delivery:
             )
         )
 
-    def _after_cast(self, taken: bool) -> None:
-        if taken:
+    def _after_cast(self, is_queued: bool) -> None:
+        if is_queued:
             # A receiver has the result.
             self._undo = None
             self._notify()
@@ -291,8 +291,8 @@ class Delivery:
         else:
             self._bus.publish(publication)
 
-    def _after_reply(self, taken: bool) -> None:
-        if taken:
+    def _after_reply(self, is_queued: bool) -> None:
+        if is_queued:
             self._acknowledge()
             self._on_done()
         else:

@@ -167,8 +167,7 @@ class SchedulerEndpoint:
             pools = _candidates(parsed)
             zone = documents.zone(parsed.zone, named=pools is None)
             # With sent pools the reply reveals nothing about stored pools.
-            known = parsed.keep or pools is not None
-            authorization.zone(caller, zone, known)
+            authorization.zone(caller, zone, parsed.keep or pools is not None)
             return self._scheduler.schedule_zone(
                 zone,
                 caller,

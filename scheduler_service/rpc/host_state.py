@@ -119,7 +119,7 @@ class HostStateEndpoint:
         info = parsed.instance_info
         listed = info if isinstance(info, list) else [info]
         with_host = [{'host': parsed.host_name, **each} for each in listed]
-        instances = self._each(
+        instances = self._parse_each(
             with_host, 'instance_info', Instance, 'instance_reports'
         )
         for instance in instances:
@@ -137,8 +137,8 @@ class HostStateEndpoint:
     def delete_instance_info(self, incoming: wire.Request) -> Pending:
         """Remove instances that left a host."""
         parsed = self._parse(incoming, _DeleteInfoArgs)
-        named = parsed.instance_uuid
-        listed = named if isinstance(named, list) else [named]
+        uuid = parsed.instance_uuid
+        listed = uuid if isinstance(uuid, list) else [uuid]
         _check_count(listed, 'instance_uuid')
         uuids = documents.arguments(
             {'instance_uuid': listed}, _DeletedUuids
@@ -164,7 +164,7 @@ class HostStateEndpoint:
     def update_aggregates(self, incoming: wire.Request) -> Pending:
         """Add or update aggregates."""
         parsed = self._parse(incoming, _AggregatesArgs)
-        listed = self._each(
+        listed = self._parse_each(
             parsed.aggregates, 'aggregates', Aggregate, 'aggregates'
         )
         return self._put(host_state_writer.UpdateAggregates(aggregates=listed))
@@ -172,8 +172,10 @@ class HostStateEndpoint:
     def delete_aggregate(self, incoming: wire.Request) -> Pending:
         """Remove an aggregate, given by its id or its document."""
         parsed = self._parse(incoming, _AggregateArgs)
-        given = parsed.aggregate
-        number = given if isinstance(given, int) else given.get('id')
+        aggregate = parsed.aggregate
+        number = (
+            aggregate if isinstance(aggregate, int) else aggregate.get('id')
+        )
         whole = isinstance(number, int) and not isinstance(number, bool)
         if not whole or not 0 <= number < 2**31:
             raise errors.InvalidRequest(
@@ -183,18 +185,18 @@ class HostStateEndpoint:
             )
         return self._put(host_state_writer.DeleteAggregate(id=number))
 
-    def _each(
-        self, given: list[Any], place: str, kind: type[Any], what: str
+    def _parse_each(
+        self, listed: list[Any], place: str, kind: type[Any], what: str
     ) -> list[Any]:
         """Parse each document of a list; an error names the index.
 
         :param what: under which errors are counted; the server logs them
         """
-        if len(given) > _MAX_ENTRIES:
+        if len(listed) > _MAX_ENTRIES:
             self._writer.count_rejected(what)
-        _check_count(given, place)
+        _check_count(listed, place)
         parsed = []
-        for index, document in enumerate(given):
+        for index, document in enumerate(listed):
             try:
                 parsed.append(documents.parse(document, kind))
             except errors.InvalidRequest as error:
@@ -228,8 +230,8 @@ def _host_of(document: Any) -> str:
         return ''
 
 
-def _check_count(given: list[Any], place: str) -> None:
-    if len(given) > _MAX_ENTRIES:
+def _check_count(listed: list[Any], place: str) -> None:
+    if len(listed) > _MAX_ENTRIES:
         raise errors.PayloadTooLarge(
-            f'{place}: at most {_MAX_ENTRIES}, got {len(given)}'
+            f'{place}: at most {_MAX_ENTRIES}, got {len(listed)}'
         )

@@ -43,7 +43,7 @@ class Peer(Document):
 
 
 class Peers:
-    """What a daemon heard of the others on its topic.
+    """The other daemons on the topic, by their signs of life.
 
     :param clock: monotonic seconds
     :ivar own: the daemon itself; None: before it is registered

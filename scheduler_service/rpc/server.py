@@ -114,10 +114,10 @@ def methods(endpoint: type[Any]) -> set[str]:
 class Server:
     """Dispatches requests, and replies when they are done.
 
-    :param quarantine: counts deliveries of messages that were delivered
-        before, and refuses one that had too many
-    :param one_by_one: has one thread, which works on these messages
-    :param outcomes: keeps what has to be recorded before a reply
+    :param quarantine: counts deliveries of redelivered messages, and refuses
+        a message that had too many
+    :param redelivery_thread: works on redelivered messages, one by one
+    :param outcomes: records outcomes before a reply
     :param executor: for records, large replies, and notifications
     :param tracer: makes traces of messages; None: there are none
     :ivar bus: takes the requests, and calls :meth:`take`
@@ -129,14 +129,14 @@ class Server:
         self,
         dispatcher: Dispatcher,
         quarantine: Quarantine,
-        one_by_one: Executor,
+        redelivery_thread: Executor,
         outcomes: Outcomes,
         executor: Executor,
         tracer: tracing.Tracer | None = None,
     ) -> None:
         self._dispatcher = dispatcher
         self._quarantine = quarantine
-        self._one_by_one = one_by_one
+        self._redelivery_thread = redelivery_thread
         self._outcomes = outcomes
         self._executor = executor
         self._tracer = tracer
@@ -152,7 +152,7 @@ class Server:
             request.trace = trace
             request.ctxt.update(trace.headers())
         if request.redelivered:
-            self._one_by_one.submit(self._dispatch_again, request)
+            self._redelivery_thread.submit(self._dispatch_again, request)
         else:
             self._dispatch(request)
 
@@ -269,7 +269,7 @@ class Server:
 def finished(
     result: Any = None, error: errors.SchedulerError | None = None
 ) -> Pending:
-    """Return a reply that is there already."""
+    """Return a reply whose result or error is set."""
     future: Future[Any] = Future()
     if error is None:
         future.set_result(result)
@@ -292,12 +292,12 @@ def stored_id(unique_id: Any) -> str:
 def delivered(incoming: Request) -> DeliveredMessage:
     """Return the sender and the delivery of a message.
 
-    One without an id is not recognised if it is delivered again.
+    A message without an id is not recognised if it is delivered again.
     """
     ctxt = incoming.ctxt
     # Each pair of reply queue and project gets its fair share: many projects
     # may call through one service, and one project through several. The
-    # project may be of any type, also of one that is not hashable.
+    # project may be of any type, hashable or not.
     project = ctxt.get('project_id') or ctxt.get('project') or ''
     lane = incoming.reply_q or '', str(project)
     if not incoming.unique_id:

@@ -7,6 +7,7 @@ transport.
 from __future__ import annotations
 
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
@@ -53,7 +54,7 @@ def for_client(conf: Any, url: str | None = None) -> Any:
 
     :raises ConfigurationError: the queue manager has no folder for its lock
     """
-    _prepare_driver(conf, address(conf, url))
+    _prepare_driver(conf, url)
     return oslo_messaging.get_rpc_transport(
         conf, url=url, allowed_remote_exmods=EXCEPTIONS
     )
@@ -82,19 +83,19 @@ def address(conf: Any, url: str | None = None) -> Any:
     :raises ConfigurationError: the URL is invalid, or has no driver
     """
     try:
-        found = TransportURL.parse(conf, url)
+        parsed = TransportURL.parse(conf, url)
     except (oslo_messaging.InvalidTransportURL, ValueError):
         # The library's message may include the password.
         raise errors.ConfigurationError(
             '[DEFAULT] transport_url is not an address such as '
             'rabbit://USER:PASSWORD@HOST:5672/VHOST'
         ) from None
-    if found.transport not in (RABBIT, _INPROC):
+    if parsed.transport not in (RABBIT, _INPROC):
         raise errors.ConfigurationError(
-            f'[DEFAULT] transport_url: there is no driver {found.transport}, '
+            f'[DEFAULT] transport_url: there is no driver {parsed.transport}, '
             f'only {RABBIT} and {_INPROC}'
         )
-    return found
+    return parsed
 
 
 def connect(conf: Any) -> None:
@@ -103,9 +104,9 @@ def connect(conf: Any) -> None:
     :raises ConfigurationError: the broker refuses the login
     :raises MessageDeliveryFailure: the broker does not accept a connection
     """
-    used = rabbit(conf)
-    if used is not None:
-        with connection.connected(used):
+    settings = rabbit(conf)
+    if settings is not None:
+        with connection.connected(settings):
             pass
 
 
@@ -117,14 +118,14 @@ def look(conf: Any, exchange: str, topic: str, url: str | None = None) -> None:
         the broker refuses the login
     :raises MessageDeliveryFailure: the broker does not accept a connection
     """
-    used = rabbit(conf, url)
-    if used is None:
+    settings = rabbit(conf, url)
+    if settings is None:
         return
-    queue = used.shared_queue(exchange, topic)
-    with connection.connected(used) as made:
+    queue = settings.shared_queue(exchange, topic)
+    with connection.connected(settings) as conn:
         for entity in (queue.exchange, queue):
-            if made.passive(entity) is not None:
-                made.declare_alone(entity)
+            if conn.find(entity) is not None:
+                conn.declare_alone(entity)
 
 
 def unread_notifications(conf: Any) -> dict[str, int]:
@@ -137,23 +138,24 @@ def unread_notifications(conf: Any) -> dict[str, int]:
     if not publishes(conf):
         return {}
     group = conf[_NOTIFICATIONS]
-    used = rabbit(conf, group.transport_url)
-    if used is None:
+    settings = rabbit(conf, group.transport_url)
+    if settings is None:
         return {}
     names = [f'{topic}.{level}' for topic in group.topics for level in _LEVELS]
-    with connection.connected(used) as made:
-        found = [made.passive(kombu.Queue(name)) for name in names]
+    with connection.connected(settings) as conn:
+        queues = [conn.find(kombu.Queue(name)) for name in names]
     return {
         queue.queue: queue.message_count
-        for queue in found
+        for queue in queues
         if queue and queue.message_count and not queue.consumer_count
     }
 
 
 def publishes(conf: Any) -> bool:
     """Whether notifications are published; their options get registered."""
-    known = dict(opts.list_opts())[_NOTIFICATIONS]
-    conf.register_opts(known, group=_NOTIFICATIONS)
+    conf.register_opts(
+        dict(opts.list_opts())[_NOTIFICATIONS], group=_NOTIFICATIONS
+    )
     return not all(name == 'noop' for name in conf[_NOTIFICATIONS].driver)
 
 
@@ -171,21 +173,21 @@ def new_consumer(
     :param take: called with each request, on the consumer's thread
     :raises ConfigurationError: an option cannot be used
     """
-    used = rabbit(conf, url)
-    if used is None:
+    settings = rabbit(conf, url)
+    if settings is None:
         topic = f'{target.exchange}/{target.topic}'
         names = f'{topic}.{target.server}', topic
         exchange = conf.control_exchange
         return InprocConsumer(address(conf, url), exchange, names, take)
-    used.log_unused()
-    return RabbitConsumer(used, target, take, health)
+    settings.log_unused()
+    return RabbitConsumer(settings, target, take, health)
 
 
 def rabbit(conf: Any, url: str | None = None) -> RabbitOptions | None:
     """Return the options of the broker; None: the bus has none.
 
     :param url: of the bus, in place of the option's
-    :raises ConfigurationError: one of them cannot be used
+    :raises ConfigurationError: an option cannot be used
     """
     conf.register_opts(dict(opts.list_opts())[None])
     parsed = address(conf, url)
@@ -197,25 +199,26 @@ def for_notifications(conf: Any, url: str | None = None) -> Any:
 
     :raises ConfigurationError: the queue manager has no folder for its lock
     """
-    _prepare_driver(conf, address(conf, url))
+    _prepare_driver(conf, url)
     return oslo_messaging.get_notification_transport(conf, url=url)
 
 
-def _prepare_driver(conf: Any, url: Any) -> None:
+def _prepare_driver(conf: Any, url: str | None) -> None:
     """Register the driver's options, and set the folder for locks.
 
     oslo.concurrency reads ``lock_path`` from cfg.CONF alone. A value that the
     process has set there takes precedence.
     """
+    driver = address(conf, url).transport
     prepare(conf)
     path = lockutils.get_lock_path(conf)
     if path and conf is not cfg.CONF:
         cfg.CONF.set_default('lock_path', path, 'oslo_concurrency')
-    if url.transport != RABBIT:
+    if driver != RABBIT:
         return
     options.register(conf)
-    wanted = conf.oslo_messaging_rabbit.use_queue_manager
-    if wanted and not lockutils.get_lock_path(cfg.CONF):
+    has_manager = conf.oslo_messaging_rabbit.use_queue_manager
+    if has_manager and not lockutils.get_lock_path(cfg.CONF):
         raise errors.ConfigurationError(
             '[oslo_messaging_rabbit] use_queue_manager needs a folder for '
             'its lock: set [oslo_concurrency] lock_path'
@@ -225,7 +228,6 @@ def _prepare_driver(conf: Any, url: Any) -> None:
 # The port for messages, and the usual offset of the management interface's.
 _PORT, _HIGHER = 5672, 10_000
 _MANAGEMENT_S = 5.0
-_FOUND, _NOT_FOUND = 200, 404
 
 
 def time_to_live(address: Any, queue: str) -> int | None:
@@ -241,10 +243,10 @@ def time_to_live(address: Any, queue: str) -> int | None:
     host = address.hosts[0]
     port = (host.port or _PORT) + _HIGHER
     path = '/'.join(
-        quote(one, '') for one in (address.virtual_host or '/', queue)
+        quote(name, '') for name in (address.virtual_host or '/', queue)
     )
     try:
-        answer = urllib3.request(
+        response = urllib3.request(
             'GET',
             f'http://{host.hostname}:{port}/api/queues/{path}',
             headers=urllib3.make_headers(
@@ -253,15 +255,15 @@ def time_to_live(address: Any, queue: str) -> int | None:
             timeout=_MANAGEMENT_S,
             retries=False,
         )
-        found = answer.json()
+        document = response.json()
     except (urllib3.exceptions.HTTPError, ValueError):
         raise LookupError(
             'the management interface of the broker does not answer'
         ) from None
-    if answer.status == _NOT_FOUND:
+    if response.status == HTTPStatus.NOT_FOUND:
         raise LookupError(f'there is no queue {queue} yet')
-    if answer.status != _FOUND:
+    if response.status != HTTPStatus.OK:
         raise LookupError(f'{host.username} may not look at queues')
     # Without a policy the value is null, or an empty list.
-    policy = dict(found.get('effective_policy_definition') or {})
+    policy = dict(document.get('effective_policy_definition') or {})
     return policy.get('message-ttl')

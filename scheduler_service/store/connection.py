@@ -311,7 +311,9 @@ class PersistentWriter:
 def _prepare(engine: Engine, limits: Callable[[], Timeouts]) -> None:
     """Have new connections of an engine set up; load only its driver.
 
-    :param limits: gives those of a connection that is made now
+    :param limits: gives the limits of a connection that is made now
+    :raises ConfigurationError: the URL has parameters that the driver does
+        not take
     """
     dialect = engine.dialect
     if dialect.name == 'sqlite':
@@ -332,6 +334,8 @@ def _prepare(engine: Engine, limits: Callable[[], Timeouts]) -> None:
         from scheduler_service.store import mysql as driver
     else:
         return
+    with translate_connect_errors(dialect):
+        driver.check(*dialect.create_connect_args(engine.url))
 
     @sa.event.listens_for(engine, 'do_connect')
     def _connect(dialect: Any, record: Any, args: Any, kwargs: Any) -> Any:

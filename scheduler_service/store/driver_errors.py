@@ -195,7 +195,7 @@ def met_others(fault: BaseException) -> bool:
 def driver_fault(fault: BaseException) -> Any:
     """Return the driver's exception inside SQLAlchemy's and oslo.db's."""
     inner = getattr(fault, 'inner_exception', None) or fault
-    return getattr(inner, 'orig', inner)
+    return getattr(inner, 'orig', None) or inner
 
 
 def first_line(fault: BaseException) -> str:

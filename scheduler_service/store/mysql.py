@@ -6,6 +6,7 @@ A connection belongs to one thread at a time; any thread may abort its wait.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import operator
 import socket
 import time
@@ -104,6 +105,14 @@ class MySQLSession(
         # It may be closed already.
         with contextlib.suppress(OSError, AttributeError):
             self._sock.shutdown(socket.SHUT_RDWR)
+
+
+def check(args: Any, kwargs: Any) -> None:
+    """Check the names of connection parameters.
+
+    :raises TypeError: the driver does not have one of them
+    """
+    inspect.signature(pymysql.connections.Connection).bind(*args, **kwargs)
 
 
 def connect(args: Any, kwargs: Any, timeouts: Timeouts) -> MySQLSession:

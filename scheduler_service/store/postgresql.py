@@ -8,6 +8,7 @@ about a microsecond for each element; a claim in a batch has some thirty.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import struct
 import time
 from collections.abc import Callable, Generator
@@ -16,6 +17,7 @@ from typing import Any
 import psycopg
 from psycopg import pq
 from psycopg.adapt import Dumper
+from psycopg.conninfo import make_conninfo
 
 from scheduler_service.store.sessions import (
     APPLICATION,
@@ -93,6 +95,17 @@ class PostgreSQLSession(psycopg.Connection[Any], Session):
             return end.value
         finally:
             self.waits_since = None
+
+
+def check(args: Any, kwargs: Any) -> None:
+    """Check the names of connection parameters.
+
+    :raises psycopg.ProgrammingError: libpq does not have one of them
+    """
+    own = inspect.signature(psycopg.Connection.connect).parameters
+    make_conninfo(
+        *args, **{name: kwargs[name] for name in kwargs.keys() - own.keys()}
+    )
 
 
 def connect(args: Any, kwargs: Any, timeouts: Timeouts) -> PostgreSQLSession:

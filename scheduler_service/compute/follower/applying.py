@@ -247,20 +247,7 @@ class Applier:
 
     def put_aggregates(self, aggregates: Sequence[Aggregate]) -> None:
         """Replace the stored aggregates."""
-        kept = {aggregate.id for aggregate in aggregates}
-
-        def work(writer: Writer) -> None:
-            stored = loading.aggregates(writer.conn)
-            gone = [
-                aggregate.id
-                for aggregate in stored
-                if aggregate.id not in kept
-            ]
-            if gone:
-                aggregate_rows.remove(writer, gone)
-            aggregate_rows.put(writer, aggregates)
-
-        self._write(work)
+        self._write(partial(aggregate_rows.replace, aggregates=aggregates))
 
 
 def _is_same(stored: Instance, reported: Instance) -> bool:

@@ -155,11 +155,7 @@ class Mirror:
             self._wakeup.wait(self._options.poll_interval)
             self._wakeup.clear()
             time.sleep(_SETTLE_S)
-        if self.leading:
-            try:
-                self._lease.give_up()
-            except errors.StoreUnavailable:
-                LOG.debug('The lease of the mirror expires by itself')
+        self._lease.give_up()
         self._disconnect()
 
     def _disconnect(self) -> None:

@@ -445,7 +445,7 @@ class ProviderFollower:
         for part in in_chunks(providers.items(), _HOSTS_AT_ONCE):
             ids = [node.id for node, _ in part]
             with self._store.reading() as conn:
-                counted = placement_records.counted(conn, ids, since)
+                counted = placement_records.made_before(conn, ids, since)
             reports = []
             for node, alone in part:
                 provider = self._shared.add_to(alone)

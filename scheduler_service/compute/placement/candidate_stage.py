@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from scheduler_service import errors, tracing
+from scheduler_service import errors
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table_copies import TableCopier
@@ -92,33 +92,7 @@ class CandidateStage:
             mine = pipeline.for_another_thread()
             job.candidates = self._candidates(job, request, copy, mine)
 
-        self._take(job, find)
-
-    def _take(
-        self,
-        job: HostJob,
-        work: Callable[[], None],
-        refusal: errors.NoValidHost | None = None,
-    ) -> None:
-        """Take a job away for some work, which sets what it comes back with.
-
-        :param refusal: its failure where the work fails; None: the fault is
-        """
-        self._queue.lend([job])
-
-        def run() -> None:
-            try:
-                with tracing.working_on(job.message.trace):
-                    work()
-            except errors.SchedulerError as error:
-                job.failure = refusal or error
-            except Exception as fault:
-                LOG.exception('Querying allocation candidates failed')
-                job.failure = refusal or errors.as_scheduler_error(fault)
-            finally:
-                self._queue.give_back(job)
-
-        self._threads.submit(run)
+        self._queue.lend_to(self._threads, job, find)
 
     def check_refusal(
         self,
@@ -139,7 +113,7 @@ class CandidateStage:
             else:
                 job.failure = refusal
 
-        self._take(job, check, refusal)
+        self._queue.lend_to(self._threads, job, check, refusal)
 
     def _with_more_room(
         self, job: HostJob, table: HostTable, pipeline: HostPipeline

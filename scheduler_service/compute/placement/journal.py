@@ -150,7 +150,7 @@ class PlacementJournal:
 
 def _mark(writer: Writer, ended: Sequence[_Ended]) -> None:
     for call in ended:
-        placement_records.answered(
+        placement_records.end_calls(
             writer.conn,
             _claims(call.allocations),
             call.made,

@@ -23,7 +23,10 @@ from scheduler_service.compute.placement.client import PlacementClient
 from scheduler_service.engine.health import Health
 from scheduler_service.store import schema
 from scheduler_service.store.claims import placement_records, released_claims
-from scheduler_service.store.claims.placement_records import Record, Taken
+from scheduler_service.store.claims.placement_records import (
+    Record,
+    UndoAttempt,
+)
 from scheduler_service.store.connection import Store, Writer
 
 LOG = logging.getLogger(__name__)
@@ -56,28 +59,28 @@ class PlacementUndoer:
             daemon claims for or undoes just now
         """
 
-        def take(writer: Writer) -> list[Taken]:
-            each = (
-                placement_records.take(writer.conn, record, held)
+        def begin(writer: Writer) -> list[UndoAttempt]:
+            begun = (
+                placement_records.begin_undo(writer.conn, record, held)
                 for record in records
             )
-            return list(filter(None, each))
+            return list(filter(None, begun))
 
-        taken = self._store.write(take)
-        if not taken:
+        attempts = self._store.write(begin)
+        if not attempts:
             return {}
-        left = [attempt.record for attempt in taken]
+        to_undo = [attempt.record for attempt in attempts]
         unsure: set[str] = set()
         results: dict[str, Undone | Exception] = {}
         try:
-            results = claims.undo_all(self._client, left, unsure)
+            results = claims.undo_all(self._client, to_undo, unsure)
         finally:
-            self._give_back(taken, results, unsure)
+            self._end(attempts, results, unsure)
         return results
 
-    def _give_back(
+    def _end(
         self,
-        taken: Sequence[Taken],
+        attempts: Sequence[UndoAttempt],
         results: Mapping[str, Undone | Exception],
         unsure: Set[str],
     ) -> None:
@@ -86,16 +89,16 @@ class PlacementUndoer:
         :param unsure: instances for which a call may still take effect
         """
 
-        def give_back(writer: Writer) -> None:
-            for each in taken:
-                instance = each.record.instance_uuid
+        def end(writer: Writer) -> None:
+            for attempt in attempts:
+                instance = attempt.record.instance_uuid
                 result = results.get(instance)
                 there = _THERE[result] if isinstance(result, Undone) else None
-                placement_records.give_back(
-                    writer.conn, each, there, instance not in unsure
+                placement_records.end_undo(
+                    writer.conn, attempt, there, instance not in unsure
                 )
 
-        self._store.write(give_back)
+        self._store.write(end)
         done = sum(result is Undone.DONE for result in results.values())
         if done:
             self._health.count('placement_claims_undone', by=done)
@@ -106,7 +109,7 @@ class PlacementUndoer:
         :return: whether there was any such claim
         """
         with self._store.reading() as conn:
-            records = placement_records.left(conn, instance)
+            records = placement_records.released(conn, instance)
         for record in records:
             result = self.undo_all([record]).get(instance)
             if isinstance(result, Exception):
@@ -220,7 +223,7 @@ class LeftClaims:
         if self._look(record):
             claim = record.instance_uuid, record.host_uuid, record.document
             self._store.write(
-                lambda writer: placement_records.answered(
+                lambda writer: placement_records.end_calls(
                     writer.conn, [claim], made=True, sure=False
                 )
             )

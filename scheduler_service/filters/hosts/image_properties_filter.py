@@ -108,7 +108,7 @@ VersionClauses = list[tuple[str, Version]]
 
 
 class ImageRequirements(NamedTuple):
-    """What an image requires of a host, in canonical names; None: nothing.
+    """The requirements of an image, in canonical names; None: not required.
 
     :ivar version: predicate on the hypervisor's version, ``>=6.0,<6.2``
     :ivar address_bits: physical address bits of the CPU, at least

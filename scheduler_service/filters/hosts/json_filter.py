@@ -203,13 +203,15 @@ class ColumnEvaluator:
         codes, combination = combinations(list(columns.values()))
         passes, faulty = np.zeros((2, len(codes[0])), np.bool_)
         values = (
-            [column.values[code] for code in own.tolist()]
-            for column, own in zip(columns.values(), codes, strict=True)
+            [column.values[code] for code in column_codes.tolist()]
+            for column, column_codes in zip(
+                columns.values(), codes, strict=True
+            )
         )
-        for at, some in enumerate(zip(*values, strict=True)):
+        for at, row in enumerate(zip(*values, strict=True)):
             try:
                 passes[at] = matches(
-                    query, dict(zip(columns, some, strict=True))
+                    query, dict(zip(columns, row, strict=True))
                 )
             except FAULTS:
                 if not free_form:

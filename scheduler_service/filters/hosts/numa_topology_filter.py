@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
 from scheduler_service import time_slice
@@ -18,7 +15,7 @@ from scheduler_service.filters.devices import (
     DeviceRequest,
     requested_devices,
 )
-from scheduler_service.filters.numa_placement import near_sets
+from scheduler_service.filters.numa_placement import fits_near
 from scheduler_service.filters.unreadable import where_readable
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
@@ -95,7 +92,7 @@ class NUMATopologyFilter(HostFilter):
             documents = decoded(table, 'numa_topology').values
             listed = columns[-1].values
             for at in np.flatnonzero(results == numa.YES).tolist():
-                is_near = where_readable(_is_near)(
+                is_near = where_readable(fits_near)(
                     guest,
                     devices,
                     documents[topologies[at]]['cells'],
@@ -126,7 +123,7 @@ class NUMATopologyFilter(HostFilter):
         limits = self.numa_limits(table, row, request, settings)
         code = table.coded['numa_topology'].codes[row]
         ratios = (np.array([limits[name]], np.float64) for name in _RATIOS)
-        return where_readable(_is_near)(
+        return where_readable(fits_near)(
             guest,
             _devices(request, settings),
             decoded(table, 'numa_topology').at(row)['cells'],
@@ -177,21 +174,3 @@ def _devices(
 ) -> tuple[DeviceRequest, ...]:
     """Return devices whose distance counts: aliases do not say any."""
     return requested_devices(request, settings) if request.pci_requests else ()
-
-
-def _is_near(
-    guest: numa.GuestTopology,
-    devices: Sequence[DeviceRequest],
-    cells: Sequence[Any],
-    pools: Sequence[Any],
-    columns: numa.CellColumns,
-    host: numa.Hosts,
-) -> bool:
-    """Return whether the instance fits cells near its devices and networks.
-
-    :param cells: of the host's topology, as it reports them
-    :param pools: of its free devices
-    :param host: it alone
-    """
-    sets = near_sets(guest, devices, cells, pools)
-    return numa.fits_on(guest, columns, host, sets)

@@ -7,8 +7,8 @@ Where to look:
 - ``pg_claims``: claims or releases of a batch in one round trip, on PostgreSQL
 - ``pg_statements``: sends prepared statements through libpq
 - ``lifecycle``: claims are released, confirmed and moved
-- ``released_claims``: claims are released without their callers' asking
-- ``outcomes``: what became of each request
+- ``released_claims``: claims expire, or are undone or superseded
+- ``outcomes``: outcomes of requests, and releases
 - ``placement_records``: claims that have allocations in placement
 - ``claim_queries``: claims as an operator lists them
 """

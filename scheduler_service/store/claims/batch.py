@@ -62,11 +62,10 @@ class ClaimBatch:
         self._receive: Callable[[], int] | None = None
         self._fault: Exception | None = None
         self._revision = 0
-        stepwise = store.dialect != 'postgresql'
-        for claim in claims:
-            if claim.is_present or claim.move or claim.redelivered:
-                stepwise = True
-        if not stepwise:
+        if store.dialect == 'postgresql' and not any(
+            claim.is_present or claim.move or claim.redelivered
+            for claim in claims
+        ):
             from scheduler_service.store.claims import pg_claims
 
             self.statements = pg_claims.statements(
@@ -141,24 +140,19 @@ def claim_all(
     """
     conn = writer.conn
     dialect = conn.dialect.name
-    redelivered, grouped, keys = [], [], []
-    for claim in claims:
-        keys.append(claim.key)
-        if claim.redelivered:
-            redelivered.append(claim)
-        if claim.group:
-            grouped.append(claim)
+    redelivered = [claim for claim in claims if claim.redelivered]
     if redelivered:
         _check_copies(conn, redelivered)
+    grouped = [claim for claim in claims if claim.group]
     if grouped and not _join_groups(writer, grouped, policies):
         raise ClaimLost
-    amounts = claim_sql.ask_rows(claims, fallback)
-    if amounts:
-        taken = conn.execute(
+    demand = claim_sql.demand_rows(claims, fallback)
+    if demand:
+        updated = conn.execute(
             claim_sql.change_use(dialect, where_it_fits=True),
-            claim_sql.parameters(dialect, amounts),
+            claim_sql.parameters(dialect, demand),
         )
-        if taken.rowcount != len(amounts):
+        if updated.rowcount != len(demand):
             raise ClaimLost
     try:
         _insert(writer, claims)
@@ -167,7 +161,7 @@ def claim_all(
     # A caller that lost its connection may have sent a message twice, and the
     # claims of the first copy may be gone by now: the inserts above wait for
     # a release that is under way, whose outcome is seen here.
-    if outcomes.any_of(conn, keys):
+    if outcomes.any_of(conn, [claim.key for claim in claims]):
         raise ClaimLost
 
 
@@ -184,7 +178,7 @@ def _record_intents(
 
 
 def _insert(writer: Writer, claims: Sequence[Claim]) -> None:
-    """Insert instances, moves and allocations, and those that are intended.
+    """Insert instances, moves, allocations, and records of intended ones.
 
     :raises ClaimLost: a move cannot be made, an instance is not as it was
         reported any more, or an earlier claim of it is being undone
@@ -229,7 +223,8 @@ def _check_copies(conn: Connection, redelivered: Sequence[Claim]) -> None:
     Until the transaction ends none of them is released, and no copy of the
     request is refused (``recall.Outcomes.record``).
 
-    :raises ClaimLost: an instance was, which may or may not cancel the request
+    :raises ClaimLost: an instance was released, which may or may not cancel
+        the request
     """
     last = outcomes.lock_releases(
         conn, [(claim.consumer, claim.project_id) for claim in redelivered]
@@ -241,8 +236,8 @@ def _check_copies(conn: Connection, redelivered: Sequence[Claim]) -> None:
 def _claim_reported(writer: Writer, claims: Sequence[Claim]) -> None:
     """Write claims into the rows of instances that hosts reported elsewhere.
 
-    Who waits for such a row finds it claimed afterwards. It would find nothing
-    if the row were replaced by another one.
+    The row is updated, not replaced: a transaction that waits for it would
+    find no row afterwards.
 
     :raises ClaimLost: an instance holds a claim by now, or is gone
     """
@@ -320,7 +315,6 @@ def _allocate(
             if tuple(key) in amounts:
                 amounts[tuple(key)] += amount
         held = [(*key, amount) for key, amount in amounts.items()]
-    # Few take nothing.
     rows.insert_packed(
         conn,
         'allocations',
@@ -371,12 +365,16 @@ def _join_groups(
         places = {uuid: set(hosts) for uuid, hosts in present.items()}
         for uuid, (joined, host) in joining.items():
             if joined == group.uuid:
-                places[uuid] = _with(group, places.get(uuid, set()), host)
+                # An instance that moves counts on both its hosts, but under
+                # affinity only on the host that it moves to.
+                if group.policy != _ANTI_AFFINITY:
+                    places[uuid] = set()
+                places.setdefault(uuid, set()).add(host)
                 if uuid not in present:
                     new.append(
                         {'group_uuid': group.uuid, 'instance_uuid': uuid}
                     )
-        if group.policy in policies and not _holds(group, places):
+        if group.policy in policies and not _policy_holds(group, places):
             return False
     rows.insert(conn, schema.server_group_members, new)
     writer.touched.groups += sorted({row['group_uuid'] for row in new})
@@ -409,16 +407,7 @@ def _members(
     return hosts_of
 
 
-def _with(group: Any, hosts: set[str], host: str) -> set[str]:
-    """Return the hosts that an instance counts on once it has *host* too.
-
-    Under anti-affinity an instance that moves counts on both its hosts.
-    Under affinity only the host that it moves to matters.
-    """
-    return {*hosts, host} if group.policy == _ANTI_AFFINITY else {host}
-
-
-def _holds(group: Any, places: Mapping[str, set[str]]) -> bool:
+def _policy_holds(group: Any, places: Mapping[str, set[str]]) -> bool:
     """Whether a group's policy holds for the hosts of its members."""
     counts = Counter(host for hosts in places.values() for host in hosts)
     if group.policy == _ANTI_AFFINITY:

@@ -15,9 +15,9 @@ import sqlalchemy as sa
 
 from scheduler_service.store import rows
 
-# The demand on one inventory. The claim is checked under ``ratio`` instead
+# The demand on an inventory. The claim is checked under ``ratio`` instead
 # of the host's own, and under ``fallback`` where the host has none or 0.
-ASK = {
+DEMAND = {
     'host_id': 'int',
     'resource_class': 'text',
     'amount': 'int',
@@ -111,12 +111,12 @@ def group_owners(claims: Sequence[Claim]) -> dict[str, str | None]:
     return {c.group: c.group_owner for c in claims if c.group}
 
 
-def ask_rows(
+def demand_rows(
     claims: Sequence[Claim], fallback: Mapping[str, float]
 ) -> list[list[Any]]:
     """Add up what the claims take of each host and class, in fixed order.
 
-    :return: rows in the order of :data:`ASK`
+    :return: rows in the order of :data:`DEMAND`
     """
     sums: dict[tuple[int, str], list[Any]] = {}
     for claim in claims:
@@ -157,9 +157,9 @@ def parameters(
 ) -> dict[str, Any]:
     """Return the parameters of :func:`change_use`.
 
-    :param amounts: rows in the order of :data:`ASK`
+    :param amounts: rows in the order of :data:`DEMAND`
     """
-    packed = rows.pack(dialect, ASK, amounts)
+    packed = rows.pack(dialect, DEMAND, amounts)
     if dialect == 'postgresql':
         packed['expected'] = len(amounts)
     return packed
@@ -196,7 +196,7 @@ def change_use(dialect: str, where_it_fits: bool) -> Any:
 
     :param where_it_fits: change only the rows with so much capacity left
     """
-    source, fits = rows.source(dialect, ASK), f'AND {FITS}'
+    source, fits = rows.source(dialect, DEMAND), f'AND {FITS}'
     if not where_it_fits:
         fits = ''
     if dialect == 'mysql':

@@ -1,4 +1,4 @@
-"""What happens to a claim after it was made: confirmed, moved, released.
+"""Claims are confirmed, moved and released.
 
 Stateless: every function runs on the thread that owns the writing
 transaction, and changes nothing when it is called again.
@@ -301,7 +301,7 @@ def remove_from_host(
 def release_allocations(
     writer: Writer, consumers: Iterable[str], where: Any = None
 ) -> set[str]:
-    """Give back allocations and delete them, exactly those that are read.
+    """Give back and delete exactly the allocations that are read.
 
     :param where: a condition on columns of ``allocations``
     :return: the consumers that had some

@@ -69,7 +69,7 @@ class ReleaseRequest(NamedTuple):
     """When a caller asked for a release, and for whom.
 
     :ivar sent_at: seconds since the epoch, by the caller's clock; None: the
-        caller did not say
+        caller did not state it
     :ivar project_id: None: the caller acts for all projects
     """
 
@@ -118,21 +118,21 @@ def find(conn: Connection, key: str) -> list[RecordedOutcome]:
 
 
 def any_of(conn: Connection, keys: Collection[str | None]) -> bool:
-    """Whether one of these requests has a recorded outcome.
+    """Whether any of these requests has a recorded outcome.
 
-    :param keys: None: of a request without a key, which has none
+    :param keys: None for a request without a key, which has no outcome
     """
     table = schema.outcomes
     query = sa.select(table.c.kind).where(table.c.idempotency_key.in_(keys))
     return conn.execute(query.limit(1)).first() is not None
 
 
-def placements(
+def held_placements(
     conn: Connection, key: str, instances: Collection[str]
 ) -> dict[str, str]:
     """Return the placements that a request's claims still hold, as JSON.
 
-    :param instances: those of the request
+    :param instances: of the request
     """
     held: dict[str, str] = {}
     # A move that is completed goes from ``moves`` to ``instances``.

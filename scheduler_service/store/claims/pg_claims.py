@@ -5,7 +5,7 @@ Stateless: any thread may build the statements.
 Claims do what ``batch.claim_all`` does and what ends a writing transaction:
 take capacity, check and join server groups, insert instances and allocations,
 take the next revision, append the change record. That is one statement, after
-those that record intended allocations and lock server groups, in one
+statements that record intended allocations and lock server groups, in one
 transaction. Under READ COMMITTED it sees everything that was committed before
 it started, so also the members that another daemon added while the statement
 before it waited for the lock. The last statement likewise sees the outcomes
@@ -52,9 +52,9 @@ from scheduler_service.store.connection import (
     new_lineage,
 )
 
-# States of a statement that does nothing: a division by zero, where a
-# condition of the whole statement does not hold; and a key that is there
-# already, where a consumer holds a claim or a request has an outcome.
+# States of a statement that did nothing: a division by zero, where a condition
+# of the whole statement does not hold; and a duplicate key, where a consumer
+# holds a claim or a request has an outcome.
 _NOTHING_DONE = ('22012', '23505')
 # As a query of its own it is evaluated once, not for each row.
 _NOW = f'(SELECT {clock.sql("postgresql")})'
@@ -205,11 +205,13 @@ def statements(
         values['policies'] = postgresql.TextColumn(policies)
     elif len(claims) == 1:
         claiming = _claim_single()
-        amounts = claim_sql.ask_rows(claims, fallback)
+        demand = claim_sql.demand_rows(claims, fallback)
         instance = claim_sql.instance_row(claims[0])
         values.update(zip(claim_sql.INSTANCE, instance, strict=True))
-        values.update(rows.pack('postgresql', claim_sql.ASK, amounts, 'asked'))
-        values['expected'] = len(amounts)
+        values.update(
+            rows.pack('postgresql', claim_sql.DEMAND, demand, 'demand')
+        )
+        values['expected'] = len(demand)
     else:
         values.update(_places(claims, fallback, _PLACE))
     intents = [
@@ -256,16 +258,16 @@ def _places(
 ) -> dict[str, Any]:
     """Return the parameters of :func:`_claim`.
 
-    Instances that take the same amounts are of one kind: most of a batch
-    have one of a few flavors.
+    Instances that take the same amounts are of one kind: a batch has few
+    flavors.
 
     :param columns: of ``places``
     """
     kinds: dict[Any, int] = {}
     places = []
     for claim in claims:
-        what = (*claim.amounts.items(),), (*claim.ratios.items(),)
-        kind = kinds.setdefault(what, len(kinds))
+        key = (*claim.amounts.items(),), (*claim.ratios.items(),)
+        kind = kinds.setdefault(key, len(kinds))
         row = *claim_sql.instance_row(claim), claim.host_id, kind, claim.group
         places.append(row[: len(columns)])
     kind_rows = [
@@ -283,15 +285,15 @@ def _places(
 @functools.cache
 def _claim_single() -> str:
     """Return the statement for one instance, which takes less time."""
-    asked = rows.source('postgresql', claim_sql.ASK, 'asked')
+    demand = rows.source('postgresql', claim_sql.DEMAND, 'demand')
     texts = ', '.join(f'CAST(:{name} AS text)' for name in claim_sql.INSTANCE)
     return _claim_of(
-        demand=asked,
+        demand=demand,
         count=':expected',
         instances=f'SELECT {texts}, {_NOW}',
         allocations=f"""
             SELECT CAST(:uuid AS text), host_id, resource_class, amount
-            FROM {asked}
+            FROM {demand}
         """,  # noqa: S608
     )
 
@@ -518,7 +520,7 @@ class PendingRelease:
     :param requests: by instance
     :param expected: instance -> the project that it has to be of; None: any
     :param items: (idempotency key of a request, instance of it)
-    :ivar instances: those that callers released
+    :ivar instances: that callers released
     :ivar lineage: the token of their change
     :ivar sent_at: monotonic time at which they were sent
     :raises StoreUnavailable: the releases may have been made or not

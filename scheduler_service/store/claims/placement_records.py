@@ -9,9 +9,9 @@ service's.
 The record of a released claim is checked until its calls have ended and no
 allocation is left: a call without an answer may take effect later. A call has
 ended when it was answered, or :data:`CALL_ENDS_S` after its connection was
-closed. A daemon that undoes allocations marks the record first (:func:`take`)
-and records the result afterwards (:func:`give_back`); meanwhile no claim is
-made for the instance.
+closed. A daemon that undoes allocations marks the record first
+(:func:`begin_undo`) and records the result afterwards (:func:`end_undo`);
+meanwhile no claim is made for the instance.
 """
 
 from __future__ import annotations
@@ -103,10 +103,10 @@ class Record(NamedTuple):
         }
 
 
-class Taken(NamedTuple):
-    """A record of which the allocations are being undone.
+class UndoAttempt(NamedTuple):
+    """An attempt to undo the allocations of a record.
 
-    :ivar token: of this attempt
+    :ivar token: that no other attempt has
     :ivar until: time until which a call of an earlier attempt may yet undo
         them; None: there is no such call
     """
@@ -220,7 +220,7 @@ def _is(record: Any) -> sa.ColumnElement[bool]:
     )
 
 
-def answered(
+def end_calls(
     conn: Connection,
     claims: Iterable[Intent],
     made: bool,
@@ -341,7 +341,7 @@ def forget(
 ) -> None:
     """Forget the records of instances: others undo their allocations.
 
-    :param ended: only those of which no call can make allocations any more
+    :param ended: only where no call can make allocations any more
     """
     for part in in_chunks(instances):
         delete = sa.delete(_TABLE).where(_TABLE.c.instance_uuid.in_(part))
@@ -358,13 +358,15 @@ def orphans(conn: Connection, limit: int) -> list[Record]:
     return _read(conn, query.limit(limit))
 
 
-def left(conn: Connection, instance: str) -> list[Record]:
+def released(conn: Connection, instance: str) -> list[Record]:
     """Return the records of an instance's released claims."""
     of_instance = _TABLE.c.instance_uuid == instance
     return _read(conn, _RECORDS.where(of_instance, ~_IS_HELD))
 
 
-def take(conn: Connection, record: Record, held: bool = False) -> Taken | None:
+def begin_undo(
+    conn: Connection, record: Record, held: bool = False
+) -> UndoAttempt | None:
     """Record that the allocations of a claim are about to be undone.
 
     :param held: whether the claim may be held
@@ -378,31 +380,34 @@ def take(conn: Connection, record: Record, held: bool = False) -> Taken | None:
             (table.undone_until > clock.NOW).label('is_late'),
             sa.and_(
                 table.undone_by.is_not(None), table.look_at > clock.NOW
-            ).label('is_taken'),
+            ).label('is_being_undone'),
         )
         .where(_is(record))
         .with_for_update()
     ).first()
-    if row is None or row.is_taken:
+    if row is None or row.is_being_undone:
         return None
     if not held and conn.execute(sa.select(_is_held(record))).scalar():
         return None
     until = row.undone_until if row.is_late else None
-    taken = Taken(record, secrets.token_hex(16), until)
+    attempt = UndoAttempt(record, secrets.token_hex(16), until)
     conn.execute(
         sa.update(_TABLE)
         .where(_is(record))
         .values(
-            undone_by=taken.token,
+            undone_by=attempt.token,
             undone_until=clock.NOW + CALL_ENDS_S,
             look_at=clock.NOW + _LONGEST_PAUSE_S,
         )
     )
-    return taken
+    return attempt
 
 
-def give_back(
-    conn: Connection, taken: Taken, there: bool | None, sure: bool = True
+def end_undo(
+    conn: Connection,
+    attempt: UndoAttempt,
+    there: bool | None,
+    sure: bool = True,
 ) -> None:
     """Record the result of undoing allocations; delete a finished record.
 
@@ -412,21 +417,21 @@ def give_back(
         may still take effect
     """
     table = _TABLE.c
-    mine = sa.and_(_is(taken.record), table.undone_by == taken.token)
+    mine = sa.and_(_is(attempt.record), table.undone_by == attempt.token)
     if there is not None and sure:
         conn.execute(
             sa.delete(_TABLE).where(
                 mine, _ENDED, sa.true() if there else table.absent > 0
             )
         )
-    pause = min(2.0**taken.record.looks, _LONGEST_PAUSE_S)
+    pause = min(2.0**attempt.record.looks, _LONGEST_PAUSE_S)
     absent = sa.case((_ENDED, table.absent + 1), else_=0)
     conn.execute(
         sa.update(_TABLE)
         .where(mine)
         .values(
             undone_by=None,
-            undone_until=taken.until if sure else clock.NOW + CALL_ENDS_S,
+            undone_until=attempt.until if sure else clock.NOW + CALL_ENDS_S,
             looks=table.looks + 1,
             absent=absent if there is False else 0,
             look_at=clock.NOW + pause,
@@ -506,7 +511,7 @@ def has_unmarked(conn: Connection) -> bool:
     return conn.execute(query.limit(1)).first() is not None
 
 
-def counted(
+def made_before(
     conn: Connection, host_ids: Sequence[int], before: float
 ) -> dict[int, list[str]]:
     """Return the instances whose allocations were made before, by host id.

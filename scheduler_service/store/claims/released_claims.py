@@ -1,4 +1,4 @@
-"""Claims that are released without their callers' asking.
+"""Claims that are released without a request of their callers.
 
 They were not confirmed in time, a later request takes their place, or the
 answer was lost or is of no use any more. Stateless: every function runs on
@@ -17,12 +17,12 @@ from scheduler_service.store import clock, schema
 from scheduler_service.store.claims import lifecycle, outcomes
 from scheduler_service.store.connection import Writer
 
-# How many claims one transaction expires at most.
+# How many claims a transaction expires at most.
 _MOST = 500
 
 
 def run_somewhere(conn: Connection, instances: Sequence[str]) -> bool:
-    """Whether a host has one of these instances, by what was reported."""
+    """Whether a host reported any of these instances."""
     table = schema.instances
     query = sa.select(table.c.uuid).where(
         table.c.uuid.in_(instances), table.c.state != 'claimed'
@@ -35,8 +35,8 @@ def supersede(
 ) -> list[str]:
     """Release what earlier requests claimed for instances.
 
-    What a host has confirmed stays; of an instance that moves, only the place
-    that it was to move to is released.
+    Confirmed claims stay; of an instance that moves, only the claim on its
+    new host is released.
 
     :param key: idempotency key of the request that is made now, whose own
         claims stay
@@ -58,7 +58,7 @@ def _release(
     final: bool = True,
     moves: bool = True,
 ) -> tuple[list[str], list[str]]:
-    """Release those claims and moves of instances that are not confirmed.
+    """Release claims and moves of instances that are not confirmed.
 
     The locked rows show what was confirmed, or claimed anew, since they were
     read.
@@ -161,7 +161,7 @@ def _was_returned(
 def any_to_expire(
     conn: Connection, timeout: float, moves: bool = True
 ) -> bool:
-    """Whether :func:`expire` would find something."""
+    """Whether :func:`expire` would release any claim."""
     before = clock.read(conn) - timeout
     return bool(_late(conn, before, moves, 1))
 

@@ -65,7 +65,7 @@ class StoreClaimer:
         self._ratios, self._policies = ratios, policies
 
     def prepare(self, jobs: Sequence[HostJob]) -> claims.ClaimBatch | None:
-        """Return the claims of the jobs that need one; None: none does."""
+        """Return the claims that jobs need; None: no job needs a claim."""
         needed: list[claims.Claim] = []
         for job in jobs:
             if job.claim and job.selection is not None:
@@ -79,20 +79,20 @@ class StoreClaimer:
     def send(self, *batches: claims.ClaimBatch) -> None:
         """Send batches, each to be claimed as a whole or not at all.
 
-        Those that take one round trip take it together.
+        All batches of a single round trip are sent together.
 
         :raises StoreUnavailable: the claims may have been made or not
         """
-        source, together = self._source, []
+        source, prepared = self._source, []
         for batch in batches:
             if batch.statements:
-                together.append(batch)
+                prepared.append(batch)
             else:
                 with source.writer() as conn:
                     batch.send(conn)
-        if together:
+        if prepared:
             with source.raw_connection() as conn:
-                for batch in together:
+                for batch in prepared:
                     source.pending = batch.send(conn)
 
     def give_up(self, jobs: Sequence[HostJob]) -> None:
@@ -115,12 +115,12 @@ class StoreClaimer:
         return msgspec.convert(placements, dict[str, Placement])
 
     def run_somewhere(self, instances: Sequence[str]) -> bool:
-        """Whether a host has one of these instances, as hosts reported."""
+        """Whether a host reported any of these instances."""
         with self._source.autocommit_connection() as conn:
             return claims.run_somewhere(conn, instances)
 
     def recall(self, job: HostJob | ZoneJob) -> Recalled | None:
-        """Return the outcome that a job's message has already."""
+        """Return the outcome that a job's message has; None: none yet."""
         if not job.has_effect or not job.message.id:
             return None
         if isinstance(job, HostJob) and not (
@@ -210,9 +210,9 @@ class StoreClaimer:
         # A job that waits for a lock: the loop below runs it alone.
         with contextlib.suppress(errors.StoreTimeout):
             self._finish_sent()
-            jobs_together = _unprocessed(jobs)
-            if len(jobs_together) > 1:
-                self._run_together(jobs_together)
+            unprocessed = _unprocessed(jobs)
+            if len(unprocessed) > 1:
+                self._run_together(unprocessed)
         blocked: errors.StoreTimeout | None = None
         for job in jobs:
             if job.done():
@@ -262,7 +262,7 @@ class StoreClaimer:
         try:
             [outcome] = self._change([job])
         except errors.Forbidden as error:
-            # Nothing was written, and no other job is concerned.
+            # Nothing was written.
             job.fail(error)
             return
         except db_exception.DBDuplicateEntry:
@@ -314,24 +314,25 @@ def _add_claims(
     if request.instance_group and job.table is not None:
         group = job.table.groups.get(request.instance_group)
         owner = None if group is None else group.project_id or ''
-    for made in assignments:
-        selected = made.placement.selected
-        is_present = made.uuid in job.present
+    for assignment in assignments:
+        uuid, placement = assignment.uuid, assignment.placement
+        selected = placement.selected
+        is_present = uuid in job.present
         # The amounts are for audits.
         stored = {
-            'instance_uuid': made.uuid,
+            'instance_uuid': uuid,
             'selected': selected,
-            'alternates': made.placement.alternates,
-            'amounts': made.amounts,
+            'alternates': placement.alternates,
+            'amounts': assignment.amounts,
         }
         needed.append(
             claims.Claim(
-                made.uuid,
-                made.host_id,
+                uuid,
+                assignment.host_id,
                 selected.host,
                 selected.node,
-                made.amounts,
-                made.ratios,
+                assignment.amounts,
+                assignment.ratios,
                 request.project_id,
                 request.request_id,
                 document=document,
@@ -343,7 +344,7 @@ def _add_claims(
                 may_stay=job.moves_unsaid,
                 key=key,
                 redelivered=contested,
-                intent=job.intents.get(made.uuid),
+                intent=job.intents.get(uuid),
                 releases_seen=job.releases_seen,
             )
         )
@@ -368,7 +369,7 @@ def _change(writer: Writer, jobs: Sequence[ClaimsJob]) -> dict[ClaimsJob, Any]:
     for job in jobs:
         by_change.setdefault(job.change, []).append(job)
     if len(jobs) > 1 and (len(by_change) > 1 or jobs[0].change in _ALONE):
-        # Several statements that lock rows: take the locks in one order.
+        # Several statements lock rows: take the locks in a fixed order.
         lifecycle.lock(writer.conn, (u for job in jobs for u in job.names))
     results: dict[ClaimsJob, Any] = {}
     for change, equal in by_change.items():

@@ -61,12 +61,12 @@ _PRUNE_CHANGES_EVERY_S = 60.0
 _CHANGES_KEPT_S = 3600.0
 _HOSTS_NAMED = 5
 _CONTEXT = ('user_id', 'project_id', 'domain_id', 'global_request_id')
-# So much of a text of a caller's is written.
+# The most characters of a caller's text that are written.
 _MAX_LENGTH = 255
 
 
 class _LogLine(msgspec.Struct):
-    """What the line of a decision says besides its outcome.
+    """The parts of a decision's line, but for its outcome.
 
     :ivar kind: the method
     :ivar is_trial: whether nothing is claimed or stored
@@ -152,14 +152,16 @@ class DecisionRecorder:
         document: Mapping[str, Any],
         message: DeliveredMessage,
     ) -> None:
-        """Have it stored soon that a request is not valid or not allowed.
+        """Have the refusal of an invalid or forbidden request stored soon.
 
         :param kind: the method
         :param document: the request, with values of any type
         """
         sent = message.context
-        own = _printable(document.get('request_id')) or message.sent_id()
-        if own is None:
+        request_id = (
+            _printable(document.get('request_id')) or message.sent_id()
+        )
+        if request_id is None:
             return
         uuids = document.get('instance_uuids')
         uuids = uuids if isinstance(uuids, list) else ()
@@ -169,9 +171,8 @@ class DecisionRecorder:
             'instance_uuids': [uuid for uuid in uuids if _printable(uuid)],
             'error': error.to_dict(),
         }
-        self.put(
-            Decision.of(own, kind, error.name, reasons, *message.origin(own))
-        )
+        ids = message.origin(request_id)
+        self.put(Decision.of(request_id, kind, error.name, reasons, *ids))
 
     def follow(self, job: Job) -> None:
         """Write a line when a job of its own has its result."""
@@ -225,7 +226,7 @@ class DecisionRecorder:
             stored yet stays in the queue
         """
         self._write_lines()
-        # What another thread has taken is stored when this returns, too.
+        # Lock: a batch of another thread is stored when this returns, too.
         with self._storing:
             self._store_waiting()
 
@@ -332,7 +333,7 @@ def _outcome(fault: BaseException | None, result: Any) -> str:
         return errors.as_scheduler_error(fault).name
     if isinstance(result, HostsAnswer):
         hosts = [place.selected.host for place in result.placements]
-        return f'chosen {_named(hosts)}'
+        return f'chosen {_host_list(hosts)}'
     if isinstance(result, PoolAnswer):
         return f'chosen pool {result.pool_name or result.pool_id}'
     faults = [item.exception() for item in result]
@@ -344,17 +345,17 @@ def _outcome(fault: BaseException | None, result: Any) -> str:
     return ', '.join([f'{len(result)} requests', *words])
 
 
-def _named(hosts: Iterable[str]) -> str:
+def _host_list(hosts: Iterable[str]) -> str:
     """Return the names of hosts, each with its instances; the first few."""
     counts = Counter(hosts)
-    named = [
+    listed = [
         host if count == 1 else f'{host} x {count}'
         for host, count in list(counts.items())[:_HOSTS_NAMED]
     ]
-    more = len(counts) - len(named)
+    more = len(counts) - len(listed)
     if more:
-        named.append(f'{more} more')
-    return f'host{"s" if len(counts) > 1 else ""} {", ".join(named)}'
+        listed.append(f'{more} more')
+    return f'host{"s" if len(counts) > 1 else ""} {", ".join(listed)}'
 
 
 def _context(line: _LogLine) -> context.RequestContext:

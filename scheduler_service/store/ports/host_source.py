@@ -47,7 +47,7 @@ class RecentReleases:
         self._added_at: dict[str, float] = {}
 
     def add(self, instances: Iterable[str]) -> None:
-        """Add instances; drop those that were added long ago."""
+        """Add instances; drop instances that were added long ago."""
         now = time.monotonic()
         for uuid in instances:
             self._added_at.pop(uuid, None)
@@ -58,7 +58,7 @@ class RecentReleases:
             del self._added_at[next(iter(self._added_at))]
 
     def any_of(self, instances: Iterable[str]) -> bool:
-        """Whether one of some instances was released."""
+        """Whether any of these instances was released."""
         added_at = self._added_at
         return bool(added_at) and any(uuid in added_at for uuid in instances)
 
@@ -66,7 +66,7 @@ class RecentReleases:
 class StoreHostSource:
     """The engine's view of the store, and its connections.
 
-    Whatever asks the database may raise StoreUnavailable.
+    Methods that query the database may raise StoreUnavailable.
 
     :ivar max_age: seconds after which the snapshot is brought up to date
         before it is used
@@ -75,7 +75,7 @@ class StoreHostSource:
     :ivar loading: whether hosts are being read, which may take long
     :ivar pending: the claim that the raw connection is busy with
     :ivar pending_release: releases that the kept writer is busy with
-    :ivar releases: that the change feed named
+    :ivar releases: recent releases, by all daemons
     :param on_history_changed: called when the database went back in time,
         before everything is loaded again
     """
@@ -174,10 +174,10 @@ class StoreHostSource:
         return behind or self._newest != before
 
     def advance(self, pending: PendingClaims) -> None:
-        """Note that the snapshot has what claims of ours took.
+        """Record that the snapshot includes claims of this daemon.
 
-        Where others wrote in between, their changes are read later. Where
-        nobody did, the snapshot was current as these were committed.
+        Changes of other daemons in between are read later. Without any the
+        snapshot was current when the claims were committed.
         """
         self.finish_release()
         self._note_own(pending.wait(), pending.lineage, pending.sent_at)
@@ -195,7 +195,7 @@ class StoreHostSource:
             self.refreshed_at = sent_at
 
     def finish_release(self) -> None:
-        """Let the snapshot have what releases under way gave back, if any."""
+        """Apply the releases that are under way to the snapshot, if any."""
         pending, self.pending_release = self.pending_release, None
         released = pending and pending.finish()
         if pending and released:
@@ -259,7 +259,7 @@ class StoreHostSource:
     def is_waiting(self) -> bool:
         """Whether the engine waits for an answer of the database.
 
-        Any thread may ask. SQLite is no server, and never is waited for.
+        Any thread may call this. SQLite is never waited for.
         """
         for conn in (self._reader, self._writer):
             with contextlib.suppress(Exception):
@@ -269,7 +269,7 @@ class StoreHostSource:
         return False
 
     def forget(self, max_age: float) -> None:
-        """Forget what was worked out from the options before."""
+        """Drop what was computed from earlier options."""
         self.max_age = max_age
         if self.snapshot is not None:
             self.snapshot.hosts.topology.clear()
@@ -278,8 +278,8 @@ class StoreHostSource:
     def drop(self) -> None:
         """Drop the connections; the next use opens them again.
 
-        A pending claim may have been made or not: all changes, also those
-        of this daemon, are read again.
+        A pending claim may have been made or not: all changes are read
+        again, this daemon's too.
         """
         self._behind = self._stale = True
         # Before the next decision, however long that takes.
@@ -299,7 +299,7 @@ class StoreHostSource:
                 isolation_level='AUTOCOMMIT'
             )
         if self.pending is not None:
-            # A connection serves one statement after the other.
+            # A connection executes statements in turn.
             self.pending.finish()
             self.pending = None
         try:

@@ -52,9 +52,9 @@ class Event(msgspec.Struct, eq=False):
     future: ReplyFuture = msgspec.field(default_factory=ReplyFuture)
 
     def write(self, writer: Writer) -> Any:
-        """Write it; return what the reporter gets as its reply: what changed.
+        """Write the event; return the reply to its reporter.
 
-        That is how many, or the uuids of instances.
+        The reply is what changed: a number, or uuids of instances.
         """
 
 
@@ -108,7 +108,7 @@ class DeleteAggregate(Event, eq=False, kw_only=True):
 
 
 class ReportBuffer:
-    """What was received and is not written yet.
+    """Reports that were received and are not written yet.
 
     :ivar reports: (service host, node) -> its reports, merged into one: the
         newest value of each field
@@ -139,7 +139,7 @@ class ReportBuffer:
         self.refusals[host] = refusals.after(self.refusals.get(host))
 
     def merge(self, newer: ReportBuffer) -> None:
-        """Add what was received after all that is in here."""
+        """Add reports that were received after all reports in here."""
         for host, refusals in newer.refusals.items():
             self.add_refusals(host, refusals)
         self.add_reports(list(newer.reports.values()))
@@ -147,10 +147,10 @@ class ReportBuffer:
         self.events += newer.events
 
     def event_batches(self) -> Iterator[list[Event]]:
-        """Yield the events in order, those that can be written together.
+        """Yield the events in order, in batches of a transaction each.
 
-        Consecutive updates of instances are one batch. Other events are too
-        rare for that to pay: an event is a batch.
+        Consecutive updates of instances are a batch. Any other event is a
+        batch by itself: these are rare.
         """
         for joins, events in itertools.groupby(
             self.events, lambda event: isinstance(event, UpdateInstances)
@@ -209,7 +209,7 @@ class HostStateWriter:
     def report(self, reports: Sequence[HostReport]) -> int:
         """Accept reports of hosts; return how many.
 
-        A report that is lost with the daemon is made up for by the next.
+        Reports that are lost with the daemon are superseded by the next.
 
         :raises ServiceBusy: too much waits to be written
         """
@@ -222,7 +222,7 @@ class HostStateWriter:
     def refuse(self, host: str, reason: str) -> None:
         """Record that a report of a service host is refused.
 
-        The host keeps what it had. The refusal is logged and counted, and
+        The host keeps its values. The refusal is logged and counted, and
         stored for the operator to see.
 
         :param host: empty where the report does not say
@@ -288,7 +288,7 @@ class HostStateWriter:
             self._health.log_changes()
 
     def _wait(self) -> bool:
-        """Wait for the next turn; return whether it is the last."""
+        """Wait for the next turn; return whether that is the last turn."""
         with self._changed:
             if not self._buffer.events and not self._stopping:
                 self._changed.wait(_INTERVAL_S)

@@ -1,10 +1,10 @@
-"""What became of requests that may have been processed before.
+"""Outcomes of requests that may have been processed before.
 
 A redelivered message, and a job that waited for long, may have an outcome
-already, by this daemon or another. It is looked up before anything is done
-for it, and given again. A claim or a release is its own record. What the
-store does not show by itself is recorded before its caller gets it
-(:meth:`Outcomes.record`). Stateless but for counters: any thread may call it.
+already, by this daemon or another. The outcome is looked up before the request
+is processed, and given again. A claim or a release is its own record. Any
+other outcome is recorded before its caller gets it (:meth:`Outcomes.record`).
+Stateless but for counters: any thread may call it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Outcome(NamedTuple):
 
 
 class OutcomeDiffers(Exception):
-    """Another copy of the message came, or may come, to something else."""
+    """Another copy of the message has, or may get, another outcome."""
 
 
 class Outcomes:
@@ -147,18 +147,18 @@ class Outcomes:
     ) -> Recalled | None:
         uuids = {*job.request.instance_uuids}
         # Claims first: an outcome is recorded when a claim goes meanwhile.
-        held = outcomes.placements(conn, key, uuids)
+        held = outcomes.held_placements(conn, key, uuids)
         recorded = outcomes.find(conn, key)
         whole = self._recall_whole(recorded, job)
         if whole is not None and not (held and _is_expired(whole)):
-            # What is held may have to be completed once more.
+            # Held claims may have to be completed once more.
             return whole._replace(
                 held=whole.error is None and held.keys() >= uuids
             )
         if not held and not recorded:
             return None
         # Another daemon may have claimed between the two queries above.
-        held |= outcomes.placements(conn, key, uuids - held.keys())
+        held |= outcomes.held_placements(conn, key, uuids - held.keys())
         texts = {
             outcome.instance: outcome.document
             for outcome in recorded
@@ -227,17 +227,17 @@ def _is_recorded(writer: Writer, outcome: Outcome) -> bool:
 
 
 def _check_claims(writer: Writer, outcome: Outcome) -> None:
-    """Check that claims are as an outcome says, whoever made them.
+    """Check that the stored claims are as an outcome has them.
 
-    What an answer places stays so until the answer is recorded: whoever gives
-    it up locks the same rows first.
+    The claims of an answer stay until the answer is recorded: giving them up
+    locks the same rows first.
 
-    :raises OutcomeDiffers: another copy of the message claimed what this one
-        is refused, or gave up what this one is answered with
+    :raises OutcomeDiffers: another copy of the message claimed for a request
+        that is refused here, or gave up claims of this answer
     """
     key, instances = outcome.of
     if outcome.error is not None:
-        if outcomes.placements(writer.conn, key, instances):
+        if outcomes.held_placements(writer.conn, key, instances):
             raise OutcomeDiffers
         return
     places = places_of(outcome.result.placements)
@@ -270,8 +270,8 @@ def _recall_rest(
     Some of its instances hold no claim any more.
 
     :param held: the placements that it still has, as JSON
-    :param released: whether one of the others was released since
-    :return: None: those that hold no claim are scheduled again
+    :param released: whether another of its claims was released since
+    :return: None: instances without a claim are scheduled again
     """
     try:
         _check_released(conn, job)

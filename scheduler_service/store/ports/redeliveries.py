@@ -5,8 +5,8 @@ would end that too. A redelivered message is therefore counted in the store
 just before it is processed; the count outlives the daemon. Past a limit it is
 quarantined: refused, and listed by ``scheduler-manage message list``.
 
-The redelivery thread calls it. What is kept between calls are
-the ids of messages whose count is still to be taken back.
+The redelivery thread calls it. It keeps only the ids of messages whose count
+is to be taken back.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Quarantine:
     def cancel(self, message_id: str) -> None:
         """Take a count back: the message was returned, not processed.
 
-        That is for want of the database, so it is done with the next count.
+        The database is unreachable then, so the next count does it.
         """
         self._cancelled.append(message_id)
 

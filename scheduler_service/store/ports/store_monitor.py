@@ -28,7 +28,7 @@ _LONG_WAIT_S = 1.5
 # The longest pause before a database that failed is written to again, and for
 # how long it has to work until the next failure is not a relapse, in seconds.
 _LONGEST_PAUSE_S = 8.0
-_WELL_S = 60.0
+_STABLE_S = 60.0
 
 
 class StoreMonitor:
@@ -77,7 +77,7 @@ class StoreMonitor:
         """Record that the database does not answer, and stop consuming."""
         with self._lock:
             if self._health.database_reachable:
-                if time.monotonic() - self._back_at < _WELL_S:
+                if time.monotonic() - self._back_at < _STABLE_S:
                     self._lengthen_pause()
                 else:
                     self._pause_s = self._retry_s
@@ -95,7 +95,7 @@ class StoreMonitor:
         if self._health.database_reachable:
             self._health.database_answered(waiting)
             return
-        # It may have been lost to a write alone, and be read all the time.
+        # After a failed write the database may still answer reads.
         if time.monotonic() < self._write_at:
             raise errors.StoreUnavailable(self._reason)
         try:
@@ -109,7 +109,7 @@ class StoreMonitor:
             self.resume()
 
     def _lengthen_pause(self) -> None:
-        """Have the database left alone for twice as long as the last time."""
+        """Double the time without attempts to write to the database."""
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
         self._write_at = time.monotonic() + self._pause_s
 
@@ -120,7 +120,7 @@ class StoreMonitor:
 
         Both are tried again where the database does not answer.
 
-        :param load: what needs the database; it may raise StoreUnavailable
+        :param load: uses the database; it may raise StoreUnavailable
         :param stopping: ends the wait
         :return: false where the wait was ended
         :raises SchemaMismatch: this release cannot use the tables
@@ -139,7 +139,7 @@ class StoreMonitor:
             else:
                 if loaded:
                     return True
-                # The thread that does so later on is not started yet.
+                # The thread that logs changes later is not started yet.
                 self._health.log_changes()
             stopping.wait(self._retry_s)
         return False

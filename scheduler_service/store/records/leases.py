@@ -6,12 +6,14 @@ so the clocks of the daemons do not matter.
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import time
 import uuid
 
 import sqlalchemy as sa
 
+from scheduler_service import errors
 from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.connection import Store, Writer
 
@@ -81,11 +83,17 @@ class Lease:
             raise LeaseLost
 
     def give_up(self) -> None:
-        """Let another daemon take it at once, if this one has it."""
+        """Let another daemon take it at once, if this one has it.
+
+        Where the database does not answer, it expires by itself.
+        """
+        if not self._renewed_at:
+            return
         table = schema.leases
         mine = (table.c.name == self._name) & (table.c.holder == self._holder)
-        self._store.write(
-            lambda writer: writer.conn.execute(
-                sa.update(table).where(mine).values(expires_at=0.0)
+        with contextlib.suppress(errors.StoreUnavailable):
+            self._store.write(
+                lambda writer: writer.conn.execute(
+                    sa.update(table).where(mine).values(expires_at=0.0)
+                )
             )
-        )

@@ -208,6 +208,26 @@ def put(writer: Writer, aggregates: Sequence[Aggregate]) -> int:
     return len(differ)
 
 
+def replace(
+    writer: Writer,
+    aggregates: Sequence[Aggregate],
+    is_managed: Callable[[Aggregate], bool] = lambda aggregate: True,
+) -> None:
+    """Put aggregates, and remove all other stored ones.
+
+    :param is_managed: false for stored aggregates that stay
+    """
+    kept = {aggregate.id for aggregate in aggregates}
+    gone = [
+        aggregate.id
+        for aggregate in loading.aggregates(writer.conn)
+        if aggregate.id not in kept and is_managed(aggregate)
+    ]
+    if gone:
+        remove(writer, gone)
+    put(writer, aggregates)
+
+
 def set_metadata(
     aggregate: Aggregate, pairs: Mapping[str, str | None]
 ) -> Aggregate:

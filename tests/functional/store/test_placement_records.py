@@ -78,12 +78,12 @@ def orphans(store: Any) -> list[Any]:
 
 def take(store: Any, record: Any, held: bool = False) -> Any:
     """Take a record; return None where that cannot be."""
-    return do(store, 'take', record, held)
+    return do(store, 'begin_undo', record, held)
 
 
 def give_back(store: Any, taken: Any, there: Any, sure: bool = True) -> None:
     """Say what undoing came to."""
-    do(store, 'give_back', taken, there, sure)
+    do(store, 'end_undo', taken, there, sure)
 
 
 def look(store: Any, record: Any, there: Any, sure: bool = True) -> None:
@@ -95,13 +95,13 @@ def look(store: Any, record: Any, there: Any, sure: bool = True) -> None:
 
 def answer(store: Any, claim: Any, made: bool = True, **how: Any) -> None:
     """Record that the call for a claim has ended."""
-    do(store, 'answered', [intent_of(store, claim)], made, **how)
+    do(store, 'end_calls', [intent_of(store, claim)], made, **how)
 
 
 def left(store: Any, claim: Any) -> list[Any]:
     """Return the records of a claim that is held no more, due or not."""
     with store.reading() as conn:
-        return placement_records.left(conn, claim.consumer)
+        return placement_records.released(conn, claim.consumer)
 
 
 def test_a_released_claim_is_undone_once(store, claim):
@@ -280,7 +280,7 @@ def test_claims_that_were_made_long_ago_are_found(store, claim):
     assert unmarked(-60) == [claim.consumer]
     assert unmarked(60) == []
     elsewhere = (claim.consumer, str(uuid.uuid4()), AMOUNTS)
-    do(store, 'answered', [elsewhere], made=True)
+    do(store, 'end_calls', [elsewhere], made=True)
     assert unconfirmed(-60) == []
     answer(store, claim)
     assert unconfirmed(-60) == [claim.consumer]

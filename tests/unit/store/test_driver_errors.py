@@ -5,6 +5,7 @@ import sqlite3
 import psycopg
 import pymysql
 import pytest
+import sqlalchemy as sa
 
 from scheduler_service.store import driver_errors
 
@@ -77,3 +78,8 @@ def test_what_a_statement_can_cause_is_not(fault):
 def test_the_drivers_name_is_left_out():
     fault = ValueError('(psycopg.OperationalError) connection failed\nmore')
     assert driver_errors.first_line(fault) == 'connection failed'
+
+
+def test_a_fault_without_the_drivers_own_is_its_own():
+    fault = sa.exc.DBAPIError('SELECT 1', {}, None)
+    assert driver_errors.driver_fault(fault) is fault

@@ -98,7 +98,7 @@ def test_what_was_released_goes_first_where_many_are_read(metal, fake):
 
     def leave(writer: Any) -> None:
         placement_records.intend(writer.conn, [intent])
-        placement_records.answered(writer.conn, [intent], made=True)
+        placement_records.end_calls(writer.conn, [intent], made=True)
         lifecycle.release(writer, [claim.consumer])
 
     store.write(leave)
