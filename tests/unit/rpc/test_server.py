@@ -84,6 +84,7 @@ class Bus:
         self._redelivery.shutdown(wait=False, cancel_futures=True)
         assert self.server.finish(5)
         self.server.bus.close()
+        self._redelivery.shutdown()
         self._executor.shutdown()
 
     def send(self, name, redelivered=False, timeout=None, context=()):
