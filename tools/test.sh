@@ -6,7 +6,7 @@
 #
 # --fast leaves out the tests that are marked slow. Options, by environment:
 #   SCHEDULER_TEST_REQUIRE_SERVICES=1  a missing server is a failure
-#   SCHEDULER_TEST_PROCESSES=N         run tests in so many processes (4: most
+#   SCHEDULER_TEST_PROCESSES=N         run tests in so many processes (5: most
 #                                      of the slow ones wait)
 #   SCHEDULER_TEST_VENV=FOLDER         the virtual environment (.venv-test)
 set -euo pipefail
@@ -40,6 +40,12 @@ if [ -n "$missing" ]; then
     apt_install $missing || [ -z "${SCHEDULER_TEST_REQUIRE_SERVICES:-}" ]
 fi
 
+# It takes as long as all that comes before the tests, and waits for nothing.
+mkdir -p build
+"$bin/mypy" >build/types.log 2>&1 &
+types=$!
+trap 'kill "$types" 2>/dev/null || true' EXIT
+
 say "Style"
 "$bin/ruff" check .
 "$bin/ruff" format --check .
@@ -59,15 +65,17 @@ fi
 "$bin/bashate" --ignore E005,E006 "${scripts[@]}"
 say "Release notes"
 "$bin/reno" --quiet lint
-say "Types and documentation"
-"$bin/mypy" &
-types=$!
+say "Documentation"
 "$bin/python" -m sphinx -W --keep-going -q -b html doc/source doc/build/html
 # Each process that runs tests, and each daemon and command that one starts,
 # would compile the same files again. What fails here fails again below.
 unset PYTHONDONTWRITEBYTECODE
 "$bin/python" -m pytest --collect-only -q "$@" >/dev/null || true
-wait "$types"
 say "Tests"
-"$bin/python" -m pytest -n "${SCHEDULER_TEST_PROCESSES:-4}" --dist worksteal \
+"$bin/python" -m pytest -n "${SCHEDULER_TEST_PROCESSES:-5}" --dist worksteal \
     "${select[@]}" "$@"
+say "Types"
+passed=0
+wait "$types" || passed=$?
+cat build/types.log
+exit "$passed"
