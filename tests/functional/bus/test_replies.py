@@ -193,7 +193,10 @@ def test_replies_wait_while_the_broker_lacks_memory(
     request = consumer.take()
     set_limit = 'vm_memory_monitor:set_vm_memory_high_watermark'
     servers.evaluate(server, f'{set_limit}(0.000001)')
+    alarms = 'rabbit_alarm:get_alarms()'
     try:
+        # It blocks connections that publish once it has noticed.
+        wait_until(lambda: 'memory' in servers.evaluate(server, alarms), 20)
         first = consumer.publish(name, b'first')
         wait_until(lambda: consumer.bus._connection.blocked, 20)
         consumer.reply(request)
