@@ -85,7 +85,7 @@ class Cloud:
             stack.enter_context(tempfile.TemporaryDirectory())
         )
         self.providers = nova_fleet.fill(self.databases, self.placement, hosts)
-        self.bin = interop.environment('nova', interop.NOVA) / 'bin'
+        self.bin = interop.openstack() / 'bin'
         self.nova_conf = self.folder / 'nova.conf'
         self.nova_conf.write_text(self._nova_options())
 
