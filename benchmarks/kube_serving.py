@@ -3,7 +3,8 @@
 The other side is ``benchmarks.null_extender``. Both get the same calls in
 turns, so that a busy machine is as busy for both. Meanwhile this service
 follows a cluster in which pods are placed all the time
-(``benchmarks.pod_stream``).
+(``benchmarks.pod_stream``). No decisions on pods are stored:
+``benchmarks.kube`` says what these cost.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ def sides(
             )
             follow = (
                 '[kubernetes]\nenabled = true\nkeep_hosts = false\n'
+                'record_decisions = false\n'
                 f'[extender]\napi_server = http://127.0.0.1:{api}\n'
             )
         made = {}
