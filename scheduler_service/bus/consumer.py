@@ -252,21 +252,23 @@ class RabbitConsumer(Consumer):
         while not self._ended:
             try:
                 if self._connection is None:
-                    rounds = 0 if self._connect() else rounds + 1
+                    self._connect()
                     if self._connection is None:
-                        self._work_offline(self._dialler.wait_s(rounds - 1))
+                        self._work_offline(self._dialler.wait_s(rounds))
+                        rounds += 1
                 else:
+                    rounds = 0
                     self._turn()
             except Exception as fault:
                 self._lose(fault)
         self._waiting = False
 
-    def _connect(self) -> bool:
-        """Try each node once; return whether there is a connection."""
+    def _connect(self) -> None:
+        """Try each node once, until there is a connection."""
         for _ in range(self._dialler.count):
             self._work_off()
             if self._ended:
-                return False
+                return
             try:
                 self._open(self._dialler.dial())
             except (AccessRefused, NotAllowed, PreconditionFailed) as refusal:
@@ -281,8 +283,7 @@ class RabbitConsumer(Consumer):
             else:
                 self._late_at = -math.inf
                 self._ready.set()
-                return True
-        return False
+                return
 
     def _open(self, connection: Connection) -> None:
         try:
