@@ -14,7 +14,6 @@ deleted, or built on another host.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +35,6 @@ from scheduler_service.pipeline import HostPipeline
 from scheduler_service.pipeline.mandatory_filters import rows_with
 from scheduler_service.request_filters import Scope, scope_of
 
-LOG = logging.getLogger(__name__)
 _THREADS = 4
 # Hosts with a query of their own; for about 20 the service takes as long as
 # for a query of all.

@@ -25,7 +25,13 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from typing import Any
 
 import msgspec
@@ -177,24 +183,35 @@ def confirm(
     writer: Writer,
     reported: Mapping[str, str | None],
     check: OwnerCheck | None = None,
+    resized: Callable[[list[str]], Collection[str]] = lambda staying: (),
 ) -> list[str]:
     """Confirm the claims of instances that hosts report to have.
 
     An instance that arrives where it was to move has moved: its allocations
     on the old host are released. That a host has an instance which moves
-    within it says nothing.
+    within it says nothing by itself.
 
     :param reported: instance -> service host that has it; None: the place that
         it is expected in, the new one of an instance that moves
+    :param resized: says which of some instances that move within their hosts
+        have moved
     :return: the instances whose claim this confirmed
     """
     conn = writer.conn
     locked = lock(conn, reported)
     _check_owners(locked, check)
+    moves = moves_of(conn, locked)
+    staying = [
+        uuid
+        for uuid, move in moves.items()
+        if reported[uuid] == move.host == locked[uuid].host
+    ]
+    moved = resized(staying) if staying else ()
     arrived = {
         uuid: move
-        for uuid, move in moves_of(conn, locked).items()
-        if reported[uuid] is None
+        for uuid, move in moves.items()
+        if uuid in moved
+        or reported[uuid] is None
         or reported[uuid] == move.host != locked[uuid].host
     }
     for uuid, move in arrived.items():

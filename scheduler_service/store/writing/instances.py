@@ -5,7 +5,7 @@ Claimed instances are written in ``claims``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -100,11 +100,19 @@ def report(writer: Writer, instances: Sequence[Instance]) -> int:
     newest = {instance.uuid: instance for instance in instances}
     # Adding an instance that is claimed after the lock fails.
     locked = lifecycle.lock(writer.conn, newest)
-    places: dict[str, str | None] = {
-        uuid: instance.host for uuid, instance in newest.items()
-    }
-    places.update(dict.fromkeys(_resized(writer, newest)))
-    confirmed = lifecycle.confirm(writer, places)
+
+    def resized(staying: list[str]) -> list[str]:
+        return [
+            stored.uuid
+            for stored, _ in loading.instance_documents(writer.conn, staying)
+            if newest[stored.uuid].flavor not in ({}, stored.flavor)
+        ]
+
+    confirmed = lifecycle.confirm(
+        writer,
+        {uuid: instance.host for uuid, instance in newest.items()},
+        resized=resized,
+    )
     if confirmed:
         placement_records.forget(writer.conn, confirmed)
     stored = {
@@ -121,18 +129,6 @@ def report(writer: Writer, instances: Sequence[Instance]) -> int:
     change(writer, differ)
     add(writer, new)
     return len({*confirmed, *(instance.uuid for instance in differ + new)})
-
-
-def _resized(writer: Writer, reported: Mapping[str, Instance]) -> list[str]:
-    """Return the instances that were resized on the host that they are on."""
-    moves = lifecycle.moves_of(writer.conn, reported)
-    here = [u for u, move in moves.items() if move.host == reported[u].host]
-    return [
-        stored.uuid
-        for stored, _ in loading.instance_documents(writer.conn, here)
-        if stored.host == reported[stored.uuid].host
-        and reported[stored.uuid].flavor not in ({}, stored.flavor)
-    ]
 
 
 def sync(writer: Writer, host: str, uuids: Collection[str]) -> list[str]:
