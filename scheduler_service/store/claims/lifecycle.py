@@ -25,13 +25,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import (
-    Callable,
-    Collection,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -39,7 +33,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from scheduler_service.engine.jobs import OwnerCheck
-from scheduler_service.store import rows, schema
+from scheduler_service.model import Instance
+from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.claims import claim_sql, outcomes
 from scheduler_service.store.connection import Writer, in_chunks
 
@@ -94,6 +89,12 @@ _HELD = (
     .order_by(_ALLOCATIONS.c.host_id, _ALLOCATIONS.c.resource_class)
     .with_for_update()
 )
+_PLACEMENTS = sa.select(_INSTANCES.c.uuid, _INSTANCES.c.placement).where(
+    rows.among(_INSTANCES.c.uuid), _INSTANCES.c.placement.is_not(None)
+)
+# What is reported of an instance was read at most so long ago, in seconds: it
+# says nothing about a move that was claimed since.
+_READ_S = 60.0
 _HOST_IDS = sa.select(schema.hosts.c.id).where(rows.among(schema.hosts.c.host))
 
 
@@ -183,37 +184,41 @@ def confirm(
     writer: Writer,
     reported: Mapping[str, str | None],
     check: OwnerCheck | None = None,
-    resized: Callable[[list[str]], Collection[str]] = lambda staying: (),
+    documents: Mapping[str, Instance] | None = None,
 ) -> list[str]:
     """Confirm the claims of instances that hosts report to have.
 
     An instance that arrives where it was to move has moved: its allocations
     on the old host are released. That a host has an instance which moves
-    within it says nothing by itself.
+    within it says nothing by itself: it has moved if its flavor is that of
+    the move. If its flavor is another and it has no task, it does not move.
 
     :param reported: instance -> service host that has it; None: the place that
         it is expected in, the new one of an instance that moves
-    :param resized: says which of some instances that move within their hosts
-        have moved
-    :return: the instances whose claim this confirmed
+    :param documents: of all reported instances; None: they are unknown
+    :return: the instances whose claim this confirmed, or whose move it ended
     """
     conn = writer.conn
     locked = lock(conn, reported)
     _check_owners(locked, check)
     moves = moves_of(conn, locked)
-    staying = [
-        uuid
-        for uuid, move in moves.items()
-        if reported[uuid] == move.host == locked[uuid].host
-    ]
-    moved = resized(staying) if staying else ()
-    arrived = {
-        uuid: move
-        for uuid, move in moves.items()
-        if uuid in moved
-        or reported[uuid] is None
-        or reported[uuid] == move.host != locked[uuid].host
-    }
+    arrived, failed = {}, {}
+    for uuid, move in moves.items():
+        if reported[uuid] is None or (
+            reported[uuid] == move.host != locked[uuid].host
+        ):
+            arrived[uuid] = move
+        elif documents and reported[uuid] == move.host:
+            document = documents[uuid]
+            flavorid = document.flavor.get('flavorid')
+            if flavorid and flavorid == _resized_to(move.placement):
+                arrived[uuid] = move
+            elif flavorid and not document.task_state:
+                failed[uuid] = move
+    if failed:
+        before = clock.read(conn) - _READ_S
+        failed = {u: m for u, m in failed.items() if m.created_at < before}
+        release_moves(writer, failed)
     for uuid, move in arrived.items():
         _complete_move(writer, locked[uuid], move)
     fresh = [
@@ -225,7 +230,24 @@ def confirm(
     if fresh:
         conn.execute(_CONFIRM, {'keys': fresh})
         writer.touched.instances += fresh
-    return sorted({*fresh, *arrived})
+    return sorted({*fresh, *arrived, *failed})
+
+
+def _resized_to(placement: str | None) -> str | None:
+    """Return the flavor of a claim that resizes an instance on its host."""
+    return placement and msgspec.json.decode(placement).get('resized_to')
+
+
+def resized(conn: Connection, instances: Iterable[str]) -> dict[str, str]:
+    """Return the flavors that instances were to get on their own hosts.
+
+    :return: of instances whose present claim was made for that
+    """
+    return {
+        row.uuid: flavorid
+        for row in rows.select_among(conn, _PLACEMENTS, instances)
+        if (flavorid := _resized_to(row.placement))
+    }
 
 
 def cancel_moves(
@@ -285,6 +307,7 @@ def remove_from_host(
     host: str,
     instances: Sequence[str],
     starting_stay: bool = False,
+    resized_stay: bool = False,
 ) -> list[str]:
     """Apply that a host does not have instances any more.
 
@@ -293,19 +316,31 @@ def remove_from_host(
 
     :param starting_stay: whether an instance that is claimed and not confirmed
         stays, since it may be starting
+    :param resized_stay: whether an instance that was resized on the host
+        stays, since the host may only have removed what it was before
     :return: the instances that this changed
     """
     conn = writer.conn
     locked = lock(conn, instances)
     moves = moves_of(conn, locked)
-    dropped = {u: move for u, move in moves.items() if move.host == host}
+    dropped = {
+        uuid: move
+        for uuid, move in moves.items()
+        if move.host == host
+        and not (resized_stay and locked[uuid].host == host)
+    }
     changed = set(release_moves(writer, dropped))
+    stay = resized(conn, locked.keys() - moves.keys()) if resized_stay else ()
     for uuid, row in locked.items():
-        if row.host != host or (starting_stay and row.state == 'claimed'):
+        if (
+            row.host != host
+            or uuid in stay
+            or (starting_stay and row.state == 'claimed')
+        ):
             continue
         changed.add(uuid)
         move = moves.get(uuid)
-        if move is not None and move.host != host:
+        if move is not None and uuid not in dropped:
             _complete_move(writer, row, move)
         else:
             release_allocations(writer, [uuid])

@@ -325,6 +325,11 @@ def _add_claims(
             'alternates': placement.alternates,
             'amounts': assignment.amounts,
         }
+        if is_present and job.moves_unsaid and job.table is not None:
+            placed = job.table.instances.get(uuid)
+            if placed is not None and placed.host == selected.host:
+                # The host says by its flavor whether it is resized.
+                stored['resized_to'] = request.flavor.flavorid
         needed.append(
             claims.Claim(
                 uuid,

@@ -75,7 +75,7 @@ class DeleteInstances(Event, eq=False, kw_only=True):
 
     def write(self, writer: Writer) -> list[str]:
         return lifecycle.remove_from_host(
-            writer, self.host, sorted(self.uuids)
+            writer, self.host, sorted(self.uuids), resized_stay=True
         )
 
 

@@ -5,7 +5,7 @@ Claimed instances are written in ``claims``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -91,27 +91,19 @@ def _row(instance: Instance) -> dict[str, Any]:
 def report(writer: Writer, instances: Sequence[Instance]) -> int:
     """Write instances that hosts report; return how many changed.
 
-    A claim of the instance on that host is confirmed. An instance that moves
-    within its host has moved once its flavor is another. An instance that is
+    A claim of the instance on that host is confirmed. An instance that is
     stored on another host, without a move, is taken to be where it is
     reported: its allocations are released, and from then on the host's report
-    includes its use.
+    includes its use. So it is where its flavor is not any more what it was
+    resized to on its host.
     """
     newest = {instance.uuid: instance for instance in instances}
     # Adding an instance that is claimed after the lock fails.
     locked = lifecycle.lock(writer.conn, newest)
-
-    def resized(staying: list[str]) -> list[str]:
-        return [
-            stored.uuid
-            for stored, _ in loading.instance_documents(writer.conn, staying)
-            if newest[stored.uuid].flavor not in ({}, stored.flavor)
-        ]
-
     confirmed = lifecycle.confirm(
         writer,
         {uuid: instance.host for uuid, instance in newest.items()},
-        resized=resized,
+        documents=newest,
     )
     if confirmed:
         placement_records.forget(writer.conn, confirmed)
@@ -121,6 +113,7 @@ def report(writer: Writer, instances: Sequence[Instance]) -> int:
     }
     here = [uuid for uuid in newest if uuid in stored]
     _relocate(writer, [u for u in here if stored[u].host != newest[u].host])
+    _relocate(writer, _reverted(writer, stored, newest))
     merged = [_merged(stored[uuid], newest[uuid]) for uuid in here]
     differ = [
         instance for instance in merged if instance != stored[instance.uuid]
@@ -156,8 +149,24 @@ def sync(writer: Writer, host: str, uuids: Collection[str]) -> list[str]:
     return sorted({*changed, *(instance.uuid for instance in new)})
 
 
+def _reverted(
+    writer: Writer,
+    stored: Mapping[str, Instance],
+    newest: Mapping[str, Instance],
+) -> list[str]:
+    """Return instances that lost the flavor of a resize on their host."""
+    changed = {
+        uuid: flavorid
+        for uuid, instance in stored.items()
+        if (flavorid := newest[uuid].flavor.get('flavorid'))
+        and flavorid != instance.flavor.get('flavorid')
+    }
+    resized = lifecycle.resized(writer.conn, changed) if changed else {}
+    return [u for u, flavorid in resized.items() if flavorid != changed[u]]
+
+
 def _relocate(writer: Writer, uuids: Iterable[str]) -> None:
-    """Release allocations of instances that are on another host."""
+    """Release allocations of instances that are otherwise than claimed."""
     uuids = sorted(uuids)
     if not uuids:
         return

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.store import schema
+from scheduler_service.store.ports.host_state_writer import DeleteInstances
 from scheduler_service.store.records import decisions
 from tests.support import nova_wire, servers
 from tests.support.compute import CONTEXT, HOSTS, ComputeCaller, hosts_of
@@ -303,6 +304,12 @@ def test_an_instance_may_move_within_its_host(compute):
         with compute.store.reading() as conn:
             moves = conn.execute(sa.select(schema.moves.c.host)).scalars()
             assert moves.all() == ['compute-1']
+        assert claims(compute.store)[instance] == ('compute-1', 'confirmed')
+    # The host removes what the instance was before, and says so.
+    writer = compute.daemon.scheduler.host_state_writer
+    for removed in [instance], []:
+        gone = DeleteInstances(host='compute-1', uuids=[instance])
+        assert writer.submit(gone).result(10) == removed
         assert claims(compute.store)[instance] == ('compute-1', 'confirmed')
 
 

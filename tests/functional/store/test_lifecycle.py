@@ -128,11 +128,11 @@ def staying(store, snapshot):
             snapshot,
             0,
             amounts={'MEMORY_MB': amount},
-            placement=json.dumps({'amounts': {'MEMORY_MB': amount}}),
+            placement=json.dumps({'amounts': {'MEMORY_MB': amount}, **more}),
             document=json.dumps({'flavor': {'flavorid': 'small'}}),
             consumer=GROUP,
         )
-        for amount in (512, 1024)
+        for amount, more in ((512, {}), (1024, {'resized_to': 'large'}))
     )
     write_claims(store, before)
     store.write(lambda w: lifecycle.confirm(w, {GROUP: 'compute-1'}))
@@ -146,25 +146,83 @@ def staying(store, snapshot):
     return again
 
 
+@pytest.fixture
+def report(store, staying):
+    """Give a function that has its host report an instance; returns use."""
+
+    def send(flavorid=None, task=None):
+        seen = Instance(
+            uuid=staying.consumer,
+            host='compute-1',
+            flavor={'flavorid': flavorid} if flavorid else {},
+            task_state=task,
+        )
+        store.write(lambda w: instance_rows.report(w, [seen]))
+        assert audit_findings(store) == []
+        return used_memory(store)[0]
+
+    return send
+
+
 def test_an_instance_that_moves_within_its_host_has_its_new_place_in_the_end(
-    store, staying
+    store, staying, report
 ):
     uuid = staying.consumer
     placed = load_snapshot(store).hosts.instances.get(uuid)
     assert placed.hosts == ('compute-1',)
-
-    def report(**flavor):
-        seen = Instance(uuid=uuid, host='compute-1', **flavor)
-        store.write(lambda w: instance_rows.report(w, [seen]))
-        return used_memory(store)
-
     # It does not say that the instance has moved.
     store.write(lambda w: lifecycle.confirm(w, {uuid: 'compute-1'}))
-    assert report() == [1536, 0]
-    assert report(flavor={'flavorid': 'small'}) == [1536, 0]
-    assert report(flavor={'flavorid': 'large'}) == [1024, 0]
+    assert report() == 1536
+    assert report('small', 'resize_prep') == 1536
+    assert report('large', 'resize_finish') == 1024
     assert claim_state(store, uuid) == 'confirmed'
-    assert audit_findings(store) == []
+
+
+def test_a_resize_within_a_host_is_seen_to_be_reverted(store, staying, report):
+    """From then on the report of the host includes the instance."""
+    for flavorid in 'large', 'large', None:
+        assert report(flavorid) == 1024
+    assert report('small', 'resize_reverting') == 0
+    assert claim_state(store, staying.consumer) is None
+    assert report('small') == 0
+    # It may be resized again.
+    write_claims(store, msgspec.structs.replace(staying, may_stay=True))
+    assert report('small', 'resize_prep') == 1024
+    assert report('large') == 1024
+
+
+def test_a_resize_within_a_host_is_seen_to_have_failed(
+    store, staying, report, monkeypatch
+):
+    # What was read before the claim says nothing.
+    assert report('small') == 1536
+    monkeypatch.setattr(lifecycle, '_READ_S', -60.0)
+    assert report('small', 'resize_prep') == 1536
+    assert report() == 1536
+    assert report('small') == 512
+    assert claim_state(store, staying.consumer) == 'confirmed'
+
+
+def test_an_instance_stays_when_its_host_removes_what_it_was_resized_from(
+    store, staying, report
+):
+    """Hosts say so when a resize is confirmed."""
+
+    def leave(**how):
+        one = [staying.consumer]
+        store.write(
+            lambda w: lifecycle.remove_from_host(w, 'compute-1', one, **how)
+        )
+        assert audit_findings(store) == []
+        return used_memory(store)[0]
+
+    # Each daemon is told.
+    for _ in range(2):
+        assert leave(resized_stay=True) == 1024
+    assert report('large') == 1024
+    assert leave(resized_stay=True) == 1024
+    assert claim_state(store, staying.consumer) == 'confirmed'
+    assert leave() == 0
 
 
 @pytest.mark.parametrize(
