@@ -122,6 +122,7 @@ class Calls:
             'host': found.host,
             'state': found.vm_state,
             'task': found.task_state,
+            'flavor': found.flavor.name,
             'fault': fault and fault.message,
         }
 
@@ -132,6 +133,21 @@ class Calls:
             exception.InstanceMappingNotFound, exception.InstanceNotFound
         ):
             self._api.delete(ctxt, self._instance(ctxt, server))
+
+    def resize(self, server, flavor):
+        """Have a server resized, on its own host if that is allowed."""
+        ctxt, name = tenant(), self._flavor(*flavor).flavorid
+        self._api.resize(ctxt, self._instance(ctxt, server), name)
+
+    def confirm(self, server):
+        """Have a server keep the flavor that it was resized to."""
+        ctxt = tenant()
+        self._api.confirm_resize(ctxt, self._instance(ctxt, server))
+
+    def revert(self, server):
+        """Have a server get back the flavor that it was resized from."""
+        ctxt = tenant()
+        self._api.revert_resize(ctxt, self._instance(ctxt, server))
 
     def _instance(self, ctxt, server):
         """Return a server as nova-api finds it, also before it has a cell."""

@@ -179,6 +179,7 @@ class NovaCloud:
             # Only its log is read for what it took.
             f'debug = {folder.name.startswith("nova-scheduler")}\n'
             'compute_driver = fake.FailingDriver\n'
+            'allow_resize_to_same_host = true\n'
             'cpu_allocation_ratio = 1.0\nram_allocation_ratio = 1.0\n'
             'disk_allocation_ratio = 1.0\nreserved_host_memory_mb = 0\n'
             'heal_instance_info_cache_interval = -1\n'

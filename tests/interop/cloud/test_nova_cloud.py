@@ -18,7 +18,7 @@ from scheduler_service.store.connection import Store
 from tests.support import nova_cloud, processes
 from tests.support.databases import migrated_database
 from tests.support.nova_cloud import CELL0, CELL1, HOSTS, NovaCloud
-from tests.support.stores import claim_state, stored_host
+from tests.support.stores import audit_findings, claim_state, stored_host
 from tests.support.waiting import wait_until
 
 pytestmark = [
@@ -32,6 +32,9 @@ LIMIT_S = 150.0
 # A host has 2 vCPUs, 8192 MB and 1028 GB.
 SMALL = ('small', 1, 512, 1)
 TINY = ('tiny', 0, 64, 0)
+WHOLE = ('whole', 2, 512, 1)
+LARGE = ('large', 1, 1024, 1)
+LARGER = ('larger', 1, 2048, 1)
 
 
 class Daemon:
@@ -84,6 +87,17 @@ class Daemon:
         query = sa.select(table.c.host).where(table.c.uuid == server)
         with self.store.reading() as conn:
             return conn.execute(query).scalar() == host
+
+    def memory(self, server: str, host: str) -> tuple[Any, ...]:
+        """Return a claim's state, the MB that it holds, and the host's use."""
+        held = schema.allocations.c
+        query = sa.select(held.amount).where(
+            held.consumer_uuid == server, held.resource_class == 'MEMORY_MB'
+        )
+        with self.store.reading() as conn:
+            amount = conn.execute(query).scalar()
+        used = stored_host(self.store, host).memory_mb_used
+        return claim_state(self.store, server), amount, used
 
     def age_claims(self) -> None:
         """Make claims so old that it looks whether they are still needed."""
@@ -313,6 +327,49 @@ def test_deletes_make_room_again(cloud, daemon):
     assert built(cloud, again)['state'] == 'active'
 
 
+def resizes(cloud: NovaCloud) -> Iterator[tuple[str, str]]:
+    """Resize a server on the only host with room, for good and then not.
+
+    Yields the server and its host once nova and placement have done a step.
+    """
+    (other,) = create(cloud, WHOLE)
+    built(cloud, other)
+    (server,) = create(cloud)
+    host = built(cloud, server)['host']
+
+    def facts() -> Any:
+        found = cloud.call('show', server=server)
+        assert found['host'] == host, found
+        node, has = cloud.nodes[host], cloud.placement.held(server)
+        used = cloud.placement.usages(node)['MEMORY_MB']
+        # While a host is looked for it has nothing.
+        held = has.get(node, {}).get('MEMORY_MB')
+        return found['state'], found['flavor'], held, used
+
+    for verb, more, *expected in (
+        ('resize', {'flavor': LARGE}, 'resized', 'large', 1024, 512 + 1024),
+        ('confirm', {}, 'active', 'large', 1024, 1024),
+        ('resize', {'flavor': LARGER}, 'resized', 'larger', 2048, 1024 + 2048),
+        ('revert', {}, 'active', 'large', 1024, 1024),
+    ):
+        cloud.call(verb, server=server, **more)
+        wait_until(lambda e=expected: facts() == (*e,), LIMIT_S, 0.1)
+        yield server, host
+
+
+def test_a_server_is_resized_on_its_host(cloud, daemon):
+    books = (
+        ('confirmed', 1024, 512 + 1024),
+        ('confirmed', 1024, 1024),
+        ('confirmed', 2048, 1024 + 2048),
+        # As its host reports it from then on.
+        (None, None, 1024),
+    )
+    for where, expected in zip(resizes(cloud), books, strict=True):
+        wait_until(lambda w=where, e=expected: daemon.memory(*w) == e, LIMIT_S)
+    assert audit_findings(daemon.store) == []
+
+
 def test_nothing_is_left_of_servers_that_came_and_went(cloud, daemon):
     wanted = [create(cloud, metadata={'fails': how})[0]
               for how in ('no', 'first', 'no', 'always')]  # fmt: skip
@@ -367,6 +424,12 @@ def test_both_schedulers_share_requests_until_one_stops(cloud, beside, log):
     assert_claimed(cloud, asking)
     assert ours > 0
     assert answered_by_nova(log, asking) == len(asking.answers) - ours
+
+
+def test_nova_scheduler_resizes_a_server_on_its_host_alike(cloud, beside, log):
+    beside.stop()
+    assert len([*resizes(cloud)]) == 4
+    delete(cloud, *cloud.call('servers'))
 
 
 def assert_claimed(cloud: NovaCloud, asking: Asking) -> None:
