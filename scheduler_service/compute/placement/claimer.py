@@ -83,8 +83,6 @@ LOG = logging.getLogger(__name__)
 _THREADS = 4
 # The longest wait for the threads at the end, in seconds.
 _STOP_S = 5.0
-# The end of a call is recorded after this time at the latest, in seconds.
-_RECORD_S = 0.2
 # Pause between tries while the database is unreachable, in seconds.
 _AWAY_S = 0.5
 _GOOD = (AllocationResult.MADE, AllocationResult.ALREADY_MADE)
@@ -178,9 +176,8 @@ class PlacementClaimer:
     def _run(self) -> None:
         journal = PlacementJournal(self._store)
         while True:
-            call = self._queue.take(_RECORD_S if journal.ended else None)
+            call = self._queue.take(journal.flush_due())
             if call is None:
-                journal.flush()
                 continue
             try:
                 if not call.tasks:

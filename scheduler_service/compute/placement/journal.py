@@ -29,6 +29,9 @@ from scheduler_service.store.connection import (
 )
 
 LOG = logging.getLogger(__name__)
+# The end of a call is recorded after this time, in seconds: also under load,
+# where there is always a next call.
+_RECORD_S = 0.2
 _TRIES = 3
 # For how long a claim waits until an earlier one is undone, in seconds.
 _PATIENCE_S = 5.0
@@ -128,6 +131,19 @@ class PlacementJournal:
             self.ended.append(_Ended(now, late, made, sure=False))
         if sure:
             self.ended.append(_Ended(now, sure, made, sure=True))
+
+    def flush_due(self) -> float | None:
+        """Record which calls ended, if the first of them did a while ago.
+
+        :return: seconds until this is due; None: no end is unrecorded
+        """
+        if not self.ended:
+            return None
+        left_s = self.ended[0].at + _RECORD_S - time.monotonic()
+        if left_s > 0:
+            return left_s
+        self.flush()
+        return None
 
     def flush(self) -> None:
         """Record which calls ended.

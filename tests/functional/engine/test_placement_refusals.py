@@ -6,6 +6,7 @@ The service is a stand-in that keeps every call: the real one is met in
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service import errors
+from scheduler_service.compute.placement import claimer
 from scheduler_service.store import schema
 from tests.support.fake_placement import FakePlacement
 from tests.support.placement_engines import (
@@ -75,6 +77,22 @@ def asked(fake: FakePlacement) -> int:
         'allocation_candidates' in path and 'VCPU%3A64' in path
         for _, path in fake.calls
     )
+
+
+def test_claims_are_known_to_be_made_while_others_come(
+    store, fake, provider, monkeypatch
+):
+    # It is never without a call for long.
+    monkeypatch.setattr(claimer, '_THREADS', 1)
+    little = {'MEMORY_MB': 1}
+    (first,) = new()
+    until = time.monotonic() + 5
+    with engine(store, fake) as running:
+        running.select_destinations(request(first, amounts=little)).result(20)
+        while not is_made(store, first):
+            assert time.monotonic() < until
+            more = request(*new(), amounts=little)
+            running.select_destinations(more).result(20)
 
 
 def test_a_claim_that_the_service_dropped_makes_room(store, fake, provider):
