@@ -277,7 +277,9 @@ class ProviderFollower:
             hosts = {host for each, _ in awaited for host in each}
             nodes = self._nodes(sorted(hosts)) if hosts else []
             if nodes:
-                self._claims.release_forgotten_on([node.id for node in nodes])
+                ids = [node.id for node in nodes]
+                self._await_marks(ids)
+                self._claims.release_forgotten_on(ids)
                 self._read_nodes(nodes)
         finally:
             for _, done in awaited:
@@ -460,10 +462,13 @@ class ProviderFollower:
             if reports:
                 self._write_reports(reports)
 
-    def _await_marks(self) -> None:
-        """Wait until allocations made just before a read are recorded."""
+    def _await_marks(self, host_ids: Sequence[int] | None = None) -> None:
+        """Wait until allocations made just now are recorded.
+
+        :param host_ids: on these hosts; None: on any
+        """
         with self._store.reading() as conn:
-            unmarked = placement_records.has_unmarked(conn)
+            unmarked = placement_records.has_unmarked(conn, host_ids)
         if unmarked:
             time.sleep(_MARKING_S)
 

@@ -502,12 +502,19 @@ def postpone(conn: Connection, record: Record) -> None:
     )
 
 
-def has_unmarked(conn: Connection) -> bool:
-    """Whether allocations are being made, or were and are not marked yet."""
+def has_unmarked(
+    conn: Connection, host_ids: Sequence[int] | None = None
+) -> bool:
+    """Whether allocations are being made, or were and are not marked yet.
+
+    :param host_ids: on these hosts; None: on any
+    """
     under_way = _TABLE.c.asked_at > clock.NOW - 2 * CALL_ENDS_S
     query = sa.select(_TABLE.c.host_id).where(
         _TABLE.c.made_at.is_(None), under_way
     )
+    if host_ids is not None:
+        query = query.where(_TABLE.c.host_id.in_(host_ids))
     return conn.execute(query.limit(1)).first() is not None
 
 

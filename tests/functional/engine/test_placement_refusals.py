@@ -96,16 +96,17 @@ def test_claims_are_known_to_be_made_while_others_come(
 
 
 def test_a_claim_that_the_service_dropped_makes_room(store, fake, provider):
-    first, second = new(2)
+    *dropped, last = new(3)
     with engine(store, fake) as running:
-        running.select_destinations(whole_host(first)).result(20)
-        wait_until(lambda: is_made(store, first))
-        # As the compute service does where a server cannot be built there.
-        fake.allocations.pop(first)
-        answer = running.select_destinations(whole_host(second)).result(20)
+        for vm in dropped:
+            running.select_destinations(whole_host(vm)).result(20)
+            # As the compute service does where a server cannot be built there,
+            # at once: before it is recorded that the allocations were made.
+            fake.allocations.pop(vm)
+        answer = running.select_destinations(whole_host(last)).result(20)
     (placed,) = answer.placements
     assert placed.selected.uuid == provider
-    assert fake.allocations == {second: {provider: WHOLE}}
+    assert fake.allocations == {last: {provider: WHOLE}}
 
 
 def test_use_that_is_read_late_keeps_nobody_out(store, fake, provider):
