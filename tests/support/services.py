@@ -8,6 +8,7 @@ import pathlib
 import queue
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -90,13 +91,18 @@ class Service:
 
     def stop(self) -> None:
         """Stop the listeners, the daemon and the client's transport."""
-        for listener in self.listeners:
-            listener.stop()
-            listener.wait()
+        # A listener that was idle notices its end seconds later.
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(_end, self.listeners))
         for used in self.buses:
             used.cleanup()
         self.daemon.stop()
         self.client.transport.cleanup()
+
+
+def _end(listener: Any) -> None:
+    listener.stop()
+    listener.wait()
 
 
 class _AnswerEndpoint:
