@@ -153,11 +153,14 @@ class SelectionBuilder:
         if count < 1 or ranking is None:
             return
         taken = {assignment.row for assignment in assignments}
+        cells = table.coded['cell_uuid']
         by_cell: dict[str | None, list[Selection]] = {}
         for row in ranking.best(count + len(taken)):
-            if row not in taken:
-                offer = self._selection(table, row, request)
-                by_cell.setdefault(offer.cell, []).append(offer)
+            if row in taken:
+                continue
+            offers = by_cell.setdefault(cells.at(row), [])
+            if len(offers) < count:
+                offers.append(self._selection(table, row, request))
         for assignment in assignments:
             cell = assignment.placement.selected.cell
             assignment.placement.alternates = by_cell.get(cell, [])[:count]
