@@ -131,7 +131,7 @@ def measure(hosts: int, requests: int, instances: int, seed: int) -> Any:
             'NUMATopologyFilter',
         ]
     )
-    numa._read.cache_clear()
+    numa.columns_of.cache_clear()
     # As the daemon does it: a collection would be the longest stretch.
     tune_gc()
     every: Stretches = []

@@ -236,25 +236,12 @@ _NO_RATIOS = (np.nan, np.nan)
 Numbers = npt.NDArray[np.float64]
 
 
-class _ParsedTopology(NamedTuple):
-    """One topology.
-
-    :ivar cells: float64[c, 9]; cores are -1 where none are reported
-    :ivar pages: float64[p, 6], each with the number of its cell
-    :ivar ratios: (CPU, RAM) that hold for the cells; NaN: those of the host
-    """
-
-    cells: Numbers
-    pages: Numbers
-    ratios: tuple[float, float]
-
-
 class CellColumns(NamedTuple):
-    """The cells of the distinct topologies of a table, in their order.
+    """The cells of some topologies, in their order. Nobody writes to them.
 
     :ivar starts: int64[t + 1], first cell of each topology
-    :ivar cells: float64[c, 9]
-    :ivar pages: float64[p, 6], each with the row of its cell
+    :ivar cells: float64[c, 9]; cores are -1 where none are reported
+    :ivar pages: float64[p, 6], each with the row of its cell, ascending
     :ivar ratios: float64[t, 2]: CPU, RAM; NaN: those of the host hold
     """
 
@@ -267,13 +254,15 @@ class CellColumns(NamedTuple):
 def cell_columns(table: HostTable) -> CellColumns:
     """Return the cells of the values of the column ``numa_topology``.
 
+    They are joined in two steps: thousands of arrays at once would take long.
+
     :raises TimeSliceOver: call it again; topologies that were read are kept
     """
     topology, texts = table.topology, table.coded['numa_topology'].values
-    done: list[_ParsedTopology] = topology.memoize('topologies read', list)
-    while len(done) < len(texts):
-        step = texts[len(done) : len(done) + _STEP]
-        done += map(_read, step)
+    done: list[CellColumns] = topology.memoize('topologies read', list)
+    for start in range(len(done) * _STEP, len(texts), _STEP):
+        step = texts[start : start + _STEP]
+        done.append(_joined([*map(columns_of, step)]))
         time_slice.check()
 
     def work() -> CellColumns:
@@ -287,25 +276,39 @@ def cell_columns(table: HostTable) -> CellColumns:
     return columns
 
 
-def _joined(topologies: Sequence[_ParsedTopology]) -> CellColumns:
-    counts = np.array(
-        [len(topology.cells) for topology in topologies], np.int64
+def _joined(parts: Sequence[CellColumns]) -> CellColumns:
+    counts = np.concatenate([np.diff(part.starts) for part in parts])
+    pages = np.concatenate([part.pages for part in parts])
+    ends = np.cumsum([len(part.cells) for part in parts])
+    pages[:, CELL] += np.repeat(
+        [0, *ends[:-1]], [len(part.pages) for part in parts]
     )
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    pages = np.concatenate([topology.pages for topology in topologies])
-    owners = np.array([len(topology.pages) for topology in topologies])
-    pages[:, CELL] += np.repeat(starts[:-1], owners)
     return CellColumns(
-        starts,
-        np.concatenate([topology.cells for topology in topologies]),
+        np.concatenate([[0], np.cumsum(counts)]),
+        np.concatenate([part.cells for part in parts]),
         pages,
-        np.array([topology.ratios for topology in topologies], np.float64),
+        np.concatenate([part.ratios for part in parts]),
     )
 
 
-def columns_of(text: bytes | None) -> CellColumns:
-    """Return the cells of one topology, none if it cannot be read."""
-    return _joined([_read(text)])
+def _selected(columns: CellColumns, topologies: Ints) -> CellColumns:
+    """Return the cells of some of the topologies, in turn."""
+    first, end = columns.starts[topologies], columns.starts[topologies + 1]
+    starts = np.concatenate([[0], np.cumsum(end - first)])
+    owners = columns.pages[:, CELL]
+    first_page, end_page = np.searchsorted(owners, (first, end))
+    pages = columns.pages[_ranges(first_page, end_page)]
+    pages[:, CELL] += np.repeat(starts[:-1] - first, end_page - first_page)
+    cells = columns.cells[_ranges(first, end)]
+    return CellColumns(starts, cells, pages, columns.ratios[topologies])
+
+
+def _ranges(first: Ints, end: Ints) -> Ints:
+    """Return the numbers of several ranges, in turn."""
+    counts = end - first
+    before = np.cumsum(counts) - counts
+    ranges: Ints = np.repeat(first - before, counts)
+    return ranges + np.arange(len(ranges))
 
 
 def why_unreadable(text: bytes | None) -> str:
@@ -314,15 +317,15 @@ def why_unreadable(text: bytes | None) -> str:
 
 
 @functools.lru_cache(_KEPT)
-def _read(text: bytes | None) -> _ParsedTopology:
-    """Read one topology; an unreadable topology has no cells."""
+def columns_of(text: bytes | None) -> CellColumns:
+    """Return the cells of one topology, none if it cannot be read."""
     try:
         return _parse(text)
     except unreadable.FAULTS:
-        return _ParsedTopology(_array([], 9), _array([], 6), _NO_RATIOS)
+        return _one_topology([], [], _NO_RATIOS)
 
 
-def _parse(text: bytes | None) -> _ParsedTopology:
+def _parse(text: bytes | None) -> CellColumns:
     """Read one topology.
 
     :raises Exception: one of ``unreadable.FAULTS``: it has another form
@@ -331,8 +334,26 @@ def _parse(text: bytes | None) -> _ParsedTopology:
     cells = (host or {}).get('cells') or []
     rows = [_cell(cell) for cell in cells]
     pages = [row for at, cell in enumerate(cells) for row in _pages(at, cell)]
-    ratios = _ratio(host, 'cpu'), _ratio(host, 'ram')
-    return _ParsedTopology(_array(rows, 9), _array(pages, 6), ratios)
+    return _one_topology(
+        rows, pages, (_ratio(host, 'cpu'), _ratio(host, 'ram'))
+    )
+
+
+def _one_topology(
+    cells: list[tuple[float, ...]],
+    pages: list[tuple[float, ...]],
+    ratios: tuple[float, float],
+) -> CellColumns:
+    """Return the columns of one topology.
+
+    :raises ValueError: a number is too large, or not one
+    """
+    return CellColumns(
+        np.array([0, len(cells)], np.int64),
+        _array(cells, 9),
+        _array(pages, 6),
+        np.array([ratios], np.float64),
+    )
 
 
 def _ratio(host: dict[str, Any] | None, kind: str) -> float:
@@ -436,7 +457,7 @@ def has_pages(
 _FEW_KINDS = 6
 # How many pairs of a kind and a host cell are compared, and how many hosts
 # are matched by augmenting paths, before other requests get a time slice.
-_STEP_PAIRS = 50_000
+_STEP_PAIRS = 20_000
 _STEP_MATCHINGS = 4
 UNKNOWN, NO, YES = -1, 0, 1
 Results = npt.NDArray[np.int8]
@@ -485,7 +506,7 @@ def evaluate(
         part = Hosts(
             hosts.topology[at], hosts.cpu_ratio[at], hosts.ram_ratio[at]
         )
-        fit = _fitting(guest, list(kinds), columns, part, counts[at])
+        fit = _fitting(guest, list(kinds), columns, part)
         results[at] = _assignable(fit, counts[at], list(kinds.values()))
         done += step
         time_slice.check()
@@ -503,8 +524,7 @@ def fits_on(
     :param sets: numbers of cells, as many in each as there are guest cells
     """
     kinds = Counter(_kinds(guest))
-    counts = np.diff(columns.starts)[host.topology]
-    fit = _fitting(guest, list(kinds), columns, host, counts)
+    fit = _fitting(guest, list(kinds), columns, host)
     amounts = list(kinds.values())
     return any(_matches(fit[:, list(cells)], amounts) for cells in sets)
 
@@ -527,21 +547,35 @@ def first_cells(
     """
     listed = _kinds(guest)
     kinds = list(dict.fromkeys(listed))
-    counts = np.diff(columns.starts)[host.topology]
-    fit = _fitting(guest, kinds, columns, host, counts)
+    fit = _fitting(guest, kinds, columns, host)
     fit = fit[[kinds.index(kind) for kind in listed]]
+    return _completed([], fit, order, is_near)
 
-    def complete(chosen: list[int]) -> list[int] | None:
-        left = [cell for cell in order if cell not in chosen]
-        later = fit[len(chosen) :]
-        if not _matches(later[:, left], [1] * len(later)):
-            return None
-        if not len(later):
-            return chosen if is_near(chosen) else None
-        tries = (complete([*chosen, cell]) for cell in left if later[0, cell])
-        return next((cells for cells in tries if cells is not None), None)
 
-    return complete([])
+# A recursive function within another would be a reference cycle, with all
+# that it refers to: these are not.
+def _completed(
+    chosen: list[int],
+    fit: Mask,
+    order: Sequence[int],
+    is_near: Callable[[Sequence[int]], bool],
+) -> list[int] | None:
+    """Return the first cells that begin with those chosen; None: none fit.
+
+    :param fit: bool[guest cells, cells]
+    """
+    left = [cell for cell in order if cell not in chosen]
+    later = fit[len(chosen) :]
+    if not _matches(later[:, left], [1] * len(later)):
+        return None
+    if not len(later):
+        return chosen if is_near(chosen) else None
+    tries = (
+        _completed([*chosen, cell], fit, order, is_near)
+        for cell in left
+        if later[0, cell]
+    )
+    return next((cells for cells in tries if cells is not None), None)
 
 
 def _kinds(guest: GuestTopology) -> list[_Kind]:
@@ -556,21 +590,16 @@ def _fitting(
     kinds: Sequence[_Kind],
     columns: CellColumns,
     hosts: Hosts,
-    counts: Ints,
 ) -> Mask:
-    """Return bool[k, c]: which kinds fit which cells of the hosts, in turn.
-
-    :param counts: int64[n], how many cells each host has
-    """
-    first = columns.starts[hosts.topology] - np.cumsum(counts) + counts
-    at = np.repeat(first, counts) + np.arange(counts.sum())
-    cells = columns.cells[at].T
+    """Return bool[k, c]: which kinds fit which cells of the hosts, in turn."""
+    columns = _selected(columns, hosts.topology)
+    cells, counts = columns.cells.T, np.diff(columns.starts)
     cpu_ratio = np.repeat(hosts.cpu_ratio, counts)
     ram_ratio = np.repeat(hosts.ram_ratio, counts)
-    fit = np.empty((len(kinds), len(at)), np.bool_)
+    fit = np.empty((len(kinds), len(columns.cells)), np.bool_)
     for number, kind in enumerate(kinds):
         fit[number] = _has_cpus(guest, kind, cells)
-        fit[number] &= _has_memory(guest, kind.cell, columns, at)
+        fit[number] &= _has_memory(guest, kind.cell, columns)
         if guest.shares:
             used = cells[CPU_USAGE] + kind.cell.shared
             fit[number] &= kind.cell.shared <= cells[CPUS]
@@ -581,15 +610,15 @@ def _fitting(
 
 
 def _has_memory(
-    guest: GuestTopology, cell: GuestCell, columns: CellColumns, at: Ints
+    guest: GuestTopology, cell: GuestCell, columns: CellColumns
 ) -> Mask:
-    """Return bool[len(at)]: host cells that have the memory.
+    """Return bool[c]: host cells that have the memory.
 
     Pages of the size that the guest cell requires count, or the smallest.
     Memory of instances with dedicated CPUs is not overcommitted.
     """
     if cell.page_size:
-        return has_pages(columns, cell.page_size, cell.memory)[at]
+        return has_pages(columns, cell.page_size, cell.memory)
     cells = columns.cells.T
     total, free = cells[MEMORY], cells[MEMORY] - cells[MEMORY_USED]
     amount = FREE_KB if guest.pinned else TOTAL_KB
@@ -598,7 +627,7 @@ def _has_memory(
         has_pages(columns, 'small', cell.memory, amount),
         cell.memory <= (free if guest.pinned else total),
     )
-    return mask[at]
+    return mask
 
 
 def _has_cpus(guest: GuestTopology, kind: _Kind, cells: Floats) -> Mask:
@@ -657,15 +686,29 @@ def _matches(fit: Mask, amounts: Sequence[int]) -> bool:
         for row, count in zip(fit, amounts, strict=True)
         for _ in range(count)
     ]
+    return all(
+        _assign(guest, guests, owners, set()) for guest in range(len(guests))
+    )
 
-    def assign(guest: int, visited: set[int]) -> bool:
-        for cell in guests[guest]:
-            if cell in visited:
-                continue
-            visited.add(cell)
-            if cell not in owners or assign(owners[cell], visited):
-                owners[cell] = guest
-                return True
-        return False
 
-    return all(assign(guest, set()) for guest in range(len(guests)))
+def _assign(
+    guest: int,
+    usable: Sequence[Sequence[int]],
+    owners: dict[int, int],
+    visited: set[int],
+) -> bool:
+    """Give a guest cell a cell that is not visited; return whether it got one.
+
+    :param usable: cells that each guest cell fits
+    :param owners: cell -> guest cell
+    """
+    for cell in usable[guest]:
+        if cell in visited:
+            continue
+        visited.add(cell)
+        if cell not in owners or _assign(
+            owners[cell], usable, owners, visited
+        ):
+            owners[cell] = guest
+            return True
+    return False

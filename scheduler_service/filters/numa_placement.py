@@ -120,7 +120,10 @@ def _chosen_cells(
 
         order = sorted(numbers, key=preference)
     alone = numa.Hosts(np.array([0], np.int64), stated[:1], stated[1:])
-    if not fits_near(guest, devices, cells, pools, columns, alone):
+    # Where no set is near enough, it takes long to try all orders of cells.
+    if (devices or guest.physnets or guest.tunneled) and not fits_near(
+        guest, devices, cells, pools, columns, alone
+    ):
         return None
     near: dict[frozenset[int], bool] = {}
 

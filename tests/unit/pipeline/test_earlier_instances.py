@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import types
 
 import pytest
 
 from scheduler_service import errors
 from scheduler_service.columns import Overlay
 from scheduler_service.filters.hosts import all_filters
+from scheduler_service.filters.numa_placement import with_instance
 from scheduler_service.model import documents
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.pipeline.search_cache import SearchCache
@@ -228,3 +231,28 @@ def test_the_refusal_says_how_many_instances_are_there():
         pipeline().select(Overlay(table(document)), asked, random.Random(1))
     assert caught.value.facts['placed'] == 2
     assert 'beside 2 of the same request' in str(caught.value.facts)
+
+
+def test_instances_leave_no_reference_cycles():
+    """To collect thousands of cells takes longer than a turn."""
+
+    def functions():
+        return sum(
+            isinstance(each, types.FunctionType) for each in gc.get_objects()
+        )
+
+    asked, document, expected = CASES['dedicated CPUs']
+    gc.collect()
+    gc.disable()
+    try:
+        found, chain = table(document), pipeline()
+        overlay = Overlay(found)
+        chain.select(overlay, asked, random.Random(1))
+        overlay.forget()
+        before = functions()
+        found.topology.clear()
+        with_instance.cache_clear()
+        assert places(asked, document, chain, found) == expected
+        assert functions() == before
+    finally:
+        gc.enable()
