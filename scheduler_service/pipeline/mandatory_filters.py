@@ -6,11 +6,11 @@ hosts, aggregates and traits; for capacity see ``capacity_check``.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
+from scheduler_service import time_slice
 from scheduler_service.columns.dictionary import Mask, Rows, combinations
 from scheduler_service.columns.reports import decoded
 from scheduler_service.columns.table import HostTable
@@ -282,6 +282,10 @@ def has_node(table: HostTable, host: str | None, node: str | None) -> bool:
     return rows is None or len(rows) > 0
 
 
+# Of all hosts; a request has fewer instances.
+_NOTHING_KNOWN = [[0], [np.iinfo(np.int16).max]]
+
+
 class EarlierInstances(RowFilter):
     """Rejects hosts that earlier instances of the request fill.
 
@@ -305,17 +309,33 @@ class EarlierInstances(RowFilter):
     def row_set(
         self, table: HostTable, request: Request, settings: Settings
     ) -> RowSet | None:
+        """Return the hosts that are full.
+
+        :raises TimeSliceOver: call it again; hosts that are known are kept
+        """
         if not table.builds:
             return None
         needs = self._needs(request, settings)
         if needs is None:
             return None
-        full = [
-            row
-            for row, count in Counter(table.builds).items()
-            if not _fits(table, row, needs, count + 1, settings)
-        ]
-        return RowSet(np.array(full, np.intp), passes=False)
+        rows, wanted = np.unique(table.builds, return_counts=True)
+        wanted += 1
+        # How many instances are known to fit each host, and how many not to.
+        # Most are known: the filter runs for each instance of a request.
+        most, fewest = table.topology.keep(
+            (self.name, needs),
+            lambda: np.full((2, len(table)), _NOTHING_KNOWN, np.int16),
+        )
+        unknown = (most[rows] < wanted) & (wanted < fewest[rows])
+        for turn, at in enumerate(np.flatnonzero(unknown).tolist()):
+            if turn:
+                time_slice.check()
+            row, count = rows.item(at), wanted.item(at)
+            if _fits(table, row, needs, count, settings):
+                most[row] = count
+            else:
+                fewest[row] = count
+        return RowSet(rows[wanted >= fewest[rows]], passes=False)
 
     def _needs(self, request: Request, settings: Settings) -> Needs | None:
         """Return what counts of an instance; None: nothing."""
