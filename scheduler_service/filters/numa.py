@@ -254,7 +254,8 @@ class CellColumns(NamedTuple):
 def cell_columns(table: HostTable) -> CellColumns:
     """Return the cells of the values of the column ``numa_topology``.
 
-    They are joined in two steps: thousands of arrays at once would take long.
+    They are joined in two steps, and column by column: thousands of arrays at
+    once would take long.
 
     :raises TimeSliceOver: call it again; topologies that were read are kept
     """
@@ -264,31 +265,37 @@ def cell_columns(table: HostTable) -> CellColumns:
         step = texts[start : start + _STEP]
         done.append(_joined([*map(columns_of, step)]))
         time_slice.check()
-
-    def work() -> CellColumns:
-        joined.append(_joined(done))
-        return joined[0]
-
-    joined: list[CellColumns] = []
-    columns: CellColumns = topology.memoize('cells', work)
-    if joined:
+    columns: list[Any] = topology.memoize('cells', list)
+    for join in _JOINS[len(columns) :]:
+        columns.append(join(done))
         time_slice.check()
-    return columns
+    return CellColumns(*columns)
 
 
 def _joined(parts: Sequence[CellColumns]) -> CellColumns:
+    return CellColumns(*(join(parts) for join in _JOINS))
+
+
+def _starts(parts: Sequence[CellColumns]) -> Ints:
     counts = np.concatenate([np.diff(part.starts) for part in parts])
+    return np.concatenate([[0], np.cumsum(counts)])
+
+
+def _pages_of_parts(parts: Sequence[CellColumns]) -> Numbers:
     pages = np.concatenate([part.pages for part in parts])
-    ends = np.cumsum([len(part.cells) for part in parts])
-    pages[:, CELL] += np.repeat(
-        [0, *ends[:-1]], [len(part.pages) for part in parts]
-    )
-    return CellColumns(
-        np.concatenate([[0], np.cumsum(counts)]),
-        np.concatenate([part.cells for part in parts]),
-        pages,
-        np.concatenate([part.ratios for part in parts]),
-    )
+    counts = [len(part.cells) for part in parts]
+    before = np.cumsum(counts) - counts
+    pages[:, CELL] += np.repeat(before, [len(part.pages) for part in parts])
+    return pages
+
+
+# What joins each of the columns.
+_JOINS: tuple[Callable[[Sequence[CellColumns]], Any], ...] = (
+    _starts,
+    lambda parts: np.concatenate([part.cells for part in parts]),
+    _pages_of_parts,
+    lambda parts: np.concatenate([part.ratios for part in parts]),
+)
 
 
 def _selected(columns: CellColumns, topologies: Ints) -> CellColumns:
