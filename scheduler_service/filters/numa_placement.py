@@ -53,6 +53,12 @@ class Needs(NamedTuple):
     devices: tuple[DeviceRequest, ...]
 
 
+@functools.lru_cache(64)
+def interned(needs: Needs) -> Needs:
+    """Return one object for equal needs: thousands of results refer to it."""
+    return needs
+
+
 @functools.lru_cache(_KEPT)
 def with_instance(host: HostReports, needs: Needs) -> HostReports | None:
     """Return the reports of a host with an additional instance.

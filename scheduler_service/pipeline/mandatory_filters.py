@@ -27,6 +27,7 @@ from scheduler_service.filters.hosts.pci_passthrough_filter import (
 from scheduler_service.filters.numa_placement import (
     HostReports,
     Needs,
+    interned,
     with_instance,
 )
 from scheduler_service.model import Request
@@ -351,7 +352,9 @@ class EarlierInstances(RowFilter):
             devices = tuple(
                 device._replace(policy='preferred') for device in devices
             )
-        return Needs(guest, devices) if guest or devices else None
+        if not guest and not devices:
+            return None
+        return interned(Needs(guest, devices))
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
