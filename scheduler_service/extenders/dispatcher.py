@@ -41,7 +41,7 @@ from scheduler_service.extenders.chain import Chain, ExtenderArgs
 from scheduler_service.extenders.policy_file import Extender
 from scheduler_service.model import Request
 from scheduler_service.pipeline import Bonuses, HostPipeline
-from scheduler_service.pipeline.ranking import Ranking
+from scheduler_service.pipeline.weighing import Ranking
 from scheduler_service.plan import Policy
 
 LOG = logging.getLogger(__name__)

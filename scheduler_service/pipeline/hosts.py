@@ -27,7 +27,6 @@ from scheduler_service.pipeline.filtering import (
     FilterResult,
     Passed,
 )
-from scheduler_service.pipeline.ranking import FINALISTS, RandomSource, Ranking
 from scheduler_service.pipeline.search import HostSearch
 from scheduler_service.pipeline.search_cache import CachedSearch, SearchCache
 from scheduler_service.pipeline.selection import (
@@ -36,7 +35,12 @@ from scheduler_service.pipeline.selection import (
     ScheduleResult,
     SelectionBuilder,
 )
-from scheduler_service.pipeline.weighing import Weighing
+from scheduler_service.pipeline.weighing import (
+    FINALISTS,
+    RandomSource,
+    Ranking,
+    Weighing,
+)
 from scheduler_service.settings import Settings
 from scheduler_service.time_slice import Counts
 from scheduler_service.weighers.base import Weigher

@@ -18,7 +18,7 @@ from scheduler_service.filters.pools.built_in import (
 )
 from scheduler_service.model import Pool, ZoneRequest
 from scheduler_service.pipeline.filtering import named
-from scheduler_service.pipeline.ranking import RandomSource
+from scheduler_service.pipeline.weighing import RandomSource
 from scheduler_service.settings import Settings
 
 # (name of a filter, pools it left), in the order of the filters.

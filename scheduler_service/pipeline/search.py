@@ -26,9 +26,9 @@ from scheduler_service.pipeline.filtering import (
     is_counted,
     is_plugin,
 )
-from scheduler_service.pipeline.ranking import Ranking
 from scheduler_service.pipeline.selection import Bonuses
 from scheduler_service.pipeline.weighing import (
+    Ranking,
     Term,
     Weighing,
     summed,

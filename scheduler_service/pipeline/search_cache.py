@@ -32,9 +32,13 @@ from scheduler_service.pipeline.filtering import (
     Step,
     is_counted,
 )
-from scheduler_service.pipeline.ranking import Ranking
 from scheduler_service.pipeline.search import HostSearch
-from scheduler_service.pipeline.weighing import Term, normalised, summed
+from scheduler_service.pipeline.weighing import (
+    Ranking,
+    Term,
+    normalised,
+    summed,
+)
 from scheduler_service.time_slice import Counts
 
 _MIN_HOSTS = 20_000

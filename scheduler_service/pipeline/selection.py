@@ -17,7 +17,7 @@ from scheduler_service.filters.base import HostFilter
 from scheduler_service.model import Placement, Request, Selection
 from scheduler_service.pipeline.capacity_check import CapacityCheck
 from scheduler_service.pipeline.filtering import as_rows
-from scheduler_service.pipeline.ranking import Ranking
+from scheduler_service.pipeline.weighing import Ranking
 from scheduler_service.settings import Settings
 
 # About 400 bytes each.
