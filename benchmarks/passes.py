@@ -60,11 +60,6 @@ def make_table(inventory: Inventory) -> Any:
     return build_table(hosts, inventory.aggregates)
 
 
-def filter_hosts(pipeline: HostPipeline, table: Any, request: Any) -> Any:
-    """Return bool[n]: the hosts that pass every filter."""
-    return pipeline.filter_hosts(table, request).mask
-
-
 def filter_hosts_inexactly(
     pipeline: HostPipeline, table: Any, request: Any
 ) -> Any:
@@ -160,7 +155,7 @@ def measure(hosts: int, every: bool, turns: int) -> dict[str, Any]:
     request = documents.request(
         rich_request(plain) if every else plain
     ).with_ids()
-    narrow = filter_hosts_inexactly if every else filter_hosts
+    narrow = filter_hosts_inexactly if every else HostPipeline.filter_hosts
     floor = Floor(parsed, 'az1', plain['flavor'])
     passed = 0
 

@@ -198,7 +198,7 @@ def fits(
 
     :raises FilterFault: a filter failed
     """
-    rows = np.flatnonzero(pipeline.filter_hosts(table, request).mask)
+    rows = np.flatnonzero(pipeline.filter_hosts(table, request))
     room = _room(table, request, pipeline.settings, rows)
     whole = (
         np.minimum.reduce(list(room.values()))

@@ -228,7 +228,7 @@ class ExtenderDispatcher:
         with overlay.transaction():
             for at, uuid in enumerate(request.instance_uuids):
                 with self._copier.lock:
-                    mask = self._pipeline.filter_hosts(table, request).mask
+                    mask = self._pipeline.filter_hosts(table, request)
                     if bounds is not None:
                         ids = sorted(bounds[min(at, len(bounds) - 1)])
                         mask = mask & np.isin(table.ids, ids)

@@ -63,11 +63,10 @@ class Evaluation:
         :raises FilterFault: a filter failed
         """
         if self._mask is None or not self._is_kept:
-            passed = self._filtering.run(
+            self._mask, _ = self._filtering.run(
                 self._table, self.request, self._steps
             )
-            self._mask = passed.mask
-            self._all_pass = passed.left == len(self._table)
+            self._all_pass = bool(self._mask.all())
         return self._mask
 
     def do_pass(self, rows: Rows) -> bool:

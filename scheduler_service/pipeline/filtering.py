@@ -43,19 +43,6 @@ MASK, COMPARISONS, ROWS, ONE_HOST = range(4)
 Step = tuple[HostFilter, int, Any, bool]
 
 
-class Passed(NamedTuple):
-    """Which hosts passed the filters.
-
-    :ivar mask: bool[n]
-    :ivar left: how many are true
-    :ivar counts: (filter, hosts before, hosts after), for the first instance
-    """
-
-    mask: Mask
-    left: int
-    counts: Counts
-
-
 class FilterResult(NamedTuple):
     """The hosts that a filter passes by itself, bool[n]."""
 
@@ -216,10 +203,11 @@ class Filtering:
         table: HostTable,
         request: Request,
         steps: Sequence[Step],
-    ) -> Passed:
+    ) -> tuple[Mask, Counts]:
         """Return the hosts that pass every filter, and count them.
 
         :param steps: as :meth:`plan` returned them
+        :return: bool[n], and (filter, hosts before, hosts after) of filters
         :raises FilterFault: a filter failed
         """
         left = len(table)
@@ -241,25 +229,24 @@ class Filtering:
             counts.append((host_filter.name, before, left))
             if not left:
                 break
-        return Passed(passed, left, counts)
+        return passed, counts
 
     def run_again(
         self,
         table: HostTable,
         request: Request,
         steps: Sequence[Step],
-        before: Passed,
+        passed: Mask,
         changed: Rows,
-    ) -> Passed:
-        """Return the hosts that pass for the next instance of a request.
+    ) -> None:
+        """Clear hosts that do not pass for the next instance of a request.
 
         Filters that run once for a request are not evaluated again.
 
         :param steps: as :meth:`plan_again` returned them
-        :param before: hosts that passed for the previous instance; overwritten
+        :param passed: bool[n], hosts that passed for the previous instance
         :param changed: rows whose load changed since
         """
-        passed = before.mask
         for host_filter, form, verdict, each_time in steps:
             if each_time and not host_filter.once:
                 verdict = self._evaluate(
@@ -272,7 +259,6 @@ class Filtering:
                     passed[changed] &= comparison.at(changed)
             else:
                 _and(passed, form, verdict)
-        return Passed(passed, int(np.count_nonzero(passed)), before.counts)
 
     def results(
         self, table: HostTable, request: Request

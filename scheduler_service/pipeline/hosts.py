@@ -22,11 +22,7 @@ from scheduler_service.model import Request
 from scheduler_service.pipeline import explain
 from scheduler_service.pipeline.capacity_check import CapacityCheck
 from scheduler_service.pipeline.evaluation import Evaluation
-from scheduler_service.pipeline.filtering import (
-    Filtering,
-    FilterResult,
-    Passed,
-)
+from scheduler_service.pipeline.filtering import Filtering, FilterResult
 from scheduler_service.pipeline.search import HostSearch
 from scheduler_service.pipeline.search_cache import CachedSearch, SearchCache
 from scheduler_service.pipeline.selection import (
@@ -181,13 +177,14 @@ class HostPipeline:
             placed,
         )
 
-    def filter_hosts(self, table: HostTable, request: Request) -> Passed:
-        """Return the hosts that pass every filter.
+    def filter_hosts(self, table: HostTable, request: Request) -> Mask:
+        """Return the hosts that pass every filter, bool[n].
 
         :raises FilterFault: a filter failed
         """
         steps = self._filtering.plan(table, request)
-        return self._filtering.run(table, request, steps)
+        mask, _ = self._filtering.run(table, request, steps)
+        return mask
 
     def has_devices(
         self, table: HostTable, row: int, request: Request
@@ -261,7 +258,7 @@ def resume(
             assignment for some in by_row.values() for assignment in some[:-1]
         ]
         _assume(overlay, request, earlier)
-        mask = pipeline.filter_hosts(overlay.table, request).mask
+        mask = pipeline.filter_hosts(overlay.table, request)
         full = [row for row in by_row if not mask[row]]
         if not full:
             last = [some[-1] for some in by_row.values()]

@@ -21,7 +21,6 @@ from scheduler_service.pipeline.filtering import (
     COMPARISONS,
     ROWS,
     Filtering,
-    Passed,
     Step,
     is_counted,
     is_plugin,
@@ -101,8 +100,10 @@ class HostSearch:
         self._bonuses = bonuses
         # How many of the best hosts may be taken from the top hosts of a plan.
         self._best = 0
-        # None: as these say.
-        self._passed: Passed | None = None
+        # bool[n], the hosts that pass for the present instance; None: they are
+        # not filtered yet, or the top hosts of the plan stand for them.
+        self._mask: Mask | None = None
+        self._counts: Counts = []
         if request.shape is None or table.builds:
             self.plan = self._make_plan()
         else:
@@ -167,8 +168,10 @@ class HostSearch:
         top = self.plan.top
         if top is not None and self._best and top.refresh(self.table):
             return top.counts()
-        self._passed = self.filtering.run(self.table, self.request, self.steps)
-        return self._passed.counts
+        self._mask, self._counts = self.filtering.run(
+            self.table, self.request, self.steps
+        )
+        return self._counts
 
     def ranking(self, index: int = 0) -> Ranking | None:
         """Return the ranking for an instance; None: no host passes.
@@ -177,24 +180,25 @@ class HostSearch:
         :raises FilterFault: a filter or weigher failed
         """
         plan, table, request = self.plan, self.table, self.request
-        if self._passed is None:
+        if self._mask is None:
             assert plan.top is not None
             ranking = plan.top.rank(self._best)
             if ranking is not None:
                 plan.credit = min(plan.credit + _GAIN, _MOST_CREDIT)
                 return ranking
-            self._passed = self.filtering.run(table, request, self.steps)
-        mask, left, counts = self._passed
+            self._mask, self._counts = self.filtering.run(
+                table, request, self.steps
+            )
         if self._bonuses is not None:
             bonus = self._bonuses[min(index, len(self._bonuses) - 1)]
-            return self._ranking_with(mask, bonus)
-        ranking = self.weighing.rank(table, mask, left, request, self.terms)
+            return self._ranking_with(self._mask, bonus)
+        ranking = self.weighing.rank(table, self._mask, request, self.terms)
         if self._best and ranking is not None:
             plan.credit += 1
             plan.top = None
             if plan.credit > _COST:
                 plan.credit -= _COST
-                plan.top = TopHosts.of(self, ranking, counts)
+                plan.top = TopHosts.of(self, ranking, self._counts)
         return ranking
 
     def advance(self, index: int) -> None:
@@ -217,14 +221,10 @@ class HostSearch:
         :param index: of the next instance; past the last for alternates
         :raises FilterFault: a filter or weigher failed
         """
-        assert self._passed is not None
+        assert self._mask is not None
         self.advance(index)
-        self._passed = self.filtering.run_again(
-            self.table,
-            self.request,
-            self.steps,
-            self._passed,
-            np.array([row]),
+        self.filtering.run_again(
+            self.table, self.request, self.steps, self._mask, np.array([row])
         )
         return self.ranking(index)
 

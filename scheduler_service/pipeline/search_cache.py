@@ -188,7 +188,7 @@ class CachedSearch:
             return ranking
         self._cache.misses += 1
         return plan.weighing.rank(
-            plan.table, first == passing, self._left, plan.request, plan.terms
+            plan.table, first == passing, plan.request, plan.terms
         )
 
     def next(self, row: int, index: int) -> Ranking | None:

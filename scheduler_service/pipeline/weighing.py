@@ -106,17 +106,16 @@ class Weighing:
         self,
         table: HostTable,
         mask: Mask,
-        count: int,
         request: Request,
         terms: Sequence[Term],
     ) -> Ranking | None:
         """Return the ranking of the hosts of *mask*, bool[n].
 
-        :param count: how many of them are true
         :param terms: as :meth:`plan` returned them
         :return: None where there are none
         :raises FilterFault: a weigher failed
         """
+        count = int(np.count_nonzero(mask))
         if not count:
             return None
         if 2 * count > len(table) > 1:

@@ -183,7 +183,7 @@ def _weights(conf: Any, what: Any, table: HostTable, request: Any) -> Any:
     mask = np.ones(len(table), np.bool_)
     weighing = Weighing(weighers, settings)
     terms = weighing.plan(table, request)
-    ranking = weighing.rank(table, mask, len(table), request, terms)
+    ranking = weighing.rank(table, mask, request, terms)
     assert ranking is not None
     return {
         'weights': dict(zip(hosts, ranking.totals.tolist(), strict=True)),

@@ -146,7 +146,7 @@ class CandidateStage:
         """Return the candidates of a job."""
         settings, count = pipeline.settings, request.num_instances
         with self._copier.lock:
-            mask = pipeline.filter_hosts(table, request).mask
+            mask = pipeline.filter_hosts(table, request)
             ranking = pipeline.weigh_hosts(table, mask, request)
             scope = scope_of(request, table.topology.aggregates, settings)
         if ranking is None:

@@ -26,7 +26,7 @@ def totals(memory, aggregates=(), used=0, **settings):
     weighing = Weighing([RAMWeigher()], Settings(**settings))
     mask = np.ones(len(hosts), np.bool_)
     terms = weighing.plan(hosts, request)
-    ranking = weighing.rank(hosts, mask, len(hosts), request, terms)
+    ranking = weighing.rank(hosts, mask, request, terms)
     return ranking.totals.tolist()
 
 
@@ -65,6 +65,6 @@ def test_best_keeps_the_order_of_rows_among_equals():
     hosts = table({'hosts': [{'host': f'h{n}'} for n in range(40)]})
     request = documents.request({}).with_ids()
     mask = np.ones(40, np.bool_)
-    ranking = Weighing([], Settings()).rank(hosts, mask, 40, request, [])
+    ranking = Weighing([], Settings()).rank(hosts, mask, request, [])
     assert ranking.best(3) == [0, 1, 2]
     assert ranking.best(40) == list(range(40))

@@ -57,7 +57,6 @@ def test_weights_of_others_stay_when_one_host_is_odd(inventory, odd, metadata):
     ranking = weighing.rank(
         after,
         np.ones(len(after), np.bool_),
-        len(after),
         REQUEST,
         weighing.plan(after, REQUEST),
     )
