@@ -28,6 +28,7 @@ from scheduler_service.bus import wire
 from scheduler_service.bus.connection import Connection
 from scheduler_service.bus.wire import Publication, Request
 from scheduler_service.engine.health import Health
+from scheduler_service.engine.jobs import is_late
 
 LOG = logging.getLogger(__name__)
 # The first and the longest delay before a destination that refused is tried
@@ -416,7 +417,7 @@ class Publisher:
         self, interval: float, reference: weakref.ref[Request], now: float
     ) -> None:
         request = reference()
-        if request is None or request.settled or request.is_late():
+        if request is None or request.settled or is_late(request.deadline):
             return
         if request.reply_q is not None:
             body = wire.reply(request.msg_id, None, ending=False)

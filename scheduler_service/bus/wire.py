@@ -20,7 +20,6 @@ from typing import Any
 
 import msgspec
 
-from scheduler_service.engine.jobs import is_late
 from scheduler_service.tracing import Trace
 
 # The most bytes of an unpacked message: many times a request.
@@ -189,10 +188,6 @@ class Request:
     def has_copies(self) -> bool:
         """Whether other daemons may process it, too."""
         return self.redelivered or self.is_lost()
-
-    def is_late(self) -> bool:
-        """Whether its caller has given up."""
-        return is_late(self.deadline)
 
     def requeue(self) -> None:
         """Give it back, for other daemons or for later.

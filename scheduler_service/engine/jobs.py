@@ -368,10 +368,6 @@ class Job(msgspec.Struct, eq=False):
         """Whether it has a result, or is about to get one."""
         return self.state is State.DONE or self.future.done()
 
-    def is_late(self) -> bool:
-        """Whether its caller has stopped waiting."""
-        return is_late(self.deadline)
-
     def finish(self, result: Any) -> None:
         """Set the result, unless the job has one."""
         if not self.done():

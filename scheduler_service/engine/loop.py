@@ -23,6 +23,7 @@ from scheduler_service.engine.jobs import (
     RequestReturned,
     State,
     ZoneJob,
+    is_late,
 )
 from scheduler_service.engine.ports import Parts, StoreMonitor
 from scheduler_service.engine.zones import ZoneStages
@@ -200,7 +201,7 @@ class EngineLoop:
         """Return the jobs whose deadline has not passed; fail the others."""
         kept = []
         for job in jobs:
-            if job.state is State.QUEUED and job.is_late():
+            if job.state is State.QUEUED and is_late(job.deadline):
                 self._health.count('requests_expired')
                 job.fail(errors.TooLate())
             else:
@@ -222,7 +223,7 @@ class EngineLoop:
         """Keep jobs without a result until their deadline."""
         undecided = _undecided(jobs)
         for job in undecided:
-            if job.is_late():
+            if is_late(job.deadline):
                 job.fail(errors.StoreUnavailable())
         self._queue.requeue([job for job in undecided if not job.done()])
 

@@ -34,7 +34,7 @@ from scheduler_service.columns.table_copies import (
     node_name,
 )
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import HostJob, State
+from scheduler_service.engine.jobs import HostJob, State, is_late
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.extenders import objects, policy_file
 from scheduler_service.extenders.chain import Chain, ExtenderArgs
@@ -165,7 +165,7 @@ class ExtenderDispatcher:
 
         def run() -> None:
             try:
-                if job.is_late():
+                if is_late(job.deadline):
                     raise errors.TooLate()
                 work()
             finally:

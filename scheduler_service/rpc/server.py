@@ -24,6 +24,7 @@ from scheduler_service.engine.jobs import (
     DeliveredMessage,
     ReplyFuture,
     RequestReturned,
+    is_late,
 )
 from scheduler_service.model import documents, limits
 from scheduler_service.rpc.delivery import AsFailure, Delivery, ReplyPlan
@@ -246,7 +247,7 @@ class Server:
                 request.trace.end('returned')
             request.requeue()
             return
-        if fault is None and request.is_late():
+        if fault is None and is_late(request.deadline):
             # The caller has given up, so the claim would reach no caller. If
             # there is another copy, its reply may be in time.
             if plan.undo is not None and not request.has_copies():

@@ -28,7 +28,7 @@ from scheduler_service.compute.placement import candidates
 from scheduler_service.compute.placement.candidates import Candidates, Tree
 from scheduler_service.compute.placement.client import PlacementClient
 from scheduler_service.compute.placement.sharing import SharedProviders
-from scheduler_service.engine.jobs import HostJob
+from scheduler_service.engine.jobs import HostJob, is_late
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.model import Request
 from scheduler_service.pipeline import HostPipeline
@@ -237,7 +237,7 @@ class CandidateStage:
         return result
 
     def _query(self, job: HostJob, query: str) -> Mapping[str, Any]:
-        if job.is_late():
+        if is_late(job.deadline):
             raise errors.TooLate()
         return self._client.allocation_candidates(query)
 

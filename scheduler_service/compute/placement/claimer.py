@@ -38,7 +38,7 @@ from scheduler_service.compute.placement.queue import (
 from scheduler_service.compute.placement.sharing import SharedProviders
 from scheduler_service.compute.placement.undoing import PlacementUndoer
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import HostJob, State
+from scheduler_service.engine.jobs import HostJob, State, is_late
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.model import Request, Selection
 from scheduler_service.store.claims import placement_records
@@ -232,7 +232,7 @@ class PlacementClaimer:
         :return: false: the task failed, or nobody waits for it any more
         """
         try:
-            if task.job.is_late():
+            if is_late(task.job.deadline):
                 if task.is_recorded:
                     journal.end(task.allocations, made=False)
                 raise errors.TooLate()
@@ -254,7 +254,7 @@ class PlacementClaimer:
                 journal.intend(task.allocations)
                 return
             except errors.StoreUnavailable:
-                if task.job.is_late() or self._stopping.wait(_AWAY_S):
+                if is_late(task.job.deadline) or self._stopping.wait(_AWAY_S):
                     raise
 
     def _make(
