@@ -14,10 +14,7 @@ Where to look:
 """
 
 from scheduler_service.engine.ports import ClaimLost
-from scheduler_service.store.claims.batch import (
-    ClaimBatch,
-    claim_all,
-)
+from scheduler_service.store.claims.batch import ClaimBatch
 from scheduler_service.store.claims.claim_queries import placements
 from scheduler_service.store.claims.claim_sql import Claim
 from scheduler_service.store.claims.released_claims import run_somewhere
@@ -26,7 +23,6 @@ __all__ = [
     'Claim',
     'ClaimBatch',
     'ClaimLost',
-    'claim_all',
     'placements',
     'run_somewhere',
 ]

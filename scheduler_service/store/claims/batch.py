@@ -90,14 +90,45 @@ class ClaimBatch:
             assert conn is not None
             self._receive = pg_claims.send(self._store, conn, self.statements)
         else:
-            self._receive = partial(self._store.write, self._make, conn)
+            self._receive = partial(self._store.write, self.make, conn)
             self.finish()
         return self
 
-    def _make(self, writer: Writer) -> int:
-        """Make the claims statement by statement; return their revision."""
+    def make(self, writer: Writer) -> int:
+        """Make the claims statement by statement; return their revision.
+
+        :raises ClaimLost: a claim does not fit any more, breaks a policy,
+            names a group that appeared or changed its project since the hosts
+            were read, its consumer holds a claim already, its request has an
+            outcome, or what an earlier claim of it left in the placement
+            service is not undone yet; the transaction has to be rolled back
+        """
         writer.lineage = self.lineage
-        claim_all(writer, self._claims, self._fallback, self._policies)
+        claims, conn = self._claims, writer.conn
+        dialect = conn.dialect.name
+        redelivered = [claim for claim in claims if claim.redelivered]
+        if redelivered:
+            _check_copies(conn, redelivered)
+        grouped = [claim for claim in claims if claim.group]
+        if grouped and not _join_groups(writer, grouped, self._policies):
+            raise ClaimLost
+        demand = claim_sql.demand_rows(claims, self._fallback)
+        if demand:
+            updated = conn.execute(
+                claim_sql.change_use(dialect, where_it_fits=True),
+                claim_sql.parameters(dialect, demand),
+            )
+            if updated.rowcount != len(demand):
+                raise ClaimLost
+        try:
+            _insert(writer, claims)
+        except db_exception.DBDuplicateEntry:
+            raise ClaimLost from None
+        # A caller that lost its connection may have sent a message twice, and
+        # the claims of the first copy may be gone by now: the inserts above
+        # wait for a release that is under way, whose outcome is seen here.
+        if outcomes.any_of(conn, [claim.key for claim in claims]):
+            raise ClaimLost
         return writer.append_change()
 
     def finish(self) -> None:
@@ -120,49 +151,6 @@ class ClaimBatch:
         if self._fault is not None:
             raise self._fault
         return self._revision
-
-
-def claim_all(
-    writer: Writer,
-    claims: Sequence[Claim],
-    fallback: Mapping[str, float],
-    policies: Collection[str] = (),
-) -> None:
-    """Claim for every consumer.
-
-    :param fallback: resource class -> allocation ratio of hosts without one
-    :param policies: server group policies that a claim must not break
-    :raises ClaimLost: a claim does not fit any more, breaks a policy, names a
-        group that appeared or changed its project since the hosts were read,
-        its consumer holds a claim already, its request has an outcome, or what
-        an earlier claim of it left in the placement service is not undone yet;
-        the transaction has to be rolled back
-    """
-    conn = writer.conn
-    dialect = conn.dialect.name
-    redelivered = [claim for claim in claims if claim.redelivered]
-    if redelivered:
-        _check_copies(conn, redelivered)
-    grouped = [claim for claim in claims if claim.group]
-    if grouped and not _join_groups(writer, grouped, policies):
-        raise ClaimLost
-    demand = claim_sql.demand_rows(claims, fallback)
-    if demand:
-        updated = conn.execute(
-            claim_sql.change_use(dialect, where_it_fits=True),
-            claim_sql.parameters(dialect, demand),
-        )
-        if updated.rowcount != len(demand):
-            raise ClaimLost
-    try:
-        _insert(writer, claims)
-    except db_exception.DBDuplicateEntry:
-        raise ClaimLost from None
-    # A caller that lost its connection may have sent a message twice, and the
-    # claims of the first copy may be gone by now: the inserts above wait for
-    # a release that is under way, whose outcome is seen here.
-    if outcomes.any_of(conn, [claim.key for claim in claims]):
-        raise ClaimLost
 
 
 def _record_intents(

@@ -2,7 +2,7 @@
 
 Stateless: any thread may build the statements.
 
-Claims do what ``batch.claim_all`` does and what ends a writing transaction:
+Claims do what ``ClaimBatch.make`` does and what ends a writing transaction:
 take capacity, check and join server groups, insert instances and allocations,
 take the next revision, append the change record. That is one statement, after
 statements that record intended allocations and lock server groups, in one
@@ -91,7 +91,7 @@ _CHECK = f"""
 # Common table expressions over ``places``, with the columns group_uuid, uuid
 # and host: ``joining`` are the instances that are to be members, ``strict``
 # the groups of which the policy must hold, and ``seats`` the hosts on which
-# these groups' members count. As in ``batch.claim_all``, an instance that
+# these groups' members count. As in ``ClaimBatch.make``, an instance that
 # moves counts on both its hosts under anti-affinity, and otherwise only on
 # the host that it is claimed for. Lookups are written so that PostgreSQL uses
 # the keys instead of reading whole tables.

@@ -16,7 +16,7 @@ from tools import request_path
 LISTS = call_lists(ARCHITECTURE.read_text())
 # What is not called with SQLite in one process, and on servers.
 EMBEDDED = 'bus.consumer:', 'store.claims.pg_'
-SERVERS = 'store.claims.batch:claim_all'
+SERVERS = 'store.claims.batch:ClaimBatch.make'
 
 
 @pytest.fixture

@@ -41,9 +41,7 @@ def rival(store: Store, one: claims.Claim) -> None:
         one, consumer=str(uuid.uuid4()), amounts={'MEMORY_MB': left}
     )
     if left:
-        store.write(
-            lambda writer: claims.claim_all(writer, [taken], DEFAULT_RATIOS)
-        )
+        store.write(claims.ClaimBatch(store, [taken], DEFAULT_RATIOS).make)
 
 
 def beat(monkeypatch: Any, store: Store, beaten: int) -> list[int]:

@@ -264,7 +264,7 @@ def test_both_hosts_are_read_again_when_a_known_instance_is_claimed(store):
     )  # fmt: skip
 
     def work(writer):
-        claims.claim_all(writer, [claim], DEFAULT_RATIOS)
+        claims.ClaimBatch(store, [claim], DEFAULT_RATIOS).make(writer)
         return set(writer.touched.load)
 
     assert store.write(work) == {*rows.values()}

@@ -120,7 +120,7 @@ def stepwise(
     found: list[Any] = []
 
     def work(writer: Any) -> None:
-        claims.claim_all(writer, batch, FALLBACK, STRICT)
+        claims.ClaimBatch(store, batch, FALLBACK, STRICT).make(writer)
         found.extend((rows_of(writer.conn), writer.touched))
         raise RolledBack
 
@@ -157,11 +157,12 @@ def add_member(store: Store, dice: random.Random, group: str) -> None:
     placed = claim(one)
     moved = claim(other, consumer=placed.consumer, is_present=True, move=True)
 
+    if kind != 'nowhere':
+        store.write(claims.ClaimBatch(store, [placed], FALLBACK).make)
+    if kind == 'moves':
+        store.write(claims.ClaimBatch(store, [moved], FALLBACK).make)
+
     def work(writer: Any) -> None:
-        if kind != 'nowhere':
-            claims.claim_all(writer, [placed], FALLBACK)
-        if kind == 'moves':
-            claims.claim_all(writer, [moved], FALLBACK)
         writer.conn.execute(
             schema.server_group_members.insert(),
             {'group_uuid': group, 'instance_uuid': placed.consumer},
@@ -343,7 +344,7 @@ def test_no_membership_is_left_of_a_group_that_goes_while_it_is_joined(
     removing = threading.Thread(target=remove)
 
     def join(writer: Writer) -> None:
-        claims.claim_all(writer, [claim(0, group)], FALLBACK)
+        claims.ClaimBatch(store, [claim(0, group)], FALLBACK).make(writer)
         removing.start()
         # It waits for the claim, which has the group's row.
         assert not gone.wait(0.5)

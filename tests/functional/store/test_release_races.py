@@ -23,7 +23,7 @@ from scheduler_service.store.claims import (
     outcomes,
     released_claims,
 )
-from scheduler_service.store.claims.batch import claim_all
+from scheduler_service.store.claims.batch import ClaimBatch
 from scheduler_service.store.claims.outcomes import ALL, MOVE, ReleaseRequest
 from scheduler_service.store.connection import Store, Writer
 from scheduler_service.store.ports.recall import (
@@ -253,7 +253,7 @@ def test_a_confirmation_waits_for_the_claim_of_a_reported_instance(store):
     store.write(lambda w: instance_rows.report(w, [reported]))
     thread = threading.Thread(target=confirm, args=(store, mine))
     with store.engine.begin() as claiming:
-        claim_all(Writer(claiming), [mine], DEFAULT_RATIOS)
+        ClaimBatch(store, [mine], DEFAULT_RATIOS).make(Writer(claiming))
         thread.start()
         thread.join(0.5)
         assert thread.is_alive()
@@ -308,7 +308,7 @@ def test_a_claim_holds_up_the_refusal_of_its_copy(impatient):
     refusal = Outcome(of, None, errors.NoValidHost())
     recording = Outcomes(store, 60.0, Health())
     with store.engine.begin() as claiming:
-        claim_all(Writer(claiming), [mine], DEFAULT_RATIOS)
+        ClaimBatch(store, [mine], DEFAULT_RATIOS).make(Writer(claiming))
         with pytest.raises(errors.StoreTimeout):
             recording.record([refusal], has_copies=True)
     with pytest.raises(OutcomeDiffers):

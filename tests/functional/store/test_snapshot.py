@@ -191,9 +191,7 @@ def claim_and_move(store: Store) -> None:
             is_present=move,
             move=move,
         )
-        store.write(
-            lambda writer, one=claim: claims.claim_all(writer, [one], {})
-        )
+        store.write(claims.ClaimBatch(store, [claim], {}).make)
 
 
 @pytest.mark.parametrize('seed', range(4))
