@@ -25,9 +25,7 @@ from scheduler_service.model import (
     Placement,
     Pool,
     Request,
-    SelectEntry,
     ServerGroup,
-    ZoneEntry,
     ZoneRequest,
 )
 from scheduler_service.model.limits import NAME_LENGTH
@@ -619,7 +617,7 @@ class ClaimsJob(Job, eq=False, kw_only=True):
 
 
 def job_of(
-    entry: SelectEntry | ZoneEntry,
+    entry: Request | ZoneRequest,
     caller: Caller,
     future: BatchItem,
     message: DeliveredMessage,
@@ -636,6 +634,6 @@ def job_of(
         'message': message,
         'entry': number,
     }
-    if isinstance(entry, SelectEntry):
-        return HostJob(request=entry.request.with_ids(key), **of)
-    return ZoneJob(zone=entry.zone.with_ids(key), **of)
+    if isinstance(entry, Request):
+        return HostJob(request=entry.with_ids(key), **of)
+    return ZoneJob(zone=entry.with_ids(key), **of)

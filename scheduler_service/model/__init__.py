@@ -39,7 +39,5 @@ from scheduler_service.model.request import (
     Image,
     Request,
     Retry,
-    SelectEntry,
-    ZoneEntry,
     ZoneRequest,
 )

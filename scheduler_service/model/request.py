@@ -8,7 +8,7 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Callable
-from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -520,20 +520,8 @@ class PoolCandidates(Document):
     pools: list[Pool]
 
 
-class SelectEntry(NamedTuple):
-    """An entry of schedule_many for hosts, which are claimed."""
-
-    request: Request
-
-
-class ZoneEntry(NamedTuple):
-    """An entry of schedule_many for a pool, which is stored."""
-
-    zone: ZoneRequest
-
-
-# An error stands for an entry that could not be parsed.
-Entry = SelectEntry | ZoneEntry | errors.SchedulerError
+# An entry of schedule_many; an error stands for one that could not be parsed.
+Entry = Request | ZoneRequest | errors.SchedulerError
 
 
 def _traits(specs: dict[str, Any], requirement: str) -> frozenset[str]:

@@ -17,14 +17,7 @@ import msgspec
 from scheduler_service import errors
 from scheduler_service.bus import wire
 from scheduler_service.engine.jobs import BatchItem, DeliveredMessage
-from scheduler_service.model import (
-    Entry,
-    Pool,
-    Request,
-    SelectEntry,
-    ZoneEntry,
-    documents,
-)
+from scheduler_service.model import Entry, Pool, Request, documents
 from scheduler_service.model.inventory import Document, Uuid, dashed
 from scheduler_service.model.limits import Name
 from scheduler_service.policies import Enforcer
@@ -280,11 +273,11 @@ def _entry(args: _EntryArgs, caller: RequestContext) -> Entry:
             request = documents.parse(args.select_destinations, Request)
             _check_amounts(request)
             authorization.select(caller, request)
-            return SelectEntry(request)
+            return request
         if args.schedule_zone is not None:
             zone = documents.zone(args.schedule_zone)
             authorization.zone(caller, zone)
-            return ZoneEntry(zone.with_ids())
+            return zone.with_ids()
         return errors.InvalidRequest(
             'expected select_destinations or schedule_zone'
         )

@@ -16,7 +16,7 @@ from scheduler_service import errors
 from scheduler_service.bus.wire import Consumer, Publication, Request
 from scheduler_service.engine.jobs import DeliveredMessage
 from scheduler_service.factory import build
-from scheduler_service.model import SelectEntry, ZoneEntry, documents
+from scheduler_service.model import documents
 from scheduler_service.request_context import RequestContext
 from scheduler_service.rpc.delivery import Delivery, ReplyPlan
 from scheduler_service.scheduler import Scheduler
@@ -206,9 +206,9 @@ def select(
 def select_many(*entries: Any) -> Message:
     """Return a message with several requests: lists of uuids, or zones."""
     parsed = [
-        ZoneEntry(documents.zone({'name': entry}))
+        documents.zone({'name': entry})
         if isinstance(entry, str)
-        else SelectEntry(_request(entry, {}))
+        else _request(entry, {})
         for entry in entries
     ]
     return Message('schedule_many', (parsed, _CALLER))
