@@ -270,15 +270,13 @@ def _described(job: Job) -> dict[str, Any]:
         'since': _seconds(job.queued_at),
         'attempts': job.attempts,
     }
-    if isinstance(job, HostJob):
+    if isinstance(job, HostJob | ZoneJob):
         facts['request_id'] = job.request.request_id
         facts['project_id'] = job.request.project_id
+    if isinstance(job, HostJob):
         facts['instances'] = job.request.num_instances
         facts['placed'] = len(job.placed)
         facts['with_extenders'] = job.extender_rounds
-    elif isinstance(job, ZoneJob):
-        facts['request_id'] = job.zone.request_id
-        facts['project_id'] = job.zone.project_id
     elif isinstance(job, ClaimsJob):
         facts['instances'] = len(job.instances)
     return facts

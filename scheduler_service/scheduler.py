@@ -273,7 +273,7 @@ class Scheduler:
         """
         return self.put(
             ZoneJob(
-                zone=zone.with_ids(message.key(), message.sent_id()),
+                request=zone.with_ids(message.key(), message.sent_id()),
                 caller=caller,
                 pools=pools,
                 keep=keep,
@@ -304,7 +304,13 @@ class Scheduler:
             job = job_of(entry, caller, item, message, number)
             job.deadline = deadline
             jobs.append(job)
-        self.recorder.follow_many(batch.whole, message, caller.project_id)
+        self.recorder.follow(
+            batch.whole,
+            'schedule_many',
+            message.sent_id(),
+            caller.project_id,
+            message,
+        )
         self._queue.put_all(jobs)
         return batch.whole
 
@@ -425,7 +431,15 @@ class Scheduler:
     def put(self, job: Job) -> Future[Any]:
         """Queue a job; without a key it may raise ServiceBusy at once."""
         assert isinstance(job.future, Future)
-        self.recorder.follow(job)
+        if isinstance(job, HostJob | ZoneJob):
+            self.recorder.follow(
+                job.future,
+                job.verb,
+                job.request.request_id,
+                job.request.project_id,
+                job.message,
+                is_trial=not job.has_effect,
+            )
         try:
             self._queue.put(job)
         except errors.ServiceBusy as error:

@@ -15,8 +15,6 @@ from scheduler_service.model import HostsAnswer
 from scheduler_service.pipeline import explain
 from scheduler_service.pipeline.selection import explanation
 
-KIND = 'select_destinations'
-
 
 class Finisher:
     """Brings claimed jobs to their answers, and refuses jobs.
@@ -103,7 +101,7 @@ class Finisher:
                     'placements': job.placements,
                     'explanation': job.selection.reasons,
                 }
-                self._record(job, KIND, 'chosen', why)
+                self._record(job, 'chosen', why)
 
     def _waited(self, job: HostJob) -> bool:
         """Whether it took time to complete the claims of a job."""
@@ -159,7 +157,7 @@ class Finisher:
         decisive = explain.decisive_filter(error.facts)
         self._health.count('refusals', f'{decisive} {error.name}')
         if job.claim:
-            self._record(job, KIND, error.name, {'error': error.to_dict()})
+            self._record(job, error.name, {'error': error.to_dict()})
 
     def count_lost_claim(self, job: HostJob) -> None:
         """Count a lost claim; refuse a job that lost too often."""

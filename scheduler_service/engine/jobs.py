@@ -414,6 +414,7 @@ class Candidates(Protocol):
 class HostJob(Job, eq=False, kw_only=True):
     """Hosts for the instances of a request.
 
+    :cvar verb: the method that it is a call of
     :ivar fallback: the request by other resources, while it was not tried
     :ivar refusal: why no host has those of the first request, once the
         fallback is tried
@@ -451,6 +452,8 @@ class HostJob(Job, eq=False, kw_only=True):
         claim is about to ask for
     :ivar is_repeated: whether its claims may be those of an earlier delivery
     """
+
+    verb: ClassVar[str] = 'select_destinations'
 
     request: Request
     fallback: Request | None = None
@@ -552,11 +555,14 @@ class ExplainJob(Job, eq=False, kw_only=True):
 class ZoneJob(Job, eq=False, kw_only=True):
     """A pool for a zone.
 
+    :cvar verb: the method that it is a call of
     :ivar keep: whether to store it; else it only says what would happen
     :ivar pools: candidates by id that came with it; None: those of the store
     """
 
-    zone: ZoneRequest
+    verb: ClassVar[str] = 'schedule_zone'
+
+    request: ZoneRequest
     caller: Caller
     pools: Mapping[str, Pool] | None = None
     keep: bool = True
@@ -568,7 +574,7 @@ class ZoneJob(Job, eq=False, kw_only=True):
 
     @property
     def names(self) -> Sequence[str]:
-        return (str(self.zone.id),)
+        return (str(self.request.id),)
 
 
 class Change(enum.Enum):
@@ -636,4 +642,4 @@ def job_of(
     }
     if isinstance(entry, Request):
         return HostJob(request=entry.with_ids(key), **of)
-    return ZoneJob(zone=entry.with_ids(key), **of)
+    return ZoneJob(request=entry.with_ids(key), **of)

@@ -142,11 +142,9 @@ class Claimer(Protocol):
     ) -> bool: ...
 
 
-# Has a decision stored: the job, the verb, ``chosen`` or the name of the
-# error, and the reasons, which JSON can represent.
-RecordDecision = Callable[
-    [HostJob | ZoneJob, str, str, Mapping[str, Any]], None
-]
+# Has a decision stored: the job, ``chosen`` or the name of the error, and the
+# reasons, which JSON can represent.
+RecordDecision = Callable[[HostJob | ZoneJob, str, Mapping[str, Any]], None]
 
 
 class Parts(NamedTuple):

@@ -20,8 +20,6 @@ from scheduler_service.filters.pools.built_in import PoolIDAttributeFilter
 from scheduler_service.model import Pool, PoolAnswer, ZoneRequest
 from scheduler_service.pipeline import PoolChoice, PoolPipeline
 
-KIND = 'schedule_zone'
-
 
 class ZoneStages:
     """Decides batches of zone jobs.
@@ -62,12 +60,12 @@ class ZoneStages:
         or processed one of the messages.
         """
         snapshot = self._source.current()
-        ids = [str(job.zone.id) for job in jobs if job.keep]
+        ids = [str(job.request.id) for job in jobs if job.keep]
         stored = self._claimer.pools_of(ids) if ids else {}
         to_store: dict[str, tuple[ZoneJob, PoolChoice, PoolAnswer]] = {}
         repeated: list[ZoneJob] = []
         for job in jobs:
-            zone_id = str(job.zone.id)
+            zone_id = str(job.request.id)
             if (is_again or job.message.redelivered) and self._recalled(job):
                 continue
             if job.keep and zone_id in stored:
@@ -79,7 +77,7 @@ class ZoneStages:
                 if choice is None:
                     continue
                 answer = PoolAnswer(
-                    request_id=str(job.zone.request_id),
+                    request_id=str(job.request.request_id),
                     zone_id=zone_id,
                     pool_id=choice.pool.id,
                     pool_name=choice.pool.name,
@@ -104,7 +102,7 @@ class ZoneStages:
         pools = snapshot.pools if job.pools is None else job.pools
         try:
             choice = self.pipeline.choose(
-                job.caller, pools, job.zone, self._rng
+                job.caller, pools, job.request, self._rng
             )
             if job.pools is not None:
                 _check_candidate(job.pools, choice)
@@ -143,7 +141,7 @@ class ZoneStages:
     ) -> None:
         try:
             job.caller.authorize_project(
-                KIND, project_id, f'zone {job.zone.id}'
+                job.verb, project_id, f'zone {job.request.id}'
             )
             self._check_kept(snapshot, job, pool_id)
         except errors.SchedulerError as error:
@@ -157,8 +155,8 @@ class ZoneStages:
         }
         job.finish(
             PoolAnswer(
-                request_id=str(job.zone.request_id),
-                zone_id=str(job.zone.id),
+                request_id=str(job.request.request_id),
+                zone_id=str(job.request.id),
                 pool_id=pool_id,
                 pool_name=pool.name if pool else None,
                 explanation=explanation if job.explain else None,
@@ -177,18 +175,18 @@ class ZoneStages:
         :raises SchedulerError: as from a filter, such as Forbidden
         """
         pool = snapshot.pools.get(pool_id)
-        if pool is None or not job.zone.attributes:
+        if pool is None or not job.request.attributes:
             return
-        plain = msgspec.structs.replace(job.zone, attributes={})
-        rejected_by = self._rejecting_filter(snapshot, job, job.zone, pool)
+        plain = msgspec.structs.replace(job.request, attributes={})
+        rejected_by = self._rejecting_filter(snapshot, job, job.request, pool)
         if rejected_by is None or self._rejecting_filter(
             snapshot, job, plain, pool
         ):
             return
         raise errors.Conflict(
-            f'Zone {job.zone.id} is in pool {pool.name}, which the filter '
+            f'Zone {job.request.id} is in pool {pool.name}, which the filter '
             f'{rejected_by} leaves out for its attributes now',
-            zone_id=job.zone.id,
+            zone_id=job.request.id,
             pool_id=pool_id,
             filter=rejected_by,
         )
@@ -220,11 +218,10 @@ class ZoneStages:
         self, job: ZoneJob, outcome: str, reasons: dict[str, Any]
     ) -> None:
         """Record a decision, but for those that only try out stored pools."""
-        zone = job.zone
+        zone = job.request
         if job.keep or job.pools is not None:
             self._keep_decision(
                 job,
-                KIND,
                 outcome,
                 {'zone': zone.name, 'zone_id': zone.id, **reasons},
             )

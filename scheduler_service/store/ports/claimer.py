@@ -145,11 +145,11 @@ class StoreClaimer:
         """Store zones with their pools, and the outcomes of their jobs."""
         added = [
             zones.ZoneRow(
-                id=str(job.zone.id),
-                name=str(job.zone.name),
+                id=str(job.request.id),
+                name=str(job.request.name),
                 pool_id=answer.pool_id,
-                project_id=job.zone.project_id,
-                request_id=job.zone.request_id,
+                project_id=job.request.project_id,
+                request_id=job.request.request_id,
             )
             for job, _, answer in chosen
         ]

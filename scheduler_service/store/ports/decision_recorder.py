@@ -24,18 +24,14 @@ from oslo_context import context
 
 from scheduler_service import errors
 from scheduler_service.engine.jobs import (
-    BatchItem,
     DeliveredMessage,
     HostJob,
-    Job,
     RequestReturned,
     ZoneJob,
 )
 from scheduler_service.model import (
     HostsAnswer,
     PoolAnswer,
-    Request,
-    ZoneRequest,
 )
 from scheduler_service.store import clock
 from scheduler_service.store.claims import outcomes
@@ -68,12 +64,12 @@ _MAX_LENGTH = 255
 class _LogLine(msgspec.Struct):
     """The parts of a decision's line, but for its outcome.
 
-    :ivar kind: the method
+    :ivar verb: the method
     :ivar is_trial: whether nothing is claimed or stored
     :ivar queued_at: monotonic time
     """
 
-    kind: str
+    verb: str
     request_id: str | None
     project_id: str | None
     message: DeliveredMessage
@@ -130,20 +126,20 @@ class DecisionRecorder:
     def record(
         self,
         job: HostJob | ZoneJob,
-        kind: str,
         outcome: str,
         reasons: Mapping[str, Any],
     ) -> None:
         """Have the decision on a job stored soon."""
         if not self.keep:
             return
-        request = job.request if isinstance(job, HostJob) else job.zone
-        request_id = str(request.request_id)
-        why: dict[str, Any] = {'project_id': request.project_id, **reasons}
+        request_id = str(job.request.request_id)
+        why = {'project_id': job.request.project_id, **reasons}
         if isinstance(job, HostJob) and 'placements' not in why:
             why['instance_uuids'] = job.request.instance_uuids
         ids = job.message.origin(request_id)
-        self._waiting.append(Decision.of(request_id, kind, outcome, why, *ids))
+        self._waiting.append(
+            Decision.of(request_id, job.verb, outcome, why, *ids)
+        )
 
     def reject(
         self,
@@ -174,37 +170,23 @@ class DecisionRecorder:
         ids = message.origin(request_id)
         self.put(Decision.of(request_id, kind, error.name, reasons, *ids))
 
-    def follow(self, job: Job) -> None:
-        """Write a line when a job of its own has its result."""
-        if isinstance(job, HostJob):
-            request: Request | ZoneRequest = job.request
-            kind, is_trial = 'select_destinations', not job.claim
-        elif isinstance(job, ZoneJob):
-            request = job.zone
-            kind, is_trial = 'schedule_zone', not job.keep
-        else:
-            return
-        assert isinstance(job.future, Future)
-        ids = request.request_id, request.project_id
-        self._follow(job.future, kind, *ids, job.message, is_trial)
-
-    def follow_many(
+    def follow(
         self,
-        future: Future[list[BatchItem]],
-        message: DeliveredMessage,
+        future: Future[Any],
+        verb: str,
+        request_id: str | None,
         project_id: str | None,
+        message: DeliveredMessage,
+        is_trial: bool = False,
     ) -> None:
-        """Write a line when all requests of a message have their results.
+        """Write a line when a request, or all of a message, is decided.
 
-        :param project_id: of the caller
+        :param is_trial: whether nothing is claimed or stored
         """
-        ids = message.sent_id(), project_id
-        self._follow(future, 'schedule_many', *ids, message)
-
-    def _follow(self, future: Future[Any], *line: Any) -> None:
         if self.logs and LOG.isEnabledFor(logging.INFO):
+            line = _LogLine(verb, request_id, project_id, message, is_trial)
             # The callback does not know the job: a reference cycle.
-            future.add_done_callback(partial(self._decided, _LogLine(*line)))
+            future.add_done_callback(partial(self._decided, line))
 
     def _decided(self, line: _LogLine, future: Future[Any]) -> None:
         self._lines.append((line, future, time.monotonic()))
@@ -312,7 +294,7 @@ def _write(line: _LogLine, future: Future[Any], decided_at: float) -> None:
         0,
         '%s: %s%s; %.1f ms, request %s, project %s',
         (
-            line.kind,
+            line.verb,
             outcome,
             trial,
             (decided_at - line.queued_at) * 1000,

@@ -227,7 +227,7 @@ def test_a_job_waits_for_those_before_it_that_name_its_instance(lane):
 def test_a_job_is_taken_soon_when_the_one_before_it_gets_its_result():
     zone = documents.zone({'name': 'a.'}).with_ids()
     caller: Any = None
-    first, second = (ZoneJob(zone=zone, caller=caller) for _ in range(2))
+    first, second = (ZoneJob(request=zone, caller=caller) for _ in range(2))
     queue = filled(first, second)
     assert queue.take(9, timeout=0) == [first]
     threading.Timer(0.1, first.finish, [None]).start()

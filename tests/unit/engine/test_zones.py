@@ -97,7 +97,7 @@ def make_job() -> Callable[..., ZoneJob]:
     ) -> ZoneJob:
         document = {'name': 'a.example.', 'project_id': 'p', **zone}
         return ZoneJob(
-            zone=documents.zone(document, named=keep).with_ids(),
+            request=documents.zone(document, named=keep).with_ids(),
             caller=RequestContext.of(conf, caller or member),
             keep=keep,
             explain=explain,
@@ -141,7 +141,7 @@ def test_a_stored_pool_is_refused_where_new_attributes_rule_it_out(
     error = again.future.exception(0)
     assert isinstance(error, errors.Conflict)
     assert error.facts == {
-        'zone_id': first.zone.id, 'pool_id': GOLD, 'filter': 'attribute',
+        'zone_id': first.request.id, 'pool_id': GOLD, 'filter': 'attribute',
     }  # fmt: skip
     assert same.future.result(0).pool_id == GOLD
     assert stored(store) == {'a.example.': GOLD}
@@ -197,7 +197,7 @@ def test_candidates_that_come_along_are_chosen_from_and_nothing_is_stored(
     assert stored(store) == {}
     recorder.flush()
     with store.reading() as conn:
-        (decision,) = decisions.show(conn, job.zone.request_id)
+        (decision,) = decisions.show(conn, job.request.request_id)
     assert decision['outcome'] == 'chosen'
 
 

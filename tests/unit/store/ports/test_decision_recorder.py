@@ -106,7 +106,7 @@ def test_lines_are_written_when_the_database_does_not_answer(
     with store.engine.begin() as conn:
         conn.exec_driver_sql('ALTER TABLE decisions RENAME TO away')
     results = Future()
-    recorder.follow_many(results, NO_MESSAGE, 'p')
+    recorder.follow(results, 'schedule_many', None, 'p', NO_MESSAGE)
     recorder.put(decision(1))
     results.set_result([])
     with pytest.raises(errors.StoreUnavailable):
