@@ -48,21 +48,14 @@ def caller(enforcer: Enforcer, incoming: wire.Request) -> RequestContext:
     return context
 
 
-def own(caller: RequestContext, document: Request | ZoneRequest) -> None:
-    """Set the caller's project on a document without a project."""
-    if not document.project_id:
-        document.project_id = caller.project_id
-
-
 def _check(
     caller: RequestContext,
     rule: str,
     document: Request | ZoneRequest,
     *special: str,
 ) -> None:
-    """Check a document's project, and further rules of its method."""
-    own(caller, document)
-    project_id = document.project_id
+    """Check a document's project, or the caller's, and further rules."""
+    project_id = document.project_id = document.project_id or caller.project_id
     if project_id != caller.project_id:
         caller.authorize_project(rule, project_id, f'project {project_id}')
     for name in special:

