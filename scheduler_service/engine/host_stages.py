@@ -212,6 +212,7 @@ class SchedulingBatch:
                 pending = self._claimer.prepare(selected)
                 before, under_way = under_way, None
                 if before is not None and not self._is_claimed(*before):
+                    self._claim_each(before[0])
                     self._select_again(selected)
                     continue
                 if pending is not None:
@@ -223,8 +224,11 @@ class SchedulingBatch:
             try:
                 # The claim is already sent, so reply even if a later portion
                 # failed.
-                if under_way is not None and self._is_claimed(*under_way):
-                    self._finish(*under_way)
+                if under_way is not None:
+                    if self._is_claimed(*under_way):
+                        self._finish(*under_way)
+                    else:
+                        self._claim_each(under_way[0])
             finally:
                 # What was selected and not claimed.
                 self._overlay.forget()
@@ -303,21 +307,9 @@ class SchedulingBatch:
     def _is_claimed(
         self, jobs: Sequence[HostJob], pending: PendingClaims | None
     ) -> bool:
-        """Wait for a portion's claim; return whether it was made.
-
-        If not, each of its jobs is claimed by itself.
-        """
-        if pending is None or self._is_made(jobs, pending):
+        """Wait for the claim of jobs; return whether it was made."""
+        if pending is None:
             return True
-        self.outdated = True
-        self._overlay.forget()
-        self._claim_each(jobs)
-        return False
-
-    def _is_made(
-        self, jobs: Sequence[HostJob], pending: PendingClaims
-    ) -> bool:
-        """Wait for the claims of jobs; return whether they were made."""
         try:
             pending.wait()
         except ClaimLost:
@@ -360,12 +352,16 @@ class SchedulingBatch:
 
         The claims travel together. The snapshot lacks what they take.
         """
+        self.outdated = True
+        self._overlay.forget()
         alone = [self._claimer.prepare([job]) for job in jobs]
         several = sum(pending is not None for pending in alone) > 1
         if several:
             self._claimer.send(*filter(None, alone))
         for job, pending in zip(jobs, alone, strict=True):
-            if pending is None or (several and self._is_made([job], pending)):
+            if (several or pending is None) and self._is_claimed(
+                [job], pending
+            ):
                 self._finish([job], None)
                 continue
             self._finisher.count_lost_claim(job)
