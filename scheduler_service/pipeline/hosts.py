@@ -102,6 +102,7 @@ class HostPipeline:
         several = request.num_instances > 1
         if placed is None:
             placed = {}
+        # By hand: ``transaction`` takes 2 % of the time of a selection.
         start = overlay.begin(several)
         try:
             left: Sequence[int] = range(len(uuids))
