@@ -105,7 +105,7 @@ class DictionaryColumn:
         """Return the value of one row."""
         return self.values[self.codes[row]]
 
-    def values_at(self, rows: Rows) -> list[Any]:
+    def values_at(self, rows: Rows | Sequence[int]) -> list[Any]:
         """Return the values of some rows."""
         codes = self.codes.take(rows).tolist()
         return list(map(self.values.__getitem__, codes))

@@ -153,13 +153,12 @@ class SelectionBuilder:
         if count < 1 or ranking is None:
             return
         taken = {assignment.row for assignment in assignments}
-        cells = table.coded['cell_uuid']
+        best = ranking.best(count + len(taken))
+        cells = table.coded['cell_uuid'].values_at(best)
         by_cell: dict[str | None, list[Selection]] = {}
-        for row in ranking.best(count + len(taken)):
-            if row in taken:
-                continue
-            offers = by_cell.setdefault(cells.at(row), [])
-            if len(offers) < count:
+        for row, cell in zip(best, cells, strict=True):
+            offers = by_cell.setdefault(cell, [])
+            if row not in taken and len(offers) < count:
                 offers.append(self._selection(table, row, request))
         for assignment in assignments:
             cell = assignment.placement.selected.cell
