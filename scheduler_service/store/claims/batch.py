@@ -127,7 +127,8 @@ class ClaimBatch:
         # A caller that lost its connection may have sent a message twice, and
         # the claims of the first copy may be gone by now: the inserts above
         # wait for a release that is under way, whose outcome is seen here.
-        if outcomes.any_of(conn, [claim.key for claim in claims]):
+        keys = {claim.key for claim in claims if claim.key}
+        if outcomes.any_of(conn, keys):
             raise ClaimLost
         return writer.append_change()
 

@@ -42,6 +42,9 @@ ALL, MOVE = 'all', 'move'
 # The record without its document is kept for so many times the retention.
 _EXPIRED_KEPT = 7
 # In the order of the fields of :class:`RecordedOutcome`.
+_KINDS = sa.select(schema.outcomes.c.kind).where(
+    rows.among(schema.outcomes.c.idempotency_key)
+)
 _OUTCOME = {
     'idempotency_key': 'text',
     'kind': 'text',
@@ -117,14 +120,9 @@ def find(conn: Connection, key: str) -> list[RecordedOutcome]:
     return [RecordedOutcome(*row) for row in conn.execute(query)]
 
 
-def any_of(conn: Connection, keys: Collection[str | None]) -> bool:
-    """Whether any of these requests has a recorded outcome.
-
-    :param keys: None for a request without a key, which has no outcome
-    """
-    table = schema.outcomes
-    query = sa.select(table.c.kind).where(table.c.idempotency_key.in_(keys))
-    return conn.execute(query.limit(1)).first() is not None
+def any_of(conn: Connection, keys: Collection[str]) -> bool:
+    """Whether any of these requests, those of a batch, has an outcome."""
+    return conn.execute(_KINDS, {'keys': list(keys)}).first() is not None
 
 
 def held_placements(

@@ -35,6 +35,9 @@ CALL_ENDS_S = 300.0
 _LONGEST_PAUSE_S = 60.0
 INTENT = {'instance_uuid': 'text', 'host_id': 'int', 'resources': 'text'}
 _TABLE, _HOSTS = schema.placement_claims, schema.hosts
+_HOST_IDS = sa.select(_HOSTS.c.uuid, _HOSTS.c.id).where(
+    rows.among(_HOSTS.c.uuid)
+)
 # The columns of a :class:`Record`.
 _RECORDS = sa.select(
     _TABLE.c.instance_uuid,
@@ -153,10 +156,8 @@ def _lock(conn: Connection, instances: Iterable[str]) -> list[Any]:
 
 
 def _host_ids(conn: Connection, claims: Iterable[Intent]) -> dict[str, int]:
-    query = sa.select(_HOSTS.c.uuid, _HOSTS.c.id).where(
-        _HOSTS.c.uuid.in_({host for _, host, _ in claims})
-    )
-    return dict(tuple(row) for row in conn.execute(query))
+    hosts = {host for _, host, _ in claims}
+    return dict(map(tuple, rows.select_among(conn, _HOST_IDS, hosts)))
 
 
 def intend(conn: Connection, claims: Iterable[Intent]) -> None:
