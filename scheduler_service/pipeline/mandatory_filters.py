@@ -319,24 +319,24 @@ class EarlierInstances(RowFilter):
         needs = self._needs(request, settings)
         if needs is None:
             return None
-        rows, wanted = np.unique(table.builds, return_counts=True)
-        wanted += 1
+        rows, counts = np.unique(table.builds, return_counts=True)
+        counts += 1
         # How many instances are known to fit each host, and how many not to.
         # Most are known: the filter runs for each instance of a request.
         most, fewest = table.topology.keep(
             (self.name, needs),
             lambda: np.full((2, len(table)), _NOTHING_KNOWN, np.int16),
         )
-        unknown = (most[rows] < wanted) & (wanted < fewest[rows])
+        unknown = (most[rows] < counts) & (counts < fewest[rows])
         for turn, at in enumerate(np.flatnonzero(unknown).tolist()):
             if turn:
                 time_slice.check()
-            row, count = rows.item(at), wanted.item(at)
+            row, count = rows.item(at), counts.item(at)
             if _fits(table, row, needs, count, settings):
                 most[row] = count
             else:
                 fewest[row] = count
-        return RowSet(rows[wanted >= fewest[rows]], passes=False)
+        return RowSet(rows[counts >= fewest[rows]], passes=False)
 
     def _needs(self, request: Request, settings: Settings) -> Needs | None:
         """Return what counts of an instance; None: nothing."""

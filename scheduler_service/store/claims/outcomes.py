@@ -41,10 +41,10 @@ EXPIRED = 'expired'
 ALL, MOVE = 'all', 'move'
 # The record without its document is kept for so many times the retention.
 _EXPIRED_KEPT = 7
-# In the order of the fields of :class:`RecordedOutcome`.
 _KINDS = sa.select(schema.outcomes.c.kind).where(
     rows.among(schema.outcomes.c.idempotency_key)
 )
+# In the order of the fields of :class:`RecordedOutcome`.
 _OUTCOME = {
     'idempotency_key': 'text',
     'kind': 'text',
@@ -121,7 +121,7 @@ def find(conn: Connection, key: str) -> list[RecordedOutcome]:
 
 
 def any_of(conn: Connection, keys: Collection[str]) -> bool:
-    """Whether any of these requests, those of a batch, has an outcome."""
+    """Whether any of the requests of a batch has a recorded outcome."""
     return conn.execute(_KINDS, {'keys': list(keys)}).first() is not None
 
 

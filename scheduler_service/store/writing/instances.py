@@ -112,8 +112,8 @@ def report(writer: Writer, instances: Sequence[Instance]) -> int:
         for instance, _ in loading.instance_documents(writer.conn, locked)
     }
     here = [uuid for uuid in newest if uuid in stored]
-    _relocate(writer, [u for u in here if stored[u].host != newest[u].host])
-    _relocate(writer, _reverted(writer, stored, newest))
+    elsewhere = [u for u in here if stored[u].host != newest[u].host]
+    _relocate(writer, {*elsewhere, *_reverted(writer, stored, newest)})
     merged = [_merged(stored[uuid], newest[uuid]) for uuid in here]
     differ = [
         instance for instance in merged if instance != stored[instance.uuid]
