@@ -87,7 +87,7 @@ class Writer:
     :ivar touched: what the transaction changed so far; every function that
         writes adds to it
     :ivar revision: the revision of the transaction once
-        :meth:`append_change` ran; 0 where nothing was changed
+        :meth:`take_revision` ran; 0 before
     :ivar lineage: the token that is written with the revision
     """
 
@@ -97,26 +97,34 @@ class Writer:
         self.revision = 0
         self.lineage = new_lineage()
 
-    def append_change(self) -> int:
-        """Take the next revision and append the change record, once.
+    def take_revision(self) -> int:
+        """Take the next revision, once; return it.
 
-        These are the last statements of the transaction, since they lock the
-        counter row that every writer needs.
-
-        :return: the revision; 0: nothing was changed
+        Whatever was committed with an earlier revision is seen from then on,
+        and nothing else is committed with one until the transaction ends: a
+        look at rows that is to be the last one comes after this. Few
+        statements follow it, since every writer needs the counter's row. None
+        of them waits for another lock: its holder may wait for this row.
         """
-        if self.revision or self.touched == _NOTHING:
-            return self.revision
-        self.revision = next_number(self.conn, REVISION)
+        if not self.revision:
+            self.revision = next_number(self.conn, REVISION)
+        return self.revision
+
+    def append_change(self) -> None:
+        """Append the change record, if anything was changed.
+
+        This is the last statement of the transaction.
+        """
+        if not self.revision and self.touched == _NOTHING:
+            return
         self.conn.execute(
             _APPEND_CHANGE,
             {
-                'revision': self.revision,
+                'revision': self.take_revision(),
                 'touched': self.touched.to_json(),
                 'lineage': self.lineage,
             },
         )
-        return self.revision
 
 
 class Store:

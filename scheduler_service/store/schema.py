@@ -238,6 +238,8 @@ releases = _table(
     # project released it, a colon and a digest of the project: there is a row
     # for each.
     sa.Column('kind', _WORD, primary_key=True),
+    # Of the change that released.
+    sa.Column('revision', _BIG, nullable=False),
     # By the database's clock.
     sa.Column('released_at', sa.Double(), nullable=False),
     # By the caller's clock; NULL: not given.

@@ -130,7 +130,7 @@ class ClaimBatch:
         keys = {claim.key for claim in claims if claim.key}
         if outcomes.any_of(conn, keys):
             raise ClaimLost
-        return writer.append_change()
+        return writer.take_revision()
 
     def finish(self) -> None:
         """Wait for the database's answer; raises nothing."""

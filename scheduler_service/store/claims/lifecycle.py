@@ -110,8 +110,9 @@ def cancel(
 
     :param requests: by consumer
     """
+    released = release(writer, list(requests), check)
     outcomes.record_releases(writer, requests, outcomes.ALL)
-    return release(writer, list(requests), check)
+    return released
 
 
 def release(
@@ -262,8 +263,9 @@ def cancel_moves(
 
     :param requests: by instance
     """
+    dropped = drop_moves(writer, list(requests), check)
     outcomes.record_releases(writer, requests, outcomes.MOVE)
-    return drop_moves(writer, list(requests), check)
+    return dropped
 
 
 def drop_moves(

@@ -52,7 +52,11 @@ _OUTCOME = {
     'instance_uuid': 'text',
 }
 _RELEASE = {'instance_uuid': 'text', 'kind': 'text'}
-_SENT_RELEASE = {**_RELEASE, 'project_id': 'text', 'sent_at': 'float'}
+SENT_RELEASE = {
+    **_RELEASE,
+    'project_id': 'text',
+    'sent_at': 'float',
+}
 
 
 class RecordedOutcome(NamedTuple):
@@ -85,6 +89,7 @@ class Release(NamedTuple):
 
     :ivar instance: its uuid
     :ivar kind: :data:`ALL` or :data:`MOVE`
+    :ivar revision: of the change that released
     :ivar age: seconds since then
     :ivar released_at: seconds since the epoch, by the database's clock
     :ivar sent_at: the same when it was sent, by its caller's clock
@@ -92,6 +97,7 @@ class Release(NamedTuple):
 
     instance: str
     kind: str
+    revision: int
     age: float
     released_at: float
     sent_at: float | None
@@ -184,25 +190,26 @@ def record_releases(
     :param requests: by instance
     :param kind: :data:`ALL` or :data:`MOVE`
     """
-    dialect = writer.conn.dialect.name
     writer.touched.released += sorted(requests)
-    writer.conn.execute(
-        releasing(dialect), release_values(dialect, requests, kind)
+    revision = writer.take_revision()
+    rows.insert_packed(
+        writer.conn,
+        'releases',
+        {**SENT_RELEASE, 'revision': 'int'},
+        [(*row, revision) for row in release_rows(requests, kind)],
+        'released_at',
+        tuple(_RELEASE),
     )
 
 
-def release_values(
-    dialect: str, requests: Mapping[str, ReleaseRequest], kind: str
-) -> dict[str, Any]:
-    """Return the parameters of :func:`releasing`."""
-    return rows.pack(
-        dialect,
-        _SENT_RELEASE,
-        [
-            (uuid, _kind_key(kind, project_id), project_id, sent_at)
-            for uuid, (sent_at, project_id) in sorted(requests.items())
-        ],
-    )
+def release_rows(
+    requests: Mapping[str, ReleaseRequest], kind: str
+) -> list[tuple[Any, ...]]:
+    """Return rows in the order of :data:`SENT_RELEASE`."""
+    return [
+        (uuid, _kind_key(kind, project_id), project_id, sent_at)
+        for uuid, (sent_at, project_id) in sorted(requests.items())
+    ]
 
 
 def _kind_key(kind: str, project_id: str | None) -> str:
@@ -216,17 +223,6 @@ def _kind_key(kind: str, project_id: str | None) -> str:
         return kind
     digest = hashlib.blake2b(project_id.encode(), digest_size=8).digest()
     return f'{kind}:{base64.urlsafe_b64encode(digest).decode().rstrip("=")}'
-
-
-def releasing(dialect: str) -> sa.TextClause:
-    """Return the statement that records releases, made once."""
-    return rows.inserting(
-        dialect,
-        'releases',
-        tuple(_SENT_RELEASE.items()),
-        'released_at',
-        tuple(_RELEASE),
-    )
 
 
 def lock_releases(
@@ -270,8 +266,9 @@ def _locking(dialect: str) -> Any:
     if dialect == 'mysql':
         conflict = 'ON DUPLICATE KEY UPDATE '
     return sa.text(
-        'INSERT INTO releases (instance_uuid, kind, released_at) '  # noqa: S608
-        'SELECT a.instance_uuid, a.kind, 0 '
+        'INSERT INTO releases '  # noqa: S608
+        '(instance_uuid, kind, revision, released_at) '
+        'SELECT a.instance_uuid, a.kind, 0, 0 '
         f'FROM {rows.source(dialect, _RELEASE)} WHERE 1 = 1 {conflict}{same}'
     )
 
@@ -290,6 +287,7 @@ def releases(
         query = sa.select(
             table.c.instance_uuid,
             table.c.kind,
+            table.c.revision,
             clock.NOW - table.c.released_at,
             table.c.released_at,
             table.c.sent_at,
@@ -302,9 +300,21 @@ def releases(
         )
         releases += (
             Release(
-                uuid, kind.partition(':')[0], float(age), released_at, sent_at
+                uuid,
+                kind.partition(':')[0],
+                revision,
+                float(age),
+                released_at,
+                sent_at,
             )
-            for uuid, kind, age, released_at, sent_at in conn.execute(query)
+            for (
+                uuid,
+                kind,
+                revision,
+                age,
+                released_at,
+                sent_at,
+            ) in conn.execute(query)
         )
     return releases
 

@@ -12,14 +12,14 @@ before it waited for the lock. The last statement likewise sees the outcomes
 of requests whose claims were released while the one before it waited.
 
 Releases do what ``lifecycle.cancel`` does, end the transaction likewise, and
-record the outcomes of the requests. Three statements travel together, each on
-a snapshot of its own: the first records the releases, the second locks the
-instances and keeps their uuids as a setting of the transaction, the third
-gives back their allocations. The owners of the instances are assumed, since
-code of this process checks them. Where an instance has another owner, or a
-consumer that was not locked holds allocations (it was claimed in between, or
-its instance is not stored), the third statement divides by zero: nothing is
-done, and ``lifecycle`` does it in several round trips.
+record the outcomes of the requests. Two statements travel together, each on a
+snapshot of its own: the first locks the instances and keeps their uuids as a
+setting of the transaction, the second gives back their allocations. The owners
+of the instances are assumed, since code of this process checks them. Where an
+instance has another owner, or a consumer that was not locked holds allocations
+(it was claimed in between, or its instance is not stored), the second
+statement divides by zero: nothing is done, and ``lifecycle`` does it in
+several round trips.
 """
 
 from __future__ import annotations
@@ -470,6 +470,15 @@ _RELEASE = f"""
                     FROM placed)
             ) AS text), :lineage, {_NOW}
         FROM counted RETURNING revision
+    ), recorded AS (
+        INSERT INTO releases
+            ({', '.join(outcomes.SENT_RELEASE)}, revision, released_at)
+        SELECT a.*, revision, {_NOW}
+        FROM changed CROSS JOIN
+            {rows.source('postgresql', outcomes.SENT_RELEASE, 'released')}
+        ON CONFLICT (instance_uuid, kind) DO UPDATE SET
+            revision = excluded.revision, released_at = excluded.released_at,
+            project_id = excluded.project_id, sent_at = excluded.sent_at
     )
     SELECT CAST(json_build_object(
         'revision', (SELECT revision FROM changed),
@@ -545,15 +554,19 @@ class PendingRelease:
                 'postgresql', _EXPECTED, sorted(expected.items()), 'expected'
             ),
             **rows.pack('postgresql', _ITEM, items, 'items'),
-            **outcomes.release_values('postgresql', requests, outcomes.ALL),
+            **rows.pack(
+                'postgresql',
+                outcomes.SENT_RELEASE,
+                outcomes.release_rows(requests, outcomes.ALL),
+                'released',
+            ),
         }
-        record = outcomes.releasing('postgresql').text + ' RETURNING 1'
         self._receive = pg_statements.send(
             store,
             conn,
             [
                 BoundStatement.of(text, values)
-                for text in (record, _LOCK_INSTANCES, _RELEASE)
+                for text in (_LOCK_INSTANCES, _RELEASE)
             ],
         )
         self._fault: Exception | None = None

@@ -230,6 +230,7 @@ def upgrade() -> None:
         'releases',
         sa.Column('instance_uuid', sa.String(36), primary_key=True),
         sa.Column('kind', sa.String(16), primary_key=True),
+        sa.Column('revision', _BIG, nullable=False),
         sa.Column('released_at', sa.Double(), nullable=False),
         sa.Column('sent_at', sa.Double()),
         sa.Column('project_id', sa.String(255)),
