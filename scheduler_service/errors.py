@@ -170,7 +170,7 @@ class RequestFilterFailed(NoValidHost):
 
 
 class MaxRetriesExceeded(NoValidHost):
-    """Every attempt lost its claim to another request."""
+    """Every attempt lost its claim."""
 
 
 class NoValidPoolFound(SchedulerError):

@@ -370,6 +370,9 @@ def explanation(reasons: Mapping[str, Any] | None) -> None:
         table(finalists, ['host', 'weight', 'weights'], title=title)
     if filters := reasons.get('filters'):
         rejections(filters)
+    if excluded := reasons.get('excluded_hosts'):
+        rows = [{'host': host, 'reason': excluded[host]} for host in excluded]
+        table(rows, ['host', 'reason'], title='Hosts that were left out')
 
 
 def rejections(filters: Sequence[Mapping[str, Any]]) -> None:

@@ -131,7 +131,7 @@ class Finisher:
         assert failure is not None
         job.begin_anew()
         if state is State.CLAIMED and isinstance(failure, errors.NoValidHost):
-            self.count_lost_claim(job)
+            self.count_lost_claim(job, f'The last one: {failure}')
         elif (
             state is State.COMPLETED
             and isinstance(failure, errors.ExtenderFailed)
@@ -159,16 +159,21 @@ class Finisher:
         if job.claim:
             self._record(job, error.name, {'error': error.to_dict()})
 
-    def count_lost_claim(self, job: HostJob) -> None:
-        """Count a lost claim; refuse a job that lost too often."""
+    def count_lost_claim(self, job: HostJob, why: str = '') -> None:
+        """Count a lost claim; refuse a job that lost too often.
+
+        :param why: it was lost; empty: to another request
+        """
         job.begin_anew()
         job.attempts += 1
         if job.attempts > self.retries:
+            lost = 'Every attempt lost its claim'
             error = errors.MaxRetriesExceeded(
-                'Every attempt lost its claim to another request '
-                f'({self.retries} retries)',
+                f'{lost}{"" if why else " to another request"} '
+                f'({self.retries} retries). {why}'.rstrip(' .'),
                 request_id=job.request.request_id,
                 attempts=job.attempts,
+                excluded_hosts=job.excluded_hosts,
             )
             self.refuse(job, error)
 

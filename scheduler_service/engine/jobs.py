@@ -433,7 +433,7 @@ class HostJob(Job, eq=False, kw_only=True):
     :ivar extender_rounds: how often they were asked
     :ivar checked_at: monotonic time at which the store had caught up with
         others since no host was found; 0: that was not looked at
-    :ivar excluded_hosts: hosts that an extender could not bind
+    :ivar excluded_hosts: hosts that refused it in an earlier attempt, and why
     :ivar caller: whose right to the instances and the group is checked; None:
         there is nothing to check
     :ivar releases_seen: time of the last release of its instances that
@@ -469,7 +469,7 @@ class HostJob(Job, eq=False, kw_only=True):
     extender_scores: Bonuses | None = None
     extender_rounds: int = 0
     checked_at: float = 0.0
-    excluded_hosts: set[str] = msgspec.field(default_factory=set)
+    excluded_hosts: dict[str, str] = msgspec.field(default_factory=dict)
     releases_seen: float = 0.0
     placed: dict[str, Assignment] = msgspec.field(default_factory=dict)
     pipeline: HostPipeline | None = None

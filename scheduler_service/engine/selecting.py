@@ -315,10 +315,14 @@ def _elsewhere(
     """Return the request without the hosts that it cannot be on.
 
     Those that its instances move away from, unless the caller names these,
-    and those that an extender could not bind.
+    and those that refused it before.
     """
-    hosts = set(job.excluded_hosts)
-    if job.move and not job.moves_unsaid:
-        hosts.update(placed.host for placed in present.values())
+    hosts = dict(job.excluded_hosts)
+    if job.move:
+        for placed in present.values():
+            if not job.moves_unsaid or placed.host.lower() in request.ignored:
+                hosts[placed.host] = 'the instance moves away from it'
     ignored = sorted({*(request.ignore_hosts or ()), *hosts})
-    return msgspec.structs.replace(request, ignore_hosts=ignored)
+    made = msgspec.structs.replace(request, ignore_hosts=ignored)
+    made.why_ignored = {host.lower(): why for host, why in hosts.items()}
+    return made

@@ -136,8 +136,8 @@ class ExtenderDispatcher:
             args = self._args(job.request, placement.instance_uuid)
             try:
                 self._chain.bind(args, name)
-            except errors.ExtenderFailed:
-                job.excluded_hosts.add(selected.host)
+            except errors.ExtenderFailed as error:
+                job.excluded_hosts[selected.host] = str(error)
                 raise
         job.state = State.BOUND
 

@@ -7,7 +7,7 @@ import operator
 import re
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -45,6 +45,7 @@ HOST_CLASSES = frozenset(('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB'))
 # Stands for all amounts of more than 15 digits: no host has as much.
 _TOO_MUCH = 10**15
 _PLACING = 'placing now'
+_WHY_IGNORED = 'why ignored'
 _MESSAGES = uuid.UUID('6f0d7e1b-5a83-5d0f-9c52-2f6f3ad1c7e4')
 _ZONES = uuid.UUID('0bb45a0c-28a5-5c3d-8d26-64b0f1cf3a10')
 
@@ -340,6 +341,19 @@ class Request(Document, dict=True):
     @placing.setter
     def placing(self, uuid: str) -> None:
         self.__dict__[_PLACING] = uuid
+
+    @property
+    def why_ignored(self) -> Mapping[str, str]:
+        """Service hosts in lower case -> why they are ignored.
+
+        Those that the caller did not choose to ignore; the engine sets it.
+        """
+        reasons: Mapping[str, str] = self.__dict__.get(_WHY_IGNORED, {})
+        return reasons
+
+    @why_ignored.setter
+    def why_ignored(self, reasons: Mapping[str, str]) -> None:
+        self.__dict__[_WHY_IGNORED] = reasons
 
     @property
     def image_properties(self) -> dict[str, Any]:

@@ -57,6 +57,8 @@ def refusal(
             request, subject.table.topology.aggregates, subject.settings
         ),
     }
+    if request.why_ignored:
+        facts['excluded_hosts'] = request.why_ignored
     text = f'No valid host was found. {summary(facts)}'
     return errors.NoValidHost(text, **facts)
 

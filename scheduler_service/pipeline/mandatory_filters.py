@@ -65,9 +65,10 @@ class RequestedDestination(RowFilter):
 
 
 class IgnoreHosts(RowFilter):
-    """Leaves out the hosts that the caller ignores.
+    """Leaves out the hosts that the caller or the engine ignores.
 
-    Service hosts in any case, and nodes with their exact names.
+    Service hosts in any case, and nodes with their exact names. The engine
+    ignores hosts that the instances move away from, or that refused them.
     """
 
     name = 'ignore_hosts'
@@ -85,6 +86,11 @@ class IgnoreHosts(RowFilter):
             nodes = rows_of_nodes(table, request.ignore_nodes)
             rows = np.union1d(rows, nodes)
         return RowSet(rows, passes=False)
+
+    def reason(
+        self, table: HostTable, row: int, request: Request, settings: Settings
+    ) -> str:
+        return request.why_ignored.get(table.host_at(row).lower(), self.why)
 
 
 class ForceHosts(RowFilter):

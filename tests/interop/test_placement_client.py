@@ -43,7 +43,7 @@ def test_a_provider_as_the_service_has_it(service, placement_client):
 def test_many_claims_are_made_in_one_call(service, placement_client):
     on = [provider(service) for _ in range(3)]
     batch = [wanted(on[number % 3]) for number in range(9)]
-    found = claims.make(placement_client, batch, set())
+    found = claims.make(placement_client, batch, set(), {})
     assert {*found.values()} == {AllocationResult.MADE}
     assert service.held(batch[0].consumer) == {on[0]: TAKEN}
     assert service.usages(on[0])['VCPU'] == 3
@@ -53,7 +53,7 @@ def test_a_misfit_does_not_keep_others_from_room(service, placement_client):
     wide, narrow = provider(service), provider(service, VCPU=1, MEMORY_MB=9)
     batch = [wanted(wide) for _ in range(6)]
     batch.insert(3, wanted(narrow))
-    found = claims.make(placement_client, batch, set())
+    found = claims.make(placement_client, batch, set(), {})
     assert found.pop(batch[3].consumer) is AllocationResult.NO_CAPACITY
     assert {*found.values()} == {AllocationResult.MADE}
     assert service.held(batch[3].consumer) == {}
@@ -61,7 +61,7 @@ def test_a_misfit_does_not_keep_others_from_room(service, placement_client):
 
 def test_a_provider_that_is_gone_has_no_room(placement_client):
     one = wanted(new())
-    assert claims.make(placement_client, [one], set()) == {
+    assert claims.make(placement_client, [one], set(), {}) == {
         one.consumer: AllocationResult.NO_CAPACITY
     }
 
@@ -72,16 +72,16 @@ def test_own_allocations_are_recognised_and_others_are_not(
     first, second = provider(service), provider(service)
     one = wanted(first)
     assert (
-        claims.make(placement_client, [one], set())[one.consumer]
+        claims.make(placement_client, [one], set(), {})[one.consumer]
         is AllocationResult.MADE
     )
     assert (
-        claims.make(placement_client, [one], set())[one.consumer]
+        claims.make(placement_client, [one], set(), {})[one.consumer]
         is AllocationResult.ALREADY_MADE
     )
     other = wanted(second, one.consumer)
     assert (
-        claims.make(placement_client, [other], set())[one.consumer]
+        claims.make(placement_client, [other], set(), {})[one.consumer]
         is AllocationResult.CONFLICT
     )
     assert service.held(one.consumer) == {first: TAKEN}
@@ -92,7 +92,7 @@ def test_a_consumer_that_a_crash_left_without_any_is_claimed_for(
 ):
     on = provider(service)
     one = wanted(on)
-    claims.make(placement_client, [one], set())
+    claims.make(placement_client, [one], set(), {})
     # As if the service had died between its two transactions.
     url = service.database.replace('+psycopg2:', '+psycopg:')
     engine = sa.create_engine(url)
@@ -103,7 +103,7 @@ def test_a_consumer_that_a_crash_left_without_any_is_claimed_for(
         ):
             conn.execute(sa.text(statement), {'uuid': one.consumer})
     engine.dispose()
-    made = claims.make(placement_client, [one], set())
+    made = claims.make(placement_client, [one], set(), {})
     assert made == {one.consumer: AllocationResult.MADE}
     assert service.held(one.consumer) == {on: TAKEN}
 
@@ -126,7 +126,7 @@ def test_a_claim_stays_when_a_call_that_made_its_consumer_fails_later(
             )  # fmt: skip
             slow = beside.submit(service.take, one.consumer, stuck, VCPU=1)
             wait_until(lambda: _consumers(database, one.consumer))
-            found = claims.make(placement_client, [one], set())
+            found = claims.make(placement_client, [one], set(), {})
             assert found == {one.consumer: AllocationResult.MADE}
         with pytest.raises(urllib.error.HTTPError) as refused:
             slow.result(30)
@@ -145,10 +145,10 @@ def _consumers(database: sa.Engine, uuid: str) -> int:
 def test_a_move_keeps_what_the_instance_has(service, placement_client):
     first, second = provider(service), provider(service)
     one = wanted(first)
-    claims.make(placement_client, [one], set())
+    claims.make(placement_client, [one], set(), {})
     moved = wanted(second, one.consumer, keep_existing=True)
     assert (
-        claims.make(placement_client, [moved], set())[one.consumer]
+        claims.make(placement_client, [moved], set(), {})[one.consumer]
         is AllocationResult.MADE
     )
     assert service.held(one.consumer) == {first: TAKEN, second: TAKEN}
@@ -173,9 +173,9 @@ def test_what_several_claims_left_is_undone_together(
 ):
     on, other = provider(service), provider(service)
     requests = [wanted(on) for _ in range(3)]
-    claims.make(placement_client, requests, set())
+    claims.make(placement_client, requests, set(), {})
     moved = wanted(other, requests[0].consumer, keep_existing=True)
-    claims.make(placement_client, [moved], set())
+    claims.make(placement_client, [moved], set(), {})
     absent = new()
     consumers = [*(request.consumer for request in requests), absent]
     left = [record_of(uuid, on, {on: TAKEN}) for uuid in consumers]
@@ -196,7 +196,7 @@ def test_one_of_several_that_changes_meanwhile_stops_no_other(
 ):
     on = provider(service)
     requests = [wanted(on) for _ in range(2)]
-    claims.make(placement_client, requests, set())
+    claims.make(placement_client, requests, set(), {})
     changing = requests[0].consumer
     read = placement_client.allocations
 
@@ -244,7 +244,7 @@ def test_claims_of_several_daemons_at_once_are_all_made(
     with ThreadPoolExecutor(4) as threads:
         found = list(
             threads.map(
-                lambda b: claims.make(placement_client, b, set()), batches
+                lambda b: claims.make(placement_client, b, set(), {}), batches
             )
         )
     made = [

@@ -114,18 +114,18 @@ def test_a_move_between_hosts_that_share_takes_of_it_twice(
 
     one = wanted(first, tree=tree(first))
     assert (
-        claims.make(placement_client, [one], set())[one.consumer]
+        claims.make(placement_client, [one], set(), {})[one.consumer]
         is AllocationResult.MADE
     )
     moved = wanted(second, one.consumer, keep_existing=True, tree=tree(second))
     assert (
-        claims.make(placement_client, [moved], set())[one.consumer]
+        claims.make(placement_client, [moved], set(), {})[one.consumer]
         is AllocationResult.MADE
     )
     both = {first: OWN, second: OWN, storage: {'DISK_GB': 2}}
     assert service.held(one.consumer) == both
     # A second delivery takes nothing more.
-    assert claims.make(placement_client, [moved], set()) == {
+    assert claims.make(placement_client, [moved], set(), {}) == {
         one.consumer: AllocationResult.ALREADY_MADE
     }
     assert service.held(one.consumer) == both

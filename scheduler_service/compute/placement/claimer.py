@@ -200,6 +200,7 @@ class PlacementClaimer:
         journal: PlacementJournal,
     ) -> None:
         """Make allocations whose intent is recorded; finish their tasks."""
+        journal.refusals.clear()
         try:
             results = self._make(recorded, journal)
         except Exception as fault:
@@ -312,7 +313,9 @@ class PlacementClaimer:
         allocations: Sequence[AllocationRequest],
         journal: PlacementJournal,
     ) -> dict[str, AllocationResult]:
-        results = claims.make(self._client, allocations, journal.unsure)
+        results = claims.make(
+            self._client, allocations, journal.unsure, journal.refusals
+        )
         for allocation in allocations:
             if results[allocation.consumer] is AllocationResult.CONFLICT:
                 results[allocation.consumer] = self._claim_again(
@@ -327,7 +330,9 @@ class PlacementClaimer:
         consumer = allocation.consumer
         try:
             ours = self._undoer.undo_left(consumer)
-            made = claims.make(self._client, [allocation], journal.unsure)
+            made = claims.make(
+                self._client, [allocation], journal.unsure, journal.refusals
+            )
         except errors.PlacementUnavailable:
             journal.unsure.add(consumer)
             return AllocationResult.LEFT
@@ -350,7 +355,7 @@ class PlacementClaimer:
             return
         self._health.count('placement_claims_lost', by=len(task.allocations))
         self._undo(task, good, journal)
-        task.job.failure = self._why(task, bad, results)
+        task.job.failure = self._why(task, bad, results, journal.refusals)
         self._engine.give_back(task.job)
 
     def _why(
@@ -358,6 +363,7 @@ class PlacementClaimer:
         task: ClaimTask,
         bad: Sequence[AllocationRequest],
         results: Mapping[str, AllocationResult],
+        refusals: Mapping[str, str],
     ) -> errors.SchedulerError:
         worst = bad[0].consumer
         if results[worst] is AllocationResult.LEFT:
@@ -372,14 +378,20 @@ class PlacementClaimer:
                 'service',
                 instance=worst,
             )
-        hosts = sorted(task.hosts[allocation.provider] for allocation in bad)
+        reasons = {}
         for allocation in bad:
-            host = task.hosts[allocation.provider]
-            if results[allocation.consumer] is _NO_CAPACITY:
-                task.job.excluded_hosts.add(host)
+            consumer, host = (
+                allocation.consumer,
+                task.hosts[allocation.provider],
+            )
+            why = f'the placement service refused it: {refusals[consumer]}'
+            LOG.info('Instance %s on host %s: %s', consumer, host, why)
+            reasons[host] = why
+            if results[consumer] is _NO_CAPACITY:
+                task.job.excluded_hosts[host] = why
             self._on_misfit(host)
         return errors.NoValidHost(
-            f'The placement service has no free capacity on {", ".join(hosts)}'
+            '; '.join(f'{host}: {why}' for host, why in reasons.items())
         )
 
     def _fail(self, task: ClaimTask, fault: Exception) -> None:

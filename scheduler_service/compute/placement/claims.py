@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 import time
 from collections import Counter
-from collections.abc import Mapping, MutableSet, Sequence
+from collections.abc import Mapping, MutableMapping, MutableSet, Sequence
 from concurrent import futures
 from functools import partial
 from typing import Any, NamedTuple
@@ -109,11 +109,13 @@ def make(
     client: PlacementClient,
     allocations: Sequence[AllocationRequest],
     unsure: MutableSet[str],
+    refusals: MutableMapping[str, str],
 ) -> dict[str, AllocationResult]:
     """Make allocations; return the result of each consumer.
 
     :param unsure: gets the consumers of calls that were made again: the
         service may carry out the earlier calls later
+    :param refusals: gets why the service refused a consumer, in its words
     """
     bodies = {
         allocation.consumer: allocation.body for allocation in allocations
@@ -125,13 +127,15 @@ def make(
         return dict.fromkeys(bodies, AllocationResult.MADE)
     if answer is None or answer.concurrent:
         return {
-            allocation.consumer: _make_one(client, allocation, unsure)
+            allocation.consumer: _make_one(
+                client, allocation, unsure, refusals
+            )
             for allocation in allocations
         }
     half = len(allocations) // 2
     return {
-        **make(client, allocations[:half], unsure),
-        **make(client, allocations[half:], unsure),
+        **make(client, allocations[:half], unsure, refusals),
+        **make(client, allocations[half:], unsure, refusals),
     }
 
 
@@ -139,6 +143,7 @@ def _make_one(
     client: PlacementClient,
     allocation: AllocationRequest,
     unsure: MutableSet[str],
+    refusals: MutableMapping[str, str],
 ) -> AllocationResult:
     body = allocation.body
     for _ in range(_TRIES):
@@ -149,7 +154,9 @@ def _make_one(
             if body['allocations'] and body['consumer_generation'] != 0:
                 return AllocationResult.MADE
             body = _with_own_consumer(body, allocation)
-        elif answer.status == 409 and _GENERATION in answer.detail:
+            continue
+        refusals[allocation.consumer] = ' '.join(answer.detail.split())
+        if answer.status == 409 and _GENERATION in answer.detail:
             current = client.allocations(allocation.consumer)
             if _is_there(current, allocation):
                 return AllocationResult.ALREADY_MADE

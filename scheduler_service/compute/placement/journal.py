@@ -57,12 +57,14 @@ class PlacementJournal:
 
     :ivar ended: calls of which the end is not recorded yet
     :ivar unsure: consumers of calls without an answer, until their end is
+    :ivar refusals: consumer -> why the service refused its last call
     """
 
     def __init__(self, store: Store) -> None:
         self._writer = PersistentWriter(store)
         self.ended: list[_Ended] = []
         self.unsure: set[str] = set()
+        self.refusals: dict[str, str] = {}
 
     def intend(self, allocations: Sequence[AllocationRequest]) -> None:
         """Record that allocations are to be made, or may be there already.

@@ -6,6 +6,7 @@ The service is a stand-in that keeps every call: the real one is met in
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -16,9 +17,10 @@ import sqlalchemy as sa
 from scheduler_service import errors
 from scheduler_service.compute.placement import claimer
 from scheduler_service.store import schema
-from tests.support.fake_placement import FakePlacement
+from tests.support.fake_placement import FakePlacement, answer
 from tests.support.placement_engines import (
     ROOM,
+    add_host,
     engine,
     new,
     request,
@@ -151,3 +153,55 @@ def test_a_service_that_is_away_changes_no_refusal(
         monkeypatch.setattr(fake, 'read', lambda *_: (503, {}))
         with pytest.raises(errors.NoValidHost, match='h1 lacks 1 vCPUs'):
             running.select_destinations(whole_host(second)).result(20)
+
+
+def refused(fake: FakePlacement) -> None:
+    """Have the service refuse claims on hosts that have room."""
+    fake.fail(answer(409, 'placement.undefined_code'), fake.claims)
+
+
+def test_a_refusal_of_the_service_is_the_reason(store, fake, provider, caplog):
+    refused(fake)
+    with (
+        engine(store, fake) as running,
+        pytest.raises(errors.NoValidHost) as raised,
+        caplog.at_level(logging.INFO),
+    ):
+        running.select_destinations(request(*new())).result(20)
+    why = 'the placement service refused it: as it was told'
+    assert f'ignore_hosts alone keeps out 1 ({why})' in str(raised.value)
+    assert raised.value.facts['filters'][0]['reason'] == why
+    assert raised.value.facts['excluded_hosts'] == {HOST: why}
+    assert f'on host {HOST}: {why}' in caplog.text
+
+
+def test_the_last_refusal_is_the_reason_where_no_attempt_is_left(store, fake):
+    hosts = [f'h-{add_host(store, fake)}' for _ in range(12)]
+    refused(fake)
+    with (
+        engine(store, fake) as running,
+        pytest.raises(errors.MaxRetriesExceeded) as raised,
+    ):
+        running.select_destinations(request(*new())).result(20)
+    assert 'another request' not in str(raised.value)
+    assert str(raised.value).endswith('refused it: as it was told')
+    excluded = raised.value.facts['excluded_hosts']
+    assert len(excluded) == 9
+    assert excluded.keys() < {*hosts}
+
+
+@pytest.mark.parametrize('said', [True, False])
+def test_a_move_from_the_only_host_that_fits_says_so(
+    store, fake, provider, said
+):
+    (vm,) = new()
+    more = {} if said else {'ignore_hosts': [HOST.upper()]}
+    with engine(store, fake) as running:
+        running.select_destinations(request(vm)).result(20)
+        running.confirm([vm]).result(20)
+        with pytest.raises(errors.NoValidHost) as raised:
+            running.select_destinations(
+                request(vm, **more), move=said or None
+            ).result(20)
+    reason = raised.value.facts['filters'][0]['reason']
+    assert reason == 'the instance moves away from it'
