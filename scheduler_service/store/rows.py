@@ -65,20 +65,23 @@ def insert_packed(
     values: Sequence[Sequence[Any]],
     stamp: str | None = None,
     key: Sequence[str] = (),
-) -> None:
+) -> int:
     """Insert rows in one statement.
+
+    If another transaction is about to insert or delete a key, it waits.
 
     :param columns: name -> int, float or text
     :param values: rows, each in the order of the columns
     :param stamp: one more column, which gets the database's time
     :param key: columns of the table's key, where rows may be stored already
         and are then replaced; empty: that is an error
+    :return: how many rows were inserted, where the key is all there is
     """
     dialect = conn.dialect.name
     statement = inserting(
         dialect, table, tuple(columns.items()), stamp, tuple(key)
     )
-    conn.execute(statement, pack(dialect, columns, values))
+    return conn.execute(statement, pack(dialect, columns, values)).rowcount
 
 
 @functools.cache
@@ -92,23 +95,22 @@ def inserting(
     """Return the statement of :func:`insert_packed`."""
     names = [name for name, _ in columns]
     stamped, now = ([stamp], [clock.sql(dialect)]) if stamp else ([], [])
-    statement = (
-        f'INSERT INTO {table} ({", ".join(names + stamped)}) '  # noqa: S608
-        f'SELECT {", ".join(names + now)} '
-        f'FROM {source(dialect, dict(columns))}'
-    )
-    if key:
-        set_, new = (
-            f'ON CONFLICT ({", ".join(key)}) DO UPDATE SET',
-            'excluded.{}',
-        )
-        if dialect == 'mysql':
-            set_, new = 'ON DUPLICATE KEY UPDATE', 'VALUES({})'
-        changed = (n for n in names + stamped if n not in key)
-        values = ', '.join(f'{n} = {new.format(n)}' for n in changed)
+    verb, conflict = 'INSERT', ''
+    changed = [n for n in names + stamped if n not in key]
+    if key and dialect == 'mysql':
+        verb = 'INSERT' if changed else 'INSERT IGNORE'
+        conflict = 'ON DUPLICATE KEY UPDATE ' if changed else ''
+        conflict += ', '.join(f'{name} = VALUES({name})' for name in changed)
+    elif key:
         # The condition tells SQLite that no join follows.
-        statement += f' WHERE 1 = 1 {set_} {values}'
-    return sa.text(statement)
+        conflict = f'WHERE 1 = 1 ON CONFLICT ({", ".join(key)}) DO '
+        conflict += 'UPDATE SET ' if changed else 'NOTHING'
+        conflict += ', '.join(f'{name} = excluded.{name}' for name in changed)
+    return sa.text(
+        f'{verb} INTO {table} ({", ".join(names + stamped)}) '  # noqa: S608
+        f'SELECT {", ".join(names + now)} '
+        f'FROM {source(dialect, dict(columns))} {conflict}'
+    )
 
 
 def pack(

@@ -11,7 +11,7 @@ fixed order, so two batches wait for each other and do not deadlock.
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -110,8 +110,7 @@ class ClaimBatch:
         if redelivered:
             _check_copies(conn, redelivered)
         grouped = [claim for claim in claims if claim.group]
-        if grouped and not _join_groups(writer, grouped, self._policies):
-            raise ClaimLost
+        groups = _lock_groups(conn, grouped, self._policies) if grouped else {}
         demand = claim_sql.demand_rows(claims, self._fallback)
         if demand:
             updated = conn.execute(
@@ -124,6 +123,8 @@ class ClaimBatch:
             _insert(writer, claims)
         except db_exception.DBDuplicateEntry:
             raise ClaimLost from None
+        if groups:
+            _join(writer, grouped, groups)
         # A caller that lost its connection may have sent a message twice, and
         # the claims of the first copy may be gone by now: the inserts above
         # wait for a release that is under way, whose outcome is seen here.
@@ -313,26 +314,26 @@ def _allocate(
     )
 
 
-def _join_groups(
-    writer: Writer, claims: Sequence[Claim], policies: Collection[str]
-) -> bool:
-    """Add instances to their groups, unless that breaks a strict policy.
+def _lock_groups(
+    conn: Connection, claims: Sequence[Claim], policies: Collection[str]
+) -> dict[str, dict[str, set[str]]]:
+    """Lock the groups of claims, and check their strict policies.
 
     Groups are locked in the order of their uuids, and places of members are
     read then. Of two daemons that place members of a group, the second
-    therefore sees the members of the first. Members leave, move and are
-    released without that lock: a claim may still see a member that has gone,
-    and is then lost although it could have been made, never the reverse.
+    therefore sees the members of the first. Members are released without
+    that lock: a claim may still see a member that has gone, and is then lost
+    although it could have been made.
 
     :param claims: each with its group; a group that does not exist has no
-        policy and gets no members
+        policy
     :param policies: the policies that are strict
-    :return: false where a strict policy would be broken, or a group has
-        another project by now; then nothing is written
+    :return: the groups that exist, with the hosts of each member
+    :raises ClaimLost: a strict policy would be broken, or a group has another
+        project by now
     """
     joining = {claim.consumer: (claim.group, claim.host) for claim in claims}
     owners = claim_sql.group_owners(claims)
-    conn = writer.conn
     table = schema.server_groups
     groups = conn.execute(
         sa.select(
@@ -346,9 +347,8 @@ def _join_groups(
         .with_for_update()
     ).all()
     if any(owners[row.uuid] != (row.project_id or '') for row in groups):
-        return False
+        raise ClaimLost
     members = _members(conn, [group.uuid for group in groups])
-    new = []
     for group in groups:
         present = members[group.uuid]
         places = {uuid: set(hosts) for uuid, hosts in present.items()}
@@ -359,15 +359,35 @@ def _join_groups(
                 if group.policy != _ANTI_AFFINITY:
                     places[uuid] = set()
                 places.setdefault(uuid, set()).add(host)
-                if uuid not in present:
-                    new.append(
-                        {'group_uuid': group.uuid, 'instance_uuid': uuid}
-                    )
         if group.policy in policies and not _policy_holds(group, places):
-            return False
-    rows.insert(conn, schema.server_group_members, new)
-    writer.touched.groups += sorted({row['group_uuid'] for row in new})
-    return True
+            raise ClaimLost
+    return members
+
+
+def _join(
+    writer: Writer,
+    claims: Sequence[Claim],
+    groups: Mapping[str, Mapping[str, Any]],
+) -> None:
+    """Add instances to their groups.
+
+    After their rows: those wait for a release that is under way, which takes
+    the memberships with it that were read before.
+
+    :param claims: each with its group
+    :param groups: those that exist and are locked, with their members as read
+    """
+    joining = [
+        (claim.group, claim.consumer)
+        for claim in claims
+        if claim.group and claim.group in groups
+    ]
+    new = [
+        (group, uuid) for group, uuid in joining if uuid not in groups[group]
+    ]
+    if joining and claim_sql.join_groups(writer.conn, joining) != len(new):
+        new = joining
+    writer.touched.groups += sorted({group for group, _ in new})
 
 
 def _members(
@@ -390,7 +410,7 @@ def _members(
         .outerjoin(moves, moves.c.instance_uuid == members.c.instance_uuid)
         .where(members.c.group_uuid.in_(groups))
     )
-    hosts_of: dict[str, dict[str, set[str]]] = defaultdict(dict)
+    hosts_of: dict[str, dict[str, set[str]]] = {uuid: {} for uuid in groups}
     for group, uuid, *hosts in conn.execute(query):
         hosts_of[group][uuid] = {host for host in hosts if host}
     return hosts_of

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
 from scheduler_service.store import rows
 
@@ -33,6 +34,8 @@ INSTANCE = dict.fromkeys(
      'placement', 'idempotency_key'),
     'text',
 )  # fmt: skip
+# The key of a membership of a server group.
+MEMBER = {'group_uuid': 'text', 'instance_uuid': 'text'}
 TAKE = (
     'used = i.used + a.amount, available_least = i.available_least - a.amount'
 )
@@ -109,6 +112,18 @@ class Claim(msgspec.Struct, frozen=True):
 def group_owners(claims: Sequence[Claim]) -> dict[str, str | None]:
     """Return the projects of groups as they were read, by uuid."""
     return {c.group: c.group_owner for c in claims if c.group}
+
+
+def join_groups(conn: Connection, members: Sequence[tuple[str, str]]) -> int:
+    """Add members that groups lack; return how many.
+
+    It waits for a transaction that is about to delete a membership.
+
+    :param members: (group, instance) pairs, at least one
+    """
+    return rows.insert_packed(
+        conn, 'server_group_members', MEMBER, members, key=(*MEMBER,)
+    )
 
 
 def demand_rows(

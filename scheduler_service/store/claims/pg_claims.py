@@ -148,16 +148,18 @@ _MAY_JOIN = """
     )
 """
 
-# Adds instances to groups that exist and that they are not members of.
+# Adds instances to groups that exist and that they are not members of, each
+# after its row was inserted: that waits for a release that is under way, which
+# takes memberships with it.
 _JOINED = """
     joined AS (
         INSERT INTO server_group_members (group_uuid, instance_uuid)
-        SELECT j.group_uuid, j.uuid FROM joining AS j
-        WHERE (SELECT yes FROM enough) = 1
-            AND EXISTS (
-                SELECT 1 FROM server_groups AS g
-                WHERE g.uuid = ANY(ARRAY[j.group_uuid])
-            )
+        SELECT j.group_uuid, j.uuid
+        FROM joining AS j JOIN placed AS p ON p.uuid = j.uuid
+        WHERE EXISTS (
+            SELECT 1 FROM server_groups AS g
+            WHERE g.uuid = ANY(ARRAY[j.group_uuid])
+        )
         ON CONFLICT DO NOTHING
         RETURNING group_uuid
     ),
@@ -349,9 +351,9 @@ def _claim_of(
 ) -> str:
     """Return a statement that makes all claims or fails.
 
-    The counter comes after the inventories, as in every transaction. Where
-    not every row could be taken the division by zero fails, and with it the
-    whole statement.
+    The counter comes after the inventories and the instances, as in every
+    transaction. Where not every row could be taken the division by zero
+    fails, and with it the whole statement.
     """
     return f"""
         WITH {unpacked} took AS (
@@ -363,15 +365,16 @@ def _claim_of(
             SELECT 1 / (CASE WHEN count(*) = {count} AND {allowed}
                 THEN 1 ELSE 0 END) AS yes
             FROM took
-        ), {joined} placed AS (
+        ), placed AS (
             INSERT INTO instances
                 ({', '.join(claim_sql.INSTANCE)}, created_at) {instances}
-            WHERE (SELECT yes FROM enough) = 1
-        ), held AS (
+            WHERE (SELECT yes FROM enough) = 1 RETURNING uuid
+        ), {joined} held AS (
             INSERT INTO allocations ({', '.join(claim_sql.ALLOCATION)})
             {allocations} WHERE (SELECT yes FROM enough) = 1
         ), counted AS (
             UPDATE counters SET value = value + (SELECT yes FROM enough)
+                + 0 * (SELECT count(*) FROM placed)
             WHERE name = '{REVISION}' RETURNING value
         )
         INSERT INTO changes (revision, touched, lineage, created_at)

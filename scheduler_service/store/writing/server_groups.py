@@ -14,6 +14,7 @@ from sqlalchemy.engine import Connection
 from scheduler_service import errors
 from scheduler_service.model import ServerGroup
 from scheduler_service.store import schema
+from scheduler_service.store.claims import claim_sql
 from scheduler_service.store.connection import Writer
 from scheduler_service.store.reading import loading
 from scheduler_service.store.rows import (
@@ -54,7 +55,7 @@ def put(writer: Writer, group: ServerGroup) -> bool:
     is_new = insert_missing(writer.conn, _TABLE, _row(group))
     stored = lock(writer.conn, [group.uuid])
     differs = _update(writer.conn, stored, [group], _POLICY)
-    joined = _join(writer.conn, {group.uuid: group.members})
+    joined = _join(writer.conn, ((group.uuid, uuid) for uuid in group.members))
     changed = is_new or differs or joined
     if changed:
         writer.touched.groups.append(group.uuid)
@@ -78,7 +79,10 @@ def change(
     columns = ('name', 'project_id', *_POLICY)
     _update(conn, stored, [after for _, after in pairs], columns)
     _leave(conn, {b.uuid: _members_only_in(b, a) for b, a in pairs})
-    _join(conn, {b.uuid: _members_only_in(a, b) for b, a in pairs})
+    _join(
+        conn,
+        ((b.uuid, one) for b, a in pairs for one in _members_only_in(a, b)),
+    )
     writer.touched.groups += list(stored)
 
 
@@ -169,29 +173,13 @@ def _row(group: ServerGroup) -> dict[str, Any]:
     }
 
 
-def _join(conn: Connection, joining: Mapping[str, Sequence[str]]) -> bool:
-    """Add members that stored groups lack; return whether there were any.
+def _join(conn: Connection, joining: Iterable[tuple[str, str]]) -> bool:
+    """Add members that groups lack; return whether there were any.
 
-    :param joining: group -> instances
+    :param joining: (group, instance) pairs
     """
-    groups = [uuid for uuid, members in joining.items() if members]
-    present = {
-        tuple(row)
-        for row in select_in(
-            conn,
-            sa.select(_MEMBERS.c.group_uuid, _MEMBERS.c.instance_uuid),
-            _MEMBERS.c.group_uuid,
-            groups,
-        )
-    }
-    new = [
-        {'group_uuid': group, 'instance_uuid': uuid}
-        for group in groups
-        for uuid in dict.fromkeys(joining[group])
-        if (group, uuid) not in present
-    ]
-    insert(conn, _MEMBERS, new)
-    return bool(new)
+    pairs = list(joining)
+    return bool(pairs) and claim_sql.join_groups(conn, pairs) > 0
 
 
 def _leave(conn: Connection, leaving: Mapping[str, Sequence[str]]) -> None:
