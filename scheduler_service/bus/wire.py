@@ -38,6 +38,14 @@ _PEERS = '.peers'
 _REMOTE = '_Remote'
 # When the caller sent a message, by its clock, in seconds since the epoch.
 SENT_AT = 'scheduler_sent_at'
+# Names in contexts, and those that other releases of oslo.context have.
+_OLDER_NAMES = {
+    'user_id': 'user',
+    'project_id': 'project',
+    'domain_id': 'domain',
+    'request_id': 'request',
+    'global_request_id': 'global_request',
+}
 # An upper bound of valid times, in seconds.
 _NO_TIME = 1e15
 # Content type, as kombu names it -> constructor of the unpacker.
@@ -313,6 +321,7 @@ def request(
         for key in list(message)
         if key.startswith(_CONTEXT)
     }
+    name_caller(context)
     headers = properties.get('application_headers') or {}
     count = headers.get('x-delivery-count')
     parsed = Request(
@@ -359,6 +368,13 @@ def reply_address(
     if not (isinstance(call, str) and isinstance(queue, str)):
         return None, None
     return (call, queue) if is_name(queue) else (None, None)
+
+
+def name_caller(ctxt: dict[str, Any]) -> None:
+    """Add what a context has under older names alone under the newer."""
+    for name, older in _OLDER_NAMES.items():
+        if ctxt.get(older) and not ctxt.get(name):
+            ctxt[name] = ctxt[older]
 
 
 def sent_at(ctxt: Mapping[str, Any]) -> float | None:

@@ -29,6 +29,7 @@ from scheduler_service.rpc.host_state import HostStateEndpoint
 from scheduler_service.rpc.peers import Peers
 from scheduler_service.rpc.server import Dispatcher, Server
 from scheduler_service.scheduler import Scheduler
+from scheduler_service.store.records.daemons import Registration
 
 LOG = logging.getLogger(__name__)
 # How long a stopping daemon waits for an unreachable broker, in seconds.
@@ -114,10 +115,11 @@ class Daemon:
         monitor.resume = lambda: self._each_bus('resume')
         for adapter in self.adapters:
             adapter.start()
+        # The entry includes options that libraries registered above.
+        entry = registration(self.conf, self.name, uuid.uuid4().hex)
+        self._sign_decisions(entry)
         for server in self._servers:
             server.bus.start()
-        # Last: the entry includes options that libraries registered above.
-        entry = registration(self.conf, self.name, uuid.uuid4().hex)
         self._register = DaemonRegister(
             self.store,
             entry,
@@ -193,9 +195,16 @@ class Daemon:
             if self._register is not None:
                 entry = self._register.entry
                 changed = registration(conf, entry.name, entry.id)
+                self._sign_decisions(changed)
                 self._register.change(changed)
 
         return apply
+
+    def _sign_decisions(self, entry: Registration) -> None:
+        self.scheduler.recorder.origin = {
+            'daemon': entry.name,
+            'configuration': entry.fingerprint,
+        }
 
     def _check_broker(self) -> None:
         if self._is_connected():

@@ -345,6 +345,20 @@ def placements(result: Mapping[str, Any]) -> None:
     table(rows, columns, title=f'Request {result["request_id"]}')
 
 
+def origin(decision: Mapping[str, Any]) -> None:
+    """Print what was asked for, by whom, and which daemon decided."""
+    facts = {
+        'asked for': decision.get('asked'),
+        'by user': decision.get('user_id'),
+        'decided by': decision.get('daemon'),
+        'with configuration': decision.get('configuration'),
+        'after (ms)': decision.get('duration_ms'),
+    }
+    for name, value in facts.items():
+        if value is not None:
+            say(f'{name} {cell(value)}')
+
+
 def pool(result: Mapping[str, Any]) -> None:
     table([result], ['zone_id', 'pool_name', 'pool_id'])
 

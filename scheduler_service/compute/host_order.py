@@ -23,6 +23,7 @@ import numpy as np
 
 from scheduler_service import errors
 from scheduler_service import extender_wire as wire
+from scheduler_service.bus.wire import name_caller
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.columns.table_copies import TableCopier
@@ -32,7 +33,7 @@ from scheduler_service.http.message import HttpRequest, Reply
 from scheduler_service.http.routes import Listener, Route, Router
 from scheduler_service.model import Request, documents
 from scheduler_service.pipeline import HostPipeline
-from scheduler_service.store.records.decisions import Decision
+from scheduler_service.store.records import decisions
 
 KIND = 'external'
 _Translator = Callable[[dict[str, Any], dict[str, Any]], Request]
@@ -74,7 +75,7 @@ class HostOrderer:
         self,
         pipeline: HostPipeline,
         snapshot: Callable[[], Snapshot | None],
-        record: Callable[[Decision], None],
+        record: Callable[..., None],
         options: ExternalOptions,
     ) -> None:
         self._pipeline = pipeline
@@ -125,13 +126,13 @@ class HostOrderer:
         outcome = 'ordered' if names else 'NoValidHost'
         reasons = {
             'project_id': request.project_id,
+            **decisions.asked(KIND, request),
             'hosts': len(hosts),
             'unknown': len(unknown),
             'funnel': funnel,
             'best': names[:_RECORDED],
         }
-        decision = Decision.of(request.request_id, KIND, outcome, reasons)
-        self._record(decision)
+        self._record(request.request_id, KIND, outcome, reasons)
         return names
 
     def _filter(
@@ -292,6 +293,7 @@ def _serve(
         raise errors.InvalidRequest(f'cannot be read: {fault}') from None
     if len(args.hosts) > _MAX_HOSTS:
         raise errors.InvalidRequest(f'hosts: at most {_MAX_HOSTS}')
+    name_caller(args.context)
     placed = read(args.spec, args.context)
     try:
         names = orderer.order(placed, args.hosts, args.weights)

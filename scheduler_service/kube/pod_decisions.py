@@ -16,7 +16,7 @@ from scheduler_service import errors
 from scheduler_service.columns.dictionary import Ints
 from scheduler_service.kube.pod_reader import PodMetadata
 from scheduler_service.model.limits import NAME_LENGTH
-from scheduler_service.store.records.decisions import POD_KIND, Decision
+from scheduler_service.store.records.decisions import POD_KIND
 
 # The best nodes that a decision has.
 _BEST = 10
@@ -42,9 +42,7 @@ class PodDecisions:
     :ivar enabled: whether any is stored
     """
 
-    def __init__(
-        self, put: Callable[[Decision], None], enabled: bool = True
-    ) -> None:
+    def __init__(self, put: Callable[..., None], enabled: bool = True) -> None:
         self._put = put
         self.enabled = enabled
 
@@ -120,7 +118,7 @@ class PodDecisions:
         namespace, name, uid = map(_stored, (pod.namespace, pod.name, pod.uid))
         full_name = f'{namespace}/{name}'[:NAME_LENGTH]
         kind, why = f'{POD_KIND}{verb}', {'project_id': namespace, **reasons}
-        self._put(Decision.of(uid, kind, outcome, why, full_name))
+        self._put(uid, kind, outcome, why, full_name)
 
 
 def _stored(text: str) -> str:

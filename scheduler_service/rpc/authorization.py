@@ -17,15 +17,10 @@ from scheduler_service.model.limits import NAME_LENGTH
 from scheduler_service.policies import Enforcer
 from scheduler_service.request_context import RequestContext
 
-# Newer name -> older name, which is read if the newer is absent.
 _TEXT = (
-    ('user_id', 'user'),
-    ('project_id', 'project'),
-    ('domain_id', 'domain'),
-    ('system_scope', 'system_scope'),
-    ('request_id', 'request'),
-    ('global_request_id', 'global_request'),
-)
+    'user_id', 'project_id', 'domain_id', 'system_scope', 'request_id',
+    'global_request_id',
+)  # fmt: skip
 
 
 def caller(enforcer: Enforcer, incoming: wire.Request) -> RequestContext:
@@ -101,8 +96,8 @@ def credentials(ctxt: Any) -> dict[str, Any]:
     if not ctxt or not isinstance(ctxt, Mapping):
         raise errors.InvalidRequest('context: required, but absent')
     values: dict[str, Any] = {}
-    for name, older in _TEXT:
-        value = ctxt.get(name) or ctxt.get(older)
+    for name in _TEXT:
+        value = ctxt.get(name) or None
         if value is not None and not isinstance(value, str):
             raise errors.InvalidRequest(
                 f'context.{name}: expected a string', at=f'context.{name}'

@@ -299,7 +299,7 @@ def delivered(incoming: Request) -> DeliveredMessage:
     # Each pair of reply queue and project gets its fair share: many projects
     # may call through one service, and one project through several. The
     # project may be of any type, hashable or not.
-    project = ctxt.get('project_id') or ctxt.get('project') or ''
+    project = ctxt.get('project_id') or ''
     lane = incoming.reply_q or '', str(project)
     if not incoming.unique_id:
         return DeliveredMessage(lane=lane, context=ctxt, trace=incoming.trace)

@@ -123,6 +123,7 @@ def decision_show(args: Any, conf: Any) -> None:
         return
     for row in rows:
         output.say(f'{row["created_at"]}  {row["kind"]}: {row["outcome"]}')
+        output.origin(row)
         if row.get('placements'):
             output.placements(row)
         if row.get('pool_id'):

@@ -32,6 +32,7 @@ from scheduler_service.engine.jobs import (
 from scheduler_service.model import (
     HostsAnswer,
     PoolAnswer,
+    Request,
 )
 from scheduler_service.store import clock
 from scheduler_service.store.claims import outcomes
@@ -87,6 +88,8 @@ class DecisionRecorder:
     :ivar outcome_retention: seconds for which outcomes are kept
     :ivar max_age: seconds for which decisions are kept; 0: for ever
     :ivar logs: whether there are lines
+    :ivar origin: what each decision says of the daemon: its name, and the
+        fingerprint of its configuration
     """
 
     def __init__(
@@ -103,6 +106,7 @@ class DecisionRecorder:
         self.keep = keep
         self.max_age = max_age
         self.logs = logs
+        self.origin: Mapping[str, str] = {}
         self._stored_since_pruning = 0
         self._waiting = collections.deque[Decision](maxlen=_MAX_WAITING)
         self._lines = collections.deque[tuple[_LogLine, Future[Any], float]](
@@ -118,10 +122,20 @@ class DecisionRecorder:
         """Start the thread."""
         self._thread.start()
 
-    def put(self, decision: Decision) -> None:
-        """Have a decision stored soon."""
+    def put(
+        self,
+        request_id: str | None,
+        kind: str,
+        outcome: str,
+        reasons: Mapping[str, Any],
+        *ids: str | None,
+    ) -> None:
+        """Have a decision stored soon; the arguments are its fields."""
         if self.keep:
-            self._waiting.append(decision)
+            why = {**self.origin, **reasons}
+            self._waiting.append(
+                Decision.of(request_id, kind, outcome, why, *ids)
+            )
 
     def record(
         self,
@@ -132,14 +146,20 @@ class DecisionRecorder:
         """Have the decision on a job stored soon."""
         if not self.keep:
             return
-        request_id = str(job.request.request_id)
-        why = {'project_id': job.request.project_id, **reasons}
-        if isinstance(job, HostJob) and 'placements' not in why:
-            why['instance_uuids'] = job.request.instance_uuids
-        ids = job.message.origin(request_id)
-        self._waiting.append(
-            Decision.of(request_id, job.verb, outcome, why, *ids)
-        )
+        request, message, caller = job.request, job.message, job.caller
+        why = {
+            'project_id': request.project_id,
+            'user_id': message.sent_id('user_id')
+            or (caller and caller.credentials.get('user_id')),
+            'duration_ms': round(1000 * (time.monotonic() - job.queued_at), 1),
+            **decisions.asked(job.verb, request),
+            **reasons,
+        }
+        if isinstance(request, Request) and 'placements' not in why:
+            why['instance_uuids'] = request.instance_uuids
+        request_id = str(request.request_id)
+        ids = message.origin(request_id)
+        self.put(request_id, job.verb, outcome, why, *ids)
 
     def reject(
         self,
@@ -168,7 +188,7 @@ class DecisionRecorder:
             'error': error.to_dict(),
         }
         ids = message.origin(request_id)
-        self.put(Decision.of(request_id, kind, error.name, reasons, *ids))
+        self.put(request_id, kind, error.name, reasons, *ids)
 
     def follow(
         self,

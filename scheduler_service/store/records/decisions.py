@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors, moments
+from scheduler_service.model import Request, ZoneRequest
 from scheduler_service.model.inventory import dashed
 from scheduler_service.moments import Moment
 from scheduler_service.pipeline.selection import explanation
@@ -28,6 +29,10 @@ _GOOD = ('chosen', 'ordered', 'passed')
 # Kinds of decisions on pods start like this, and end with a verb.
 POD_KIND = 'pod_'
 _PART = 500
+# Of a larger request only a line is kept, in bytes; and of a line, characters.
+_MOST_BYTES = 65_536
+_LONGEST_LINE = 1000
+_SIZES = {'vcpus': 'vCPUs', 'memory_mb': 'MB', 'root_gb': 'GB'}
 # Texts that JSON writes as they are.
 _PLAIN_TEXT = re.compile(r'[\w.:-]+', re.ASCII)
 _UUID = re.compile(r'[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}')
@@ -79,6 +84,51 @@ class Decision(NamedTuple):
         """
         document = _encode(reasons).decode()
         return cls(str(request_id), kind, outcome, document, *ids)
+
+
+def asked(
+    kind: str, request: Request | ZoneRequest
+) -> dict[str, msgspec.Raw | str]:
+    """Return what a decision keeps of what was asked for.
+
+    The request as it is, or its line where it is very large.
+    """
+    encoded = _encode(request)
+    if len(encoded) <= _MOST_BYTES:
+        return {'request': msgspec.Raw(encoded)}
+    return {'asked': _line_of(kind, msgspec.to_builtins(request))}
+
+
+def _line_of(kind: str, request: Mapping[str, Any]) -> str:
+    """Return in a line what was asked for; what is not set is left out."""
+    flavor, image = request.get('flavor', {}), request.get('image', {})
+    count, size = (
+        request.get('num_instances', 1),
+        [
+            f'{flavor[name]} {unit}'
+            for name, unit in _SIZES.items()
+            if flavor.get(name)
+        ],
+    )
+    what = f'{count} x flavor {flavor.get("name") or flavor.get("flavorid")}'
+    what += f' ({", ".join(size)})' if size else ''
+    if kind == 'schedule_zone':
+        what = f'DNS zone {request.get("name")}'
+    rest = {
+        'image': image and image.get('id'),
+        'zone': request.get('availability_zone'),
+        'group': request.get('instance_group'),
+        **request.get('scheduler_hints', {}),
+        **request.get('attributes', {}),
+    }
+    words = [
+        f'{name} {", ".join(map(str, value))}'
+        if isinstance(value, list)
+        else f'{name} {value}'
+        for name, value in rest.items()
+        if value
+    ]
+    return ', '.join([what, *words])[:_LONGEST_LINE]
 
 
 def record(writer: Writer, decisions: Sequence[Decision]) -> None:
@@ -148,7 +198,7 @@ def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
             'outcome': row.outcome,
             'caller_request_id': row.caller_request_id,
             'global_request_id': row.global_request_id,
-            **_reasons(row.document),
+            **_reasons(row.document, row.kind),
         }
         for row in rows
     ]
@@ -157,9 +207,11 @@ def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
     return decisions
 
 
-def _reasons(document: str) -> dict[str, Any]:
+def _reasons(document: str, kind: str) -> dict[str, Any]:
     """Return the reasons of a decision, those for hosts not by column."""
     reasons: dict[str, Any] = msgspec.json.decode(document)
+    if request := reasons.get('request'):
+        reasons['asked'] = _line_of(kind, request)
     columns = reasons.get('explanation')
     if columns and 'finalists' in columns:
         reasons['explanation'] = explanation(columns)

@@ -1,12 +1,13 @@
 """The request context is sent as a dict, and read as credentials."""
 
 import time
+from typing import Any
 
 import pytest
 from oslo_context import context
 
 from scheduler_service import errors
-from scheduler_service.bus.wire import sent_at
+from scheduler_service.bus.wire import request, sent_at
 from scheduler_service.rpc.authorization import credentials
 from scheduler_service.rpc.client import ContextSerializer, StampingSerializer
 
@@ -15,8 +16,7 @@ def test_context_is_a_dict_when_it_is_sent():
     made = context.RequestContext(user_id='u', roles=['member'])
     sent = ContextSerializer().serialize_context(made)
     assert isinstance(sent, dict)
-    read = credentials(sent)
-    assert (read['user_id'], read['roles']) == ('u', ['member'])
+    assert (sent['user'], sent['roles']) == ('u', ['member'])
     assert ContextSerializer().serialize_context({'a': 1}) == {'a': 1}
 
 
@@ -78,7 +78,13 @@ def test_a_service_on_its_own_behalf_needs_no_user():
 
 
 def test_older_names_are_read_when_the_newer_are_absent():
-    assert credentials({'user': 'u'})['user_id'] == 'u'
+    content = {'method': 'ping', '_context_user': 'u', '_context_project': 'p'}
+    consumer: Any = None
+    properties = {'content_type': 'application/json'}
+    arrived = request(consumer, content, properties, False).ctxt
+    read = credentials(arrived)
+    assert (read['user_id'], read['project_id']) == ('u', 'p')
+    assert arrived['user'] == 'u'
 
 
 @pytest.mark.parametrize('given', [1, 'true', None])

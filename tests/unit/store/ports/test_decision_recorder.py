@@ -15,12 +15,11 @@ from scheduler_service.store.connection import Store
 from scheduler_service.store.ports import decision_recorder
 from scheduler_service.store.ports.decision_recorder import DecisionRecorder
 from scheduler_service.store.records import decisions
-from scheduler_service.store.records.decisions import Decision
 from tests.support.waiting import wait_until
 
 
-def decision(number: int) -> Decision:
-    return Decision.of(f'req-{number}', 'select_destinations', 'chosen', {})
+def decision(number: int) -> tuple[str, str, str, dict[str, str]]:
+    return f'req-{number}', 'select_destinations', 'chosen', {}
 
 
 def recorded(store: Store) -> list[str]:
@@ -35,7 +34,7 @@ def recorded(store: Store) -> list[str]:
 def test_decisions_are_written_when_flushed(store):
     recorder = DecisionRecorder(store, keep=100)
     for number in range(3):
-        recorder.put(decision(number))
+        recorder.put(*decision(number))
     assert recorded(store) == []
     recorder.flush()
     assert sorted(recorded(store)) == ['req-0', 'req-1', 'req-2']
@@ -44,7 +43,7 @@ def test_decisions_are_written_when_flushed(store):
 def test_all_decisions_are_written_when_many_wait(store):
     recorder = DecisionRecorder(store, keep=5000)
     for number in range(1200):
-        recorder.put(decision(number))
+        recorder.put(*decision(number))
     recorder.flush()
     assert len(recorded(store)) == 1200
 
@@ -52,7 +51,7 @@ def test_all_decisions_are_written_when_many_wait(store):
 def test_oldest_decisions_are_deleted_when_more_are_written_than_kept(store):
     recorder = DecisionRecorder(store, keep=10)
     for number in range(30):
-        recorder.put(decision(number))
+        recorder.put(*decision(number))
         recorder.flush()
     left = recorded(store)
     assert len(left) <= 10 + 1
@@ -62,7 +61,7 @@ def test_oldest_decisions_are_deleted_when_more_are_written_than_kept(store):
 
 def test_nothing_is_written_when_none_are_kept(store):
     recorder = DecisionRecorder(store, keep=0)
-    recorder.put(decision(1))
+    recorder.put(*decision(1))
     recorder.flush()
     assert recorded(store) == []
 
@@ -70,9 +69,9 @@ def test_nothing_is_written_when_none_are_kept(store):
 def test_decisions_are_written_by_the_thread_when_it_runs(store):
     recorder = DecisionRecorder(store, keep=100)
     recorder.start()
-    recorder.put(decision(1))
+    recorder.put(*decision(1))
     wait_until(lambda: recorded(store) == ['req-1'])
-    recorder.put(decision(2))
+    recorder.put(*decision(2))
     recorder.stop(10)
     assert sorted(recorded(store)) == ['req-1', 'req-2']
 
@@ -81,7 +80,7 @@ def test_decisions_wait_in_order_when_the_database_does_not_answer(make_store):
     store = make_store(own=True)
     recorder = DecisionRecorder(store, keep=100)
     for number in range(3):
-        recorder.put(decision(number))
+        recorder.put(*decision(number))
     with store.engine.begin() as conn:
         conn.exec_driver_sql('ALTER TABLE decisions RENAME TO away')
     with pytest.raises(errors.StoreUnavailable):
@@ -107,7 +106,7 @@ def test_lines_are_written_when_the_database_does_not_answer(
         conn.exec_driver_sql('ALTER TABLE decisions RENAME TO away')
     results = Future()
     recorder.follow(results, 'schedule_many', None, 'p', NO_MESSAGE)
-    recorder.put(decision(1))
+    recorder.put(*decision(1))
     results.set_result([])
     with pytest.raises(errors.StoreUnavailable):
         recorder.flush()
@@ -120,7 +119,7 @@ def test_decisions_are_deleted_in_small_steps(store, monkeypatch):
     monkeypatch.setattr(decision_recorder, '_PRUNE_STEP', 4)
     write_of_all = DecisionRecorder(store, keep=1000)
     for number in range(40):
-        write_of_all.put(decision(number))
+        write_of_all.put(*decision(number))
     write_of_all.flush()
     deleted = []
     listen = sa.event.listens_for(store.engine, 'after_cursor_execute')
@@ -132,7 +131,7 @@ def test_decisions_are_deleted_in_small_steps(store, monkeypatch):
 
     few = DecisionRecorder(store, keep=10)
     for number in range(40, 42):
-        few.put(decision(number))
+        few.put(*decision(number))
     few.flush()
     assert recorded(store) == [f'req-{n}' for n in range(41, 31, -1)]
     assert sum(deleted) == 32
@@ -144,7 +143,7 @@ def test_old_decisions_are_deleted_by_the_thread(store, monkeypatch):
     table = schema.decisions
     recorder = DecisionRecorder(store, keep=1000, max_age=3600.0)
     for number in range(3):
-        recorder.put(decision(number))
+        recorder.put(*decision(number))
     recorder.flush()
     old = sa.update(table).where(table.c.request_id != 'req-2')
     with store.engine.begin() as conn:
