@@ -9,6 +9,7 @@ import kombu
 import pytest
 
 from benchmarks import common
+from scheduler_service.bus.wire import Request
 from tests.support import clouds, servers
 from tests.support.bus_consumers import (
     Consuming,
@@ -170,31 +171,57 @@ def test_what_the_engine_gave_back_is_processed_when_the_consumer_resumes(
     assert (request.redelivered, request.settled) == (True, False)
 
 
-@pytest.mark.parametrize('is_held', [True, False])
-def test_what_is_given_back_is_forgotten_when_its_connection_is_lost(
-    consumer, send, is_held
-):
-    """The broker gives it to any daemon, so it comes once.
-
-    It may be given back before the connection is lost, and is held then, or
-    after it.
-    """
+def test_what_is_held_is_forgotten_when_its_connection_is_lost(consumer, send):
+    """The broker gives it to any daemon, so it comes once."""
     send('select_destinations')
     request = consumer.take()
     consumer.bus.pause()
-    if is_held:
-        request.requeue()
+    request.requeue()
     assert consumer.none_comes()
     cut(consumer)
     wait_until(request.is_lost)
-    if not is_held:
+    taken_as_new(consumer, request)
+
+
+def test_what_is_given_back_is_forgotten_when_the_broker_is_unreachable(
+    rabbitmq, consume, channel, topic
+):
+    """The broker gives it to any daemon, so it comes once."""
+    with tcp_proxy(rabbitmq[0].port) as proxy:
+        consumer = consume(f'rabbit://guest:guest@127.0.0.1:{proxy.port}')
+        sender(channel, topic)('select_destinations')
+        request = consumer.take()
+        consumer.bus.pause()
+        proxy.become(Mode.REFUSE)
+        wait_until(request.is_lost)
         request.requeue()
         assert consumer.none_comes()
+        proxy.become(Mode.FORWARD)
+        taken_as_new(consumer, request)
+
+
+def taken_as_new(consumer: Consuming, request: Request) -> None:
+    """Check that a request comes once more, as any daemon would get it."""
     consumer.bus.resume()
     again = consumer.take()
     assert again is not request
     assert again.unique_id == request.unique_id
     assert again.redelivered
+    assert consumer.none_comes()
+
+
+def test_what_is_given_back_after_its_redelivery_is_held(consumer, send):
+    """It is the request that was in work, with a new tag."""
+    send('select_destinations')
+    request = consumer.take()
+    consumer.bus.pause()
+    tags = request.tags
+    cut(consumer)
+    wait_until(lambda: request.tags != tags)
+    request.requeue()
+    assert consumer.none_comes()
+    consumer.bus.resume()
+    assert consumer.take() is request
     assert consumer.none_comes()
 
 
