@@ -54,8 +54,7 @@ def cluster(tmp_path_factory) -> Iterator[Cluster]:
     """A control plane with roles, and nodes half of which have a trait."""
     if control_plane.missing():
         pytest.skip(control_plane.missing())
-    if deployment.kubectl():
-        requirements.missing(deployment.kubectl())
+    deployment.need_kubectl()
     requirements.need_library('kubernetes')
     folder = tmp_path_factory.mktemp('kube')
     with control_plane.cluster(folder, roles=True) as made:

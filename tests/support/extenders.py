@@ -22,6 +22,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 DAY = datetime.timedelta(days=1)
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
 # A resource that a configuration may give an extender to manage.
 FPGA = 'scheduler-service.local/CUSTOM_FPGA'
 WITH_FPGA = {'extra_specs': {'resources:CUSTOM_FPGA': '1'}}
@@ -226,7 +237,7 @@ def _signed(key: Any, name: str, by: Any, issuer: str, ca: bool) -> Any:
     def named(one: str) -> x509.Name:
         return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, one)])
 
-    return (
+    builder = (
         x509.CertificateBuilder()
         .subject_name(named(name))
         .issuer_name(named(issuer))
@@ -245,5 +256,8 @@ def _signed(key: Any, name: str, by: Any, issuer: str, ca: bool) -> Any:
             ),
             False,
         )
-        .sign(by, hashes.SHA256())
     )
+    if ca:
+        # Python 3.13 takes no CA that does not say what its key is for.
+        builder = builder.add_extension(_SIGNS_CERTIFICATES, True)
+    return builder.sign(by, hashes.SHA256())

@@ -8,11 +8,9 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tarfile
 import tomllib
 import venv
 from importlib import metadata
-from io import BytesIO
 from typing import Any
 
 from packaging import requirements
@@ -58,8 +56,10 @@ def install_commit(revision: str, folder: pathlib.Path) -> pathlib.Path:
     commit = _git('rev-parse', '--verify', f'{revision}^{{commit}}')
     name = commit.decode().strip()
     source = folder / 'source'
-    with tarfile.open(fileobj=BytesIO(_git('archive', name))) as archive:
-        archive.extractall(source, filter='data')
+    source.mkdir()
+    subprocess.run(
+        ['tar', '-x'], input=_git('archive', name), cwd=source, check=True
+    )
     with interop.kept(f'wheel-{name}') as kept:
         wheels = list(kept.glob('*.whl'))
         wheel = wheels[0] if wheels else build(source, kept, **_VERSION)

@@ -15,15 +15,11 @@ import yaml
 from scheduler_service.cmd.adapters import new_config
 from scheduler_service.conf import parse
 from scheduler_service.extenders import policy_file
-from tests.support import deployment, requirements
+from tests.support import deployment
 from tests.support.deployment import FOLDER
 from tests.support.http_client import HttpClient
 from tests.support.paths import ROOT
 
-needs_kubectl = pytest.mark.skipif(
-    bool(deployment.kubectl()) and not requirements.are_enforced(),
-    reason=deployment.kubectl(),
-)
 VARIANTS = ('base', 'postgresql', 'bind')
 SNIPPETS = sorted((FOLDER / 'kube-scheduler').glob('*.yaml'))
 
@@ -37,7 +33,6 @@ def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [one for one in objects if one['kind'] == kind]
 
 
-@needs_kubectl
 def test_every_kind_is_there_and_belongs_together(objects):
     kinds = {one['kind'] for one in objects}
     assert kinds == {
@@ -69,7 +64,6 @@ def test_every_kind_is_there_and_belongs_together(objects):
         assert subject['namespace'] == deployed['metadata']['namespace']
 
 
-@needs_kubectl
 def test_options_are_known_and_files_are_where_the_pod_has_them(
     objects, tmp_path
 ):
@@ -100,7 +94,6 @@ def test_options_are_known_and_files_are_where_the_pod_has_them(
     )
 
 
-@needs_kubectl
 def test_certificates_of_cert_manager_are_what_the_deployment_reads(tmp_path):
     made = deployment.rendered(FOLDER / 'cert-manager')
     (deployed,) = of_kind(deployment.rendered(FOLDER / 'base'), 'Deployment')
@@ -129,7 +122,6 @@ def test_certificates_of_cert_manager_are_what_the_deployment_reads(tmp_path):
         assert f'DNS:{name}' in shown
 
 
-@needs_kubectl
 def test_metrics_are_read_at_the_service_with_the_clients_certificate():
     (monitor,) = deployment.rendered(FOLDER / 'monitoring')
     (service,) = of_kind(deployment.rendered(FOLDER / 'base'), 'Service')

@@ -78,7 +78,11 @@ def test_locks_are_free_when_the_connection_of_their_holder_dies(
 def test_connection_is_given_up_when_it_dies_while_it_is_set_up(
     kind, words, shared_url
 ):
-    with through_proxy(shared_url(kind)) as (proxy, near):
+    url = parse_url(shared_url(kind))
+    if kind == 'mariadb':
+        # From 11.4 on it offers TLS, and then the proxy sees no words.
+        url = url.update_query_dict({'ssl_disabled': 'true'})
+    with through_proxy(url.render_as_string(False)) as (proxy, near):
         store = Store.connect(near)
         proxy.freeze_after(words)
         start = time.monotonic()
