@@ -27,10 +27,13 @@ from scheduler_service.store import schema
 from tests.support import servers
 from tests.support.clouds import Cloud
 from tests.support.documents import CONTEXT
+from tests.support.waiting import wait_until
 
 HOSTS = 60
 _CALL_TIMEOUT_S = 15.0
 _QUIET_S = 8.0
+# In which a slow machine places what a test asks for.
+_SLOW_S = 60.0
 _GROUPS = 40
 _MOST_INSTANCES = 60
 _SIZES_MB = (256, 512, 1024, 4096)
@@ -306,12 +309,16 @@ def run(
     seed: int = 1,
     kind: type[Caller] = Caller,
     more: Sequence[Callable[[], None]] = (),
+    least_faults: int = 0,
+    least_placed: int = 0,
 ) -> dict[str, Any]:
     """Run callers while faults happen; return what came of it.
 
     :param every: seconds between faults
     :param kind: of caller
     :param more: faults beside those of daemons and servers
+    :param least_faults: it goes on until so many have happened
+    :param least_placed: and until so many requests have been placed
     :return: counts, and ``wrong`` rows and ``untrue`` answers
     """
     cloud.bring(inventory())
@@ -319,8 +326,19 @@ def run(
     crowd = [kind(cloud, seed * 1000 + n, over) for n in range(callers)]
     for one in crowd:
         one.start()
-    happened = disturb(cloud, broker, database, seconds, every, seed, more)
-    over.set()
+    try:
+        happened = disturb(
+            cloud, broker, database, seconds, every, seed, more, least_faults
+        )
+        wait_until(
+            lambda: (
+                any(one.fault is not None for one in crowd)
+                or sum(one.done['placed'] for one in crowd) >= least_placed
+            ),
+            _SLOW_S,
+        )
+    finally:
+        over.set()
     for one in crowd:
         one.join()
         if one.fault is not None:
@@ -348,12 +366,14 @@ def disturb(
     every: float,
     seed: int,
     more: Sequence[Callable[[], None]] = (),
+    least: int = 0,
 ) -> Counter[str]:
     """Do something to daemons or servers, again and again.
 
     :param database: None: there is no such server
     :param every: seconds between faults
     :param more: further faults
+    :param least: it goes on until so many have happened
     """
     rng = random.Random(seed)
     happened: Counter[str] = Counter()
@@ -399,7 +419,7 @@ def disturb(
         faults.append(restart_database)
     end = time.monotonic() + seconds
     rare = 0
-    while time.monotonic() < end:
+    while rare < least or time.monotonic() < end:
         time.sleep(every)
         rare += 1
         fault = restart_broker if rare % 25 == 0 else rng.choice(faults)
