@@ -23,16 +23,37 @@ sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
     return 1
 }
 
-# Install packages of the distribution, where we may.
-apt_install() {
+# Print the services that are started with the machine.
+enabled_units() {
+    systemctl --root=/ list-unit-files --type=service,socket \
+        --state=enabled --no-legend | cut -d ' ' -f 1 | sort
+}
+
+# Install packages of the distribution, where we may. Servers among them are
+# not started, now or with the machine.
+apt_install() (
     if [ "$(id -u)" -ne 0 ]; then
         echo "Not root: please install these packages: $*" >&2
         return 1
     fi
+    units=
+    if command -v systemctl >/dev/null; then
+        units=$(enabled_units)
+    fi
+    policy=/usr/sbin/policy-rc.d
+    if [ ! -e "$policy" ]; then
+        trap 'rm -f "$policy"' EXIT
+        printf '#!/bin/sh\nexit 101\n' >"$policy"
+        chmod +x "$policy"
+    fi
     apt-get update -q
     DEBIAN_FRONTEND=noninteractive apt-get install -y -q \
-        --no-install-recommends "$@"
-}
+        --no-install-recommends "$@" || return
+    if [ -n "$units" ]; then
+        comm -13 <(echo "$units") <(enabled_units) |
+            xargs --no-run-if-empty systemctl --root=/ --quiet disable
+    fi
+)
 
 # Make a virtual environment, unless it is there.
 # $1: its folder
@@ -40,10 +61,11 @@ make_venv() {
     local python
     [ -x "$1/bin/pip" ] && return 0
     python=$(find_python)
-    if ! "$python" -m venv "$1" 2>/dev/null; then
+    if ! "$python" -c 'import ensurepip' 2>/dev/null; then
         # Debian keeps this part of Python in a package of its own.
-        rm -rf "$1"
-        apt_install python3-venv
-        "$python" -m venv "$1"
+        apt_install "$("$python" -c '
+import sys
+print("python%d.%d-venv" % sys.version_info[:2])')"
     fi
+    "$python" -m venv "$1"
 }
