@@ -436,8 +436,8 @@ class HostJob(Job, eq=False, kw_only=True):
     :ivar excluded_hosts: hosts that refused it in an earlier attempt, and why
     :ivar caller: whose right to the instances and the group is checked; None:
         there is nothing to check
-    :ivar releases_seen: time of the last release of its instances that
-        concerns its project and does not cancel it, by the database's clock
+    :ivar releases_seen: instance -> revision up to which releases of it are
+        known not to cancel the request
     :ivar placed: instance -> its place, of those that were placed in an
         earlier turn
     :ivar pipeline: that these and the extenders' scores belong to
@@ -470,7 +470,7 @@ class HostJob(Job, eq=False, kw_only=True):
     extender_rounds: int = 0
     checked_at: float = 0.0
     excluded_hosts: dict[str, str] = msgspec.field(default_factory=dict)
-    releases_seen: float = 0.0
+    releases_seen: dict[str, int] = msgspec.field(default_factory=dict)
     placed: dict[str, Assignment] = msgspec.field(default_factory=dict)
     pipeline: HostPipeline | None = None
     selection: ScheduleResult | None = None

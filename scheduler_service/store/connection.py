@@ -370,6 +370,7 @@ _ADVANCE_MYSQL = (
     .values(value=sa.func.last_insert_id(_NEXT))
     .where(_MINE)
 )
+_LOCK_COUNTER = sa.select(_COUNTERS.c.value).where(_MINE).with_for_update()
 # SQLite lets only one transaction write. A transaction that starts with a
 # write waits for the lock; if it first read and then wrote, it would fail.
 _TAKE_WRITE_LOCK = sa.text(
@@ -392,6 +393,11 @@ def next_number(conn: Connection, counter: str, count: int = 1) -> int:
         # The server hands the value back with its answer.
         return int(conn.execute(_ADVANCE_MYSQL, values).lastrowid)
     return int(conn.execute(_ADVANCE, values).scalar_one())
+
+
+def lock_counter(conn: Connection, counter: str) -> None:
+    """Lock a counter's row until the transaction ends."""
+    conn.execute(_LOCK_COUNTER, {'counter': counter})
 
 
 def in_chunks(items: Iterable[Any], size: int = 500) -> Iterator[list[Any]]:

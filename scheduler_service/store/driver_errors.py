@@ -98,6 +98,10 @@ _UNREACHABLE = (
 )
 
 
+class TransactionOvertaken(Exception):
+    """Others committed what a transaction should have seen: it runs again."""
+
+
 @contextlib.contextmanager
 def translate_errors() -> Iterator[None]:
     """Raise StoreUnavailable where the code inside loses the database.
@@ -179,7 +183,10 @@ def conflict(fault: BaseException) -> str | None:
     """
     if isinstance(fault, db_exception.DBDeadlock):
         return 'deadlock'
-    if getattr(driver_fault(fault), 'sqlstate', None) == SERIALIZATION:
+    if (
+        isinstance(fault, TransactionOvertaken)
+        or getattr(driver_fault(fault), 'sqlstate', None) == SERIALIZATION
+    ):
         return 'serialization'
     return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -132,6 +133,8 @@ def new_claim(snapshot: Snapshot, memory_mb: int, **how: Any) -> claims.Claim:
         'request_id': 'req-1',
         'document': '{}',
         'placement': '{"instance_uuid": "x"}',
+        # Not compared with releases.
+        'releases_seen': sys.maxsize,
     }
     return claims.Claim(**{**values, **how})
 

@@ -63,8 +63,7 @@ class ClaimBatch:
         self._fault: Exception | None = None
         self._revision = 0
         if store.dialect == 'postgresql' and not any(
-            claim.is_present or claim.move or claim.redelivered
-            for claim in claims
+            claim.is_present or claim.move for claim in claims
         ):
             from scheduler_service.store.claims import pg_claims
 
@@ -106,9 +105,6 @@ class ClaimBatch:
         writer.lineage = self.lineage
         claims, conn = self._claims, writer.conn
         dialect = conn.dialect.name
-        redelivered = [claim for claim in claims if claim.redelivered]
-        if redelivered:
-            _check_copies(conn, redelivered)
         grouped = [claim for claim in claims if claim.group]
         groups = _lock_groups(conn, grouped, self._policies) if grouped else {}
         demand = claim_sql.demand_rows(claims, self._fallback)
@@ -125,13 +121,11 @@ class ClaimBatch:
             raise ClaimLost from None
         if groups:
             _join(writer, grouped, groups)
-        # A caller that lost its connection may have sent a message twice, and
-        # the claims of the first copy may be gone by now: the inserts above
-        # wait for a release that is under way, whose outcome is seen here.
-        keys = {claim.key for claim in claims if claim.key}
-        if outcomes.any_of(conn, keys):
+        # The last look: a release that is committed later finds these claims.
+        revision = writer.take_revision()
+        if outcomes.came_first(conn, claims):
             raise ClaimLost
-        return writer.take_revision()
+        return revision
 
     def finish(self) -> None:
         """Wait for the database's answer; raises nothing."""
@@ -204,22 +198,6 @@ def _insert(writer: Writer, claims: Sequence[Claim]) -> None:
         _insert_moves(conn, moving)
     _allocate(conn, held, moving)
     if intents and not _record_intents(conn, intents):
-        raise ClaimLost
-
-
-def _check_copies(conn: Connection, redelivered: Sequence[Claim]) -> None:
-    """Check that no instance of a redelivered request was released meanwhile.
-
-    Until the transaction ends none of them is released, and no copy of the
-    request is refused (``recall.Outcomes.record``).
-
-    :raises ClaimLost: an instance was released, which may or may not cancel
-        the request
-    """
-    last = outcomes.lock_releases(
-        conn, [(claim.consumer, claim.project_id) for claim in redelivered]
-    )
-    if last > min(claim.releases_seen for claim in redelivered):
         raise ClaimLost
 
 

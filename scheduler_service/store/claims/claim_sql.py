@@ -79,13 +79,10 @@ class Claim(msgspec.Struct, frozen=True):
         place
     :ivar may_stay: whether a second claim may be on the host of the first
     :ivar key: idempotency key of the request; None: it has none
-    :ivar redelivered: whether another daemon may process the request, too: the
-        outcome is then recorded under its key, which only one daemon can do
     :ivar intent: JSON of the allocations that another service is about to be
         asked for, which are recorded with the claim; None: there are none
-    :ivar releases_seen: with *redelivered*: time of the last release of the
-        request's instances that concerns its project and does not cancel it,
-        by the database's clock
+    :ivar releases_seen: revision up to which releases of the consumer do not
+        cancel the request
     """
 
     consumer: str
@@ -104,9 +101,8 @@ class Claim(msgspec.Struct, frozen=True):
     move: bool = False
     may_stay: bool = False
     key: str | None = None
-    redelivered: bool = False
     intent: str | None = None
-    releases_seen: float = 0.0
+    releases_seen: int = 0
 
 
 def group_owners(claims: Sequence[Claim]) -> dict[str, str | None]:

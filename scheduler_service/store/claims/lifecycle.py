@@ -15,8 +15,11 @@ statements of one transaction may see different claims. Therefore
   exactly these rows are deleted (``claim_sql.delete_allocations``).
 - a claim that is committed after the rows were locked has a row that is not
   locked. :func:`release` finds its allocations, locks the row then, has its
-  owner checked, and goes on; everything else leaves such an instance alone,
-  as if it had run before the claim was made.
+  owner checked, and goes on. :func:`cancel` and :func:`cancel_moves` look
+  once more after they took the counter, by which claims are ordered, too:
+  what they find is released by the same transaction, run again. Everything
+  else leaves such an instance alone, as if it had run before the claim was
+  made.
 
 Where a *check* raises Forbidden, the transaction has to be rolled back.
 """
@@ -37,6 +40,7 @@ from scheduler_service.model import Instance
 from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.claims import claim_sql, outcomes
 from scheduler_service.store.connection import Writer, in_chunks
+from scheduler_service.store.driver_errors import TransactionOvertaken
 
 _INSTANCES, _MOVES = schema.instances, schema.moves
 _ALLOCATIONS = schema.allocations
@@ -89,6 +93,18 @@ _HELD = (
     .order_by(_ALLOCATIONS.c.host_id, _ALLOCATIONS.c.resource_class)
     .with_for_update()
 )
+# What a release of these instances leaves behind if it was claimed meanwhile.
+_CLAIMS_OF = sa.union_all(
+    sa.select(_INSTANCES.c.uuid).where(
+        rows.among(_INSTANCES.c.uuid), _INSTANCES.c.state != 'reported'
+    ),
+    sa.select(_MOVES.c.instance_uuid).where(
+        rows.among(_MOVES.c.instance_uuid)
+    ),
+    sa.select(_ALLOCATIONS.c.consumer_uuid).where(
+        rows.among(_ALLOCATIONS.c.consumer_uuid)
+    ),
+)
 _PLACEMENTS = sa.select(_INSTANCES.c.uuid, _INSTANCES.c.placement).where(
     rows.among(_INSTANCES.c.uuid), _INSTANCES.c.placement.is_not(None)
 )
@@ -112,7 +128,22 @@ def cancel(
     """
     released = release(writer, list(requests), check)
     outcomes.record_releases(writer, requests, outcomes.ALL)
+    _check_left(writer.conn, _CLAIMS_OF, requests)
     return released
+
+
+def _check_left(
+    conn: Connection, query: Any, instances: Iterable[str]
+) -> None:
+    """Check that no claim was made that a release has not seen.
+
+    The counter is taken: later claims see the release.
+
+    :raises TransactionOvertaken: a claim was; it is seen when the transaction
+        is run again
+    """
+    if rows.select_among(conn, query, instances):
+        raise TransactionOvertaken
 
 
 def release(
@@ -265,6 +296,7 @@ def cancel_moves(
     """
     dropped = drop_moves(writer, list(requests), check)
     outcomes.record_releases(writer, requests, outcomes.MOVE)
+    _check_left(writer.conn, _MOVES_OF, requests)
     return dropped
 
 

@@ -20,13 +20,14 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from scheduler_service.store import clock, rows, schema
+from scheduler_service.store.claims.claim_sql import Claim
 from scheduler_service.store.connection import Writer, in_chunks
 
 # A request was refused: the document is its error.
@@ -41,9 +42,6 @@ EXPIRED = 'expired'
 ALL, MOVE = 'all', 'move'
 # The record without its document is kept for so many times the retention.
 _EXPIRED_KEPT = 7
-_KINDS = sa.select(schema.outcomes.c.kind).where(
-    rows.among(schema.outcomes.c.idempotency_key)
-)
 # In the order of the fields of :class:`RecordedOutcome`.
 _OUTCOME = {
     'idempotency_key': 'text',
@@ -51,7 +49,9 @@ _OUTCOME = {
     'document': 'text',
     'instance_uuid': 'text',
 }
+_KEY = {'idempotency_key': 'text'}
 _RELEASE = {'instance_uuid': 'text', 'kind': 'text'}
+_SEEN = {**_RELEASE, 'revision': 'int'}
 SENT_RELEASE = {
     **_RELEASE,
     'project_id': 'text',
@@ -124,11 +124,6 @@ def find(conn: Connection, key: str) -> list[RecordedOutcome]:
         table.c.instance_uuid,
     ).where(table.c.idempotency_key == key)
     return [RecordedOutcome(*row) for row in conn.execute(query)]
-
-
-def any_of(conn: Connection, keys: Collection[str]) -> bool:
-    """Whether any of the requests of a batch has a recorded outcome."""
-    return conn.execute(_KINDS, {'keys': list(keys)}).first() is not None
 
 
 def held_placements(
@@ -225,52 +220,49 @@ def _kind_key(kind: str, project_id: str | None) -> str:
     return f'{kind}:{base64.urlsafe_b64encode(digest).decode().rstrip("=")}'
 
 
-def lock_releases(
-    conn: Connection, claimed: Iterable[tuple[str, str | None]]
-) -> float:
-    """Let no release begin until the transaction ends.
+def came_first(conn: Connection, claims: Sequence[Claim]) -> bool:
+    """Whether claims must not be made, by what is committed.
 
-    A release that is under way ends first.
-
-    :param claimed: instances, each with the project of its request: releases
-        by other projects do not matter
-    :return: when the last release was, by the database's clock; 0: never
+    An instance was released since its request was compared with releases, or
+    a request has an outcome: a copy of its message was faster.
     """
-    dialect = conn.dialect.name
-    table = schema.releases
-    last = 0.0
-    keys = {
-        (uuid, _kind_key(kind, releaser))
-        for uuid, project_id in claimed
-        for kind in (ALL, MOVE)
-        for releaser in (None, project_id)
-    }
-    for part in in_chunks(sorted(keys)):
-        packed = rows.pack(dialect, _RELEASE, part)
-        conn.execute(_locking(dialect), packed)
-        mine = sa.and_(
-            table.c.instance_uuid.in_({uuid for uuid, _ in part}),
-            table.c.kind.in_({kind for _, kind in part}),
-        )
-        query = sa.select(sa.func.max(table.c.released_at)).where(mine)
-        last = max(last, conn.execute(query).scalar() or 0.0)
-        # Rows that were added for their locks alone.
-        conn.execute(sa.delete(table).where(mine, table.c.released_at == 0))
-    return last
+    query = sa.text(coming_first(conn.dialect.name))
+    values = came_first_values(conn.dialect.name, claims)
+    return conn.execute(query, values).first() is not None
 
 
 @functools.cache
-def _locking(dialect: str) -> Any:
-    conflict = 'ON CONFLICT (instance_uuid, kind) DO UPDATE SET '
-    same = 'released_at = releases.released_at'
+def coming_first(dialect: str) -> str:
+    """Return the query of :func:`came_first`, which has a row if it is so."""
+    join, equal = 'JOIN', '{0} = {1}'
     if dialect == 'mysql':
-        conflict = 'ON DUPLICATE KEY UPDATE '
-    return sa.text(
-        'INSERT INTO releases '  # noqa: S608
-        '(instance_uuid, kind, revision, released_at) '
-        'SELECT a.instance_uuid, a.kind, 0, 0 '
-        f'FROM {rows.source(dialect, _RELEASE)} WHERE 1 = 1 {conflict}{same}'
+        join = 'STRAIGHT_JOIN'
+    elif dialect == 'postgresql':
+        # Looked up by its key for each row; see ``claim_sql``.
+        equal = '{0} = ANY(ARRAY[{1}])'
+    key = equal.format('o.idempotency_key', 'a.idempotency_key')
+    same = ' AND '.join(equal.format(f'r.{n}', f'a.{n}') for n in _RELEASE)
+    return (
+        f'SELECT 1 FROM {rows.source(dialect, _KEY, "keys")} '  # noqa: S608
+        f'{join} outcomes AS o ON {key} UNION ALL '
+        f'SELECT 1 FROM {rows.source(dialect, _SEEN, "seen")} '
+        f'{join} releases AS r ON {same} AND r.revision > a.revision'
     )
+
+
+def came_first_values(dialect: str, claims: Sequence[Claim]) -> dict[str, Any]:
+    """Return the parameters of :func:`coming_first`."""
+    seen = [
+        (claim.consumer, _kind_key(kind, releaser), claim.releases_seen)
+        for claim in claims
+        for kind in ((ALL, MOVE) if claim.move else (ALL,))
+        for releaser in {None, claim.project_id}
+    ]
+    keys = [(claim.key,) for claim in claims if claim.key]
+    return {
+        **rows.pack(dialect, _SEEN, seen, 'seen'),
+        **rows.pack(dialect, _KEY, keys, 'keys'),
+    }
 
 
 def releases(

@@ -8,18 +8,18 @@ take the next revision, append the change record. That is one statement, after
 statements that record intended allocations and lock server groups, in one
 transaction. Under READ COMMITTED it sees everything that was committed before
 it started, so also the members that another daemon added while the statement
-before it waited for the lock. The last statement likewise sees the outcomes
-of requests whose claims were released while the one before it waited.
+before it waited for the lock. The last statement likewise sees the releases
+and the outcomes that were committed until the one before it had the counter.
 
 Releases do what ``lifecycle.cancel`` does, end the transaction likewise, and
-record the outcomes of the requests. Two statements travel together, each on a
-snapshot of its own: the first locks the instances and keeps their uuids as a
-setting of the transaction, the second gives back their allocations. The owners
-of the instances are assumed, since code of this process checks them. Where an
-instance has another owner, or a consumer that was not locked holds allocations
-(it was claimed in between, or its instance is not stored), the second
-statement divides by zero: nothing is done, and ``lifecycle`` does it in
-several round trips.
+record the outcomes of the requests. Three statements travel together, each on
+a snapshot of its own: the first locks the instances and keeps their uuids as a
+setting of the transaction, the second gives back their allocations and takes
+the counter, the third looks whether anything is left. The owners of the
+instances are assumed, since code of this process checks them. Where an
+instance has another owner, or something is left (it was claimed in between,
+or its instance is not stored), a statement divides by zero: nothing is done,
+and ``lifecycle`` does it in several round trips.
 """
 
 from __future__ import annotations
@@ -79,13 +79,11 @@ _INTEND = f"""
     SELECT 1 / (CASE WHEN count(*) = CAST(:intended AS bigint)
         THEN 1 ELSE 0 END) FROM made
 """  # noqa: S608
-# The revision of the claims. It divides by zero where the message was sent
-# twice, and what its first copy claimed is gone by now.
+# The revision of the claims. It divides by zero where the claims must not be
+# made.
 _CHECK = f"""
-    SELECT value / (CASE WHEN EXISTS (
-        SELECT 1 FROM outcomes
-        WHERE idempotency_key = ANY(CAST(:keys AS text[]))
-    ) THEN 0 ELSE 1 END) FROM counters WHERE name = '{REVISION}'
+    SELECT value / (CASE WHEN EXISTS ({outcomes.coming_first('postgresql')})
+        THEN 0 ELSE 1 END) FROM counters WHERE name = '{REVISION}'
 """  # noqa: S608
 
 # Common table expressions over ``places``, with the columns group_uuid, uuid
@@ -192,11 +190,10 @@ def statements(
         instances=[claim.consumer for claim in claims],
     )
     groups = sorted({claim.group for claim in claims if claim.group})
-    keys = sorted({claim.key for claim in claims if claim.key})
     values: dict[str, Any] = {
         'touched': touched.to_json(),
         'lineage': lineage,
-        'keys': postgresql.TextColumn(keys),
+        **outcomes.came_first_values('postgresql', claims),
     }
     claiming = _claim(grouped=bool(groups))
     if groups:
@@ -230,9 +227,7 @@ def statements(
         )
     if groups:
         texts.append(_LOCK_GROUPS)
-    texts.append(claiming)
-    if keys:
-        texts.append(_CHECK)
+    texts += [claiming, _CHECK]
     return [BoundStatement.of(text, values) for text in texts]
 
 
@@ -383,7 +378,8 @@ def _claim_of(
     """  # noqa: S608
 
 
-_SETTING = 'scheduler_service.locked'
+# Settings of the transaction, which its statements hand on.
+_SETTING, _RESULT = 'scheduler_service.locked', 'scheduler_service.released'
 _LOCK_INSTANCES = f"""
     SELECT set_config('{_SETTING}',
         CAST(COALESCE(array_agg(uuid), '{{}}') AS text), true)
@@ -405,10 +401,6 @@ _RELEASE = f"""
             SELECT 1 FROM instances AS i JOIN expected AS e ON i.uuid = e.uuid
             WHERE i.uuid = ANY({_LOCKED}) AND e.project_id IS NOT NULL
                 AND i.project_id IS DISTINCT FROM e.project_id
-        ) OR EXISTS (
-            SELECT 1 FROM allocations
-            WHERE consumer_uuid = ANY(CAST(:uuids AS text[]))
-                AND consumer_uuid <> ALL({_LOCKED})
         ) THEN 0 ELSE 1 END) AS yes
     ), held AS (
         DELETE FROM allocations WHERE consumer_uuid = ANY({_LOCKED})
@@ -483,7 +475,7 @@ _RELEASE = f"""
             revision = excluded.revision, released_at = excluded.released_at,
             project_id = excluded.project_id, sent_at = excluded.sent_at
     )
-    SELECT CAST(json_build_object(
+    SELECT set_config('{_RESULT}', CAST(json_build_object(
         'revision', (SELECT revision FROM changed),
         'placed', (SELECT COALESCE(json_agg(
             json_build_array(uuid, host, node)), '[]') FROM placed),
@@ -493,7 +485,19 @@ _RELEASE = f"""
             FROM held),
         'members', (SELECT COALESCE(json_agg(json_build_array(
             group_uuid, instance_uuid)), '[]') FROM members)
-    ) AS text)
+    ) AS text), true)
+"""  # noqa: S608
+# What was released. It divides by zero where a claim is left.
+_LOOK = f"""
+    SELECT CASE WHEN 1 / (CASE WHEN EXISTS (
+        SELECT 1 FROM instances
+        WHERE uuid = ANY(CAST(:uuids AS text[])) AND state <> 'reported'
+    ) OR EXISTS (
+        SELECT 1 FROM moves WHERE instance_uuid = ANY(CAST(:uuids AS text[]))
+    ) OR EXISTS (
+        SELECT 1 FROM allocations
+        WHERE consumer_uuid = ANY(CAST(:uuids AS text[]))
+    ) THEN 0 ELSE 1 END) = 1 THEN current_setting('{_RESULT}') END
 """  # noqa: S608
 
 
@@ -569,7 +573,7 @@ class PendingRelease:
             conn,
             [
                 BoundStatement.of(text, values)
-                for text in (_LOCK_INSTANCES, _RELEASE)
+                for text in (_LOCK_INSTANCES, _RELEASE, _LOOK)
             ],
         )
         self._fault: Exception | None = None

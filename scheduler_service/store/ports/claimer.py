@@ -121,14 +121,21 @@ class StoreClaimer:
 
     def recall(self, job: HostJob | ZoneJob) -> Recalled | None:
         """Return the outcome that a job's message has; None: none yet."""
-        if not job.has_effect or not job.message.id:
+        if not job.has_effect:
             return None
-        if isinstance(job, HostJob) and not (
-            job.contested
-            or job.extender_rounds
-            or self._source.releases.any_of(job.request.instance_uuids)
-        ):
-            return None
+        if isinstance(job, HostJob):
+            instances, snapshot = (
+                job.request.instance_uuids,
+                self._source.snapshot,
+            )
+            assert snapshot is not None
+            job.releases_seen = dict.fromkeys(instances, snapshot.revision)
+            if not (
+                job.contested
+                or job.extender_rounds
+                or self._source.releases.any_of(instances, job.queued_at)
+            ):
+                return None
         with self._source.autocommit_connection() as conn:
             return self._outcomes.recall(conn, job)
 
@@ -309,7 +316,7 @@ def _add_claims(
     job: HostJob,
     assignments: Sequence[Assignment],
 ) -> None:
-    request, key, contested = job.request, job.key, job.contested
+    request, key = job.request, job.key
     document, owner = _document(request), None
     if request.instance_group and job.table is not None:
         group = job.table.groups.get(request.instance_group)
@@ -348,9 +355,8 @@ def _add_claims(
                 move=is_present and job.move,
                 may_stay=job.moves_unsaid,
                 key=key,
-                redelivered=contested,
                 intent=job.intents.get(uuid),
-                releases_seen=job.releases_seen,
+                releases_seen=job.releases_seen.get(uuid, 0),
             )
         )
 

@@ -45,11 +45,18 @@ class RecentReleases:
 
     def __init__(self) -> None:
         self._added_at: dict[str, float] = {}
+        # Before, there may have been others.
+        self._complete_since = 0.0
 
-    def add(self, instances: Iterable[str]) -> None:
-        """Add instances; drop instances that were added long ago."""
+    def add(self, instances: Iterable[str] | None) -> None:
+        """Add instances; drop instances that were added long ago.
+
+        :param instances: None: which there were until now is not known
+        """
         now = time.monotonic()
-        for uuid in instances:
+        if instances is None:
+            self._complete_since = now
+        for uuid in instances or ():
             self._added_at.pop(uuid, None)
             self._added_at[uuid] = now
         while (
@@ -57,10 +64,15 @@ class RecentReleases:
         ):
             del self._added_at[next(iter(self._added_at))]
 
-    def any_of(self, instances: Iterable[str]) -> bool:
-        """Whether any of these instances was released."""
+    def any_of(self, instances: Iterable[str], since: float) -> bool:
+        """Whether any of these instances may have been released.
+
+        :param since: monotonic time
+        """
         added_at = self._added_at
-        return bool(added_at) and any(uuid in added_at for uuid in instances)
+        return since < self._complete_since or (
+            bool(added_at) and any(uuid in added_at for uuid in instances)
+        )
 
 
 class StoreHostSource:
@@ -114,6 +126,7 @@ class StoreHostSource:
         start = time.monotonic()
         with self._loads(), self.autocommit_connection() as conn:
             self.snapshot = load_snapshot(conn)
+        self.releases.add(None)
         return self._mark_refreshed(self.snapshot, start)
 
     def current(self) -> Snapshot:
@@ -155,6 +168,7 @@ class StoreHostSource:
                 )
                 self._on_history_changed()
                 self.snapshot = load_snapshot(conn)
+                self.releases.add(None)
             self._read_s = time.monotonic() - start
         return self._mark_refreshed(self.snapshot, start)
 

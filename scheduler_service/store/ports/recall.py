@@ -30,7 +30,12 @@ from scheduler_service.engine.ports import Recalled
 from scheduler_service.model import HostsAnswer, Placement, PoolAnswer
 from scheduler_service.store import claims, clock
 from scheduler_service.store.claims import lifecycle, outcomes
-from scheduler_service.store.connection import Store, Writer
+from scheduler_service.store.connection import (
+    REVISION,
+    Store,
+    Writer,
+    lock_counter,
+)
 
 _decode = msgspec.json.decode
 _encode = functools.partial(msgspec.json.encode, enc_hook=str)
@@ -99,17 +104,14 @@ class Outcomes:
             ]
             outcomes.add(writer.conn, new)
             if has_copies:
-                # A copy that is claiming commits first; later ones find the
-                # refusals.
-                refused = [
-                    (uuid, None)
-                    for outcome in unrecorded
-                    if outcome.error is not None
-                    for uuid in outcome.of.instances
-                ]
-                outcomes.lock_releases(writer.conn, refused)
                 for outcome in unrecorded:
-                    _check_claims(writer, outcome)
+                    if outcome.error is None:
+                        _check_claims(writer.conn, outcome)
+                # Copies that claimed are seen; later ones find the refusals.
+                lock_counter(writer.conn, REVISION)
+                for outcome in unrecorded:
+                    if outcome.error is not None:
+                        _check_refused(writer.conn, outcome)
 
         try:
             self._store.write(work)
@@ -122,9 +124,10 @@ class Outcomes:
         :raises RequestCancelled: it has none, and one of its instances was
             released since the request was sent
         """
-        assert job.key is not None
         started = time.monotonic()
-        if isinstance(job, HostJob):
+        if job.key is None:
+            recalled = None
+        elif isinstance(job, HostJob):
             recalled = self._recall_hosts(conn, job, job.key)
         else:
             recorded = outcomes.find(conn, job.key)
@@ -226,23 +229,26 @@ def _is_recorded(writer: Writer, outcome: Outcome) -> bool:
     )
 
 
-def _check_claims(writer: Writer, outcome: Outcome) -> None:
-    """Check that the stored claims are as an outcome has them.
+def _check_refused(conn: Connection, outcome: Outcome) -> None:
+    """Check that a request that is refused claimed nothing.
 
-    The claims of an answer stay until the answer is recorded: giving them up
-    locks the same rows first.
-
-    :raises OutcomeDiffers: another copy of the message claimed for a request
-        that is refused here, or gave up claims of this answer
+    :raises OutcomeDiffers: another copy of the message did
     """
-    key, instances = outcome.of
-    if outcome.error is not None:
-        if outcomes.held_placements(writer.conn, key, instances):
-            raise OutcomeDiffers
-        return
+    if outcomes.held_placements(conn, *outcome.of):
+        raise OutcomeDiffers
+
+
+def _check_claims(conn: Connection, outcome: Outcome) -> None:
+    """Check that the stored claims are as an answer has them.
+
+    They stay until the answer is recorded: giving them up locks the same rows
+    first.
+
+    :raises OutcomeDiffers: claims of this answer were given up
+    """
     places = places_of(outcome.result.placements)
-    locked = lifecycle.lock(writer.conn, places)
-    rows = [*locked.items(), *lifecycle.moves_of(writer.conn, locked).items()]
+    locked = lifecycle.lock(conn, places)
+    rows = [*locked.items(), *lifecycle.moves_of(conn, locked).items()]
     held = {(uuid, (row.host, row.node)) for uuid, row in rows}
     if not places.items() <= held:
         raise OutcomeDiffers
@@ -311,7 +317,8 @@ def _check_released(conn: Connection, job: HostJob) -> None:
         else:
             # It may have been sent before: the safe side.
             since = True
-        job.releases_seen = max(job.releases_seen, release.released_at)
+        seen = job.releases_seen.get(release.instance, 0)
+        job.releases_seen[release.instance] = max(seen, release.revision)
         if since:
             raise errors.RequestCancelled(
                 'An instance of the request was released after the request '

@@ -44,6 +44,7 @@ _SINCE = (
     .order_by(_CHANGES.c.revision)
     .limit(sa.bindparam('most'))
 )
+OnReleased = Callable[[Sequence[str] | None], None]
 _NONE: Mapping[int, str] = MappingProxyType({})
 # A query with more keys is sent by itself, in chunks.
 _MAX_KEYS = 500
@@ -123,13 +124,14 @@ def refresh(
     conn: Connection,
     snapshot: Snapshot,
     own: Mapping[int, str] = _NONE,
-    on_released: Callable[[Sequence[str]], None] | None = None,
+    on_released: OnReleased | None = None,
 ) -> Snapshot:
     """Return the snapshot brought up to date.
 
     :param own: revision -> lineage of this daemon's changes since the
         snapshot was read, which it includes already
-    :param on_released: called with instances whose claims callers released
+    :param on_released: called with instances whose claims callers released;
+        None: they are unknown, since everything is loaded
     :raises HistoryChanged: the database went back in time
     """
     last = newest_own = snapshot.revision
@@ -137,7 +139,7 @@ def refresh(
         newest_own += 1
     changes = since(conn, last, newest_own)
     if len(changes) >= _MAX_CHANGES or _is_pruned(changes, snapshot):
-        return load_snapshot(conn)
+        return _load(conn, on_released)
     _check_history(changes, snapshot, own)
     new = [change for change in changes if change.revision > last]
     if not new:
@@ -155,10 +157,17 @@ def refresh(
     if touched.released and on_released is not None:
         on_released(touched.released)
     if touched.everything:
-        return load_snapshot(conn)
+        return _load(conn, on_released)
     table = _apply(conn, snapshot.hosts, touched)
     pools = loading.pools(conn) if touched.pools else snapshot.pools
     return Snapshot(table, pools, new[-1].revision, new[-1].lineage)
+
+
+def _load(conn: Connection, on_released: OnReleased | None) -> Snapshot:
+    snapshot = load_snapshot(conn)
+    if on_released is not None:
+        on_released(None)
+    return snapshot
 
 
 def _is_pruned(changes: Sequence[FeedEntry], snapshot: Snapshot) -> bool:

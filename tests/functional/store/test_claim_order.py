@@ -79,7 +79,11 @@ def check_order(store: Store, conn: Any, kind: str, hosts: int) -> None:
         batch[0] = msgspec.structs.replace(batch[0], group=group)
     prepared = claims.ClaimBatch(store, batch, DEFAULT_RATIOS)
     sent(prepared, conn).wait()
-    made = prepared.statements[-1].statement
+    *_, made = (
+        one.statement
+        for one in prepared.statements
+        if b' took AS ' in one.statement.text
+    )
     nulls = ', '.join(['NULL'] * len(made.order))
     (told,) = conn.exec_driver_sql(
         f'EXPLAIN (FORMAT JSON) EXECUTE {made.name.decode()}({nulls})'

@@ -6,6 +6,7 @@ import contextlib
 import threading
 import uuid
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 
@@ -50,16 +51,12 @@ def test_one_delivery_of_a_request_claims_when_two_daemons_have_it(store):
     import_inventory(store, FULL_INVENTORY)
     snapshot = load_snapshot(store)
     consumer = str(uuid.uuid4())
-    delivered = {'key': 'm/0', 'redelivered': True, 'consumer': consumer}
+    delivered = {'key': 'm/0', 'consumer': consumer}
     write_claims(store, new_claim(snapshot, 100, **delivered))
     before = used_amounts(store)
     with pytest.raises(claims.ClaimLost):
         write_claims(store, new_claim(snapshot, 100, **delivered))
     assert used_amounts(store) == before
-    # What was locked against releases is no release.
-    with store.reading() as conn:
-        locked = conn.exec_driver_sql('SELECT count(*) FROM releases')
-        assert locked.scalar_one() == 0
 
 
 def test_a_redelivered_request_claims_nothing_when_its_copy_is_refused(store):
@@ -68,29 +65,45 @@ def test_a_redelivered_request_claims_nothing_when_its_copy_is_refused(store):
     refusal = outcomes.RecordedOutcome('m/0', outcomes.REFUSED, '{}')
     store.write(lambda w: outcomes.add(w.conn, [refusal]))
     with pytest.raises(claims.ClaimLost):
-        write_claims(
-            store, new_claim(snapshot, 100, key='m/0', redelivered=True)
-        )
-    write_claims(store, new_claim(snapshot, 100, key='m/1', redelivered=True))
+        write_claims(store, new_claim(snapshot, 100, key='m/0'))
+    write_claims(store, new_claim(snapshot, 100, key='m/1'))
 
 
-@pytest.mark.parametrize('kind', [outcomes.ALL, outcomes.MOVE])
-def test_a_redelivered_request_claims_nothing_when_a_release_came(store, kind):
-    """It was sent before the release, for all that is known."""
-    import_inventory(store, FULL_INVENTORY)
-    snapshot = load_snapshot(store)
+def test_a_claim_is_compared_with_releases_that_concern_it(store, snapshot):
+    """A move with those of moves, too."""
+    placed = new_claim(snapshot, 100)
+    write_claims(store, placed)
+
+    def record(uuid, kind) -> int:
+        asked = {uuid: outcomes.ReleaseRequest()}
+
+        def work(writer) -> int:
+            outcomes.record_releases(writer, asked, kind)
+            return writer.revision
+
+        return store.write(work)
+
     consumer = str(uuid.uuid4())
-    asked = {consumer: outcomes.ReleaseRequest()}
-    store.write(lambda w: outcomes.record_releases(w, asked, kind))
-    delivered = {'key': 'm/0', 'redelivered': True, 'consumer': consumer}
+    for uuid_ in (placed.consumer, consumer):
+        before = record(uuid_, outcomes.MOVE) - 1
+    how = {'consumer': consumer, 'releases_seen': before}
+    made = new_claim(snapshot, 100, **how)
+    revision = record(consumer, outcomes.ALL)
     with pytest.raises(claims.ClaimLost):
-        write_claims(store, new_claim(snapshot, 100, **delivered))
+        write_claims(store, made)
+    write_claims(store, msgspec.structs.replace(made, releases_seen=revision))
+    moved = move_of(snapshot, placed.consumer, releases_seen=before - 1)
+    with pytest.raises(claims.ClaimLost):
+        write_claims(store, moved)
+    write_claims(store, msgspec.structs.replace(moved, releases_seen=before))
     with store.reading() as conn:
-        (release,) = outcomes.releases(conn, [consumer], None)
-    assert (release.instance, release.kind) == (consumer, kind)
+        (release,) = [
+            one
+            for one in outcomes.releases(conn, [consumer], None)
+            if one.kind == outcomes.ALL
+        ]
+    assert (release.instance, release.revision) == (consumer, revision)
     assert 0.0 <= release.age < 60.0
-    seen = {**delivered, 'releases_seen': release.released_at}
-    write_claims(store, new_claim(snapshot, 100, **seen))
 
 
 def test_nothing_is_written_when_one_claim_of_a_batch_is_lost(store):

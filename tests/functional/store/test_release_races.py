@@ -5,7 +5,6 @@ daemon may. SQLite has one writer at a time, so nothing can come in between.
 """
 
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -20,11 +19,10 @@ from scheduler_service.store import schema
 from scheduler_service.store.claims import (
     claim_queries,
     lifecycle,
-    outcomes,
     released_claims,
 )
 from scheduler_service.store.claims.batch import ClaimBatch
-from scheduler_service.store.claims.outcomes import ALL, MOVE, ReleaseRequest
+from scheduler_service.store.claims.outcomes import ReleaseRequest
 from scheduler_service.store.connection import Store, Writer
 from scheduler_service.store.ports.recall import (
     Outcome,
@@ -303,7 +301,7 @@ def test_a_claim_holds_up_the_refusal_of_its_copy(impatient):
     """Else both might be committed: a claim for which nobody has an answer."""
     store = impatient
     snapshot = import_two_hosts(store)
-    mine = claim_on(snapshot, 0, key='m/0', redelivered=True)
+    mine = claim_on(snapshot, 0, key='m/0')
     of = Unrecorded('m/0', [mine.consumer])
     refusal = Outcome(of, None, errors.NoValidHost())
     recording = Outcomes(store, 60.0, Health())
@@ -313,23 +311,3 @@ def test_a_claim_holds_up_the_refusal_of_its_copy(impatient):
             recording.record([refusal], has_copies=True)
     with pytest.raises(OutcomeDiffers):
         recording.record([refusal], has_copies=True)
-
-
-def test_a_claim_holds_up_the_releases_that_concern_it_alone(impatient):
-    store, instance = impatient, str(uuid.uuid4())
-
-    def record(kind, project_id):
-        sent = {instance: ReleaseRequest(project_id=project_id)}
-        store.write(lambda w: outcomes.record_releases(w, sent, kind))
-
-    with store.engine.begin() as claiming:
-        assert outcomes.lock_releases(claiming, [(instance, 'owner')]) == 0
-        for project_id in ('owner', None):
-            for kind in (ALL, MOVE):
-                with pytest.raises(errors.StoreTimeout):
-                    record(kind, project_id)
-        record(ALL, 'stranger')
-    for project_id in ('owner', None):
-        record(ALL, project_id)
-    with store.reading() as conn:
-        assert len(outcomes.releases(conn, [instance], 'owner')) == 2
