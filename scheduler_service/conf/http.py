@@ -89,7 +89,7 @@ threads.
 How long a client may take to send a request, in seconds.
 
 The connection of a slower client is closed. The limit also applies to a TLS
-handshake.
+handshake, and to a client that receives nothing more of its reply.
 """,
     ),
     cfg.FloatOpt(
@@ -99,7 +99,7 @@ handshake.
         help="""
 How long an idle connection stays open, in seconds.
 
-A client has as long to read a reply. A kube-scheduler closes its idle
+A client has as long to read a whole reply. A kube-scheduler closes its idle
 connections after 90 s: use a longer time.
 """,
     ),

@@ -6,9 +6,12 @@ Only the thread of the HTTP server uses the module.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import ipaddress
 import logging
 import math
+import sys
+import termios
 from collections import Counter
 from typing import Any, cast
 
@@ -33,9 +36,12 @@ _IPV6_PREFIX = 64
 # Bodies of the largest size that may be arriving at a time.
 _BODIES = 4
 _NEVER = math.inf
+# TLS handshakes that may be unfinished at a time.
+_HANDSHAKES = 200
 # Reasons to close a connection.
 _IDLE = 'idle'
 _SLOW = 'sends too slowly'
+_UNREAD = 'reads too slowly'
 _TOO_MANY = 'Too many request bodies are arriving'
 _CONTINUE = b'HTTP/1.1 100 Continue\r\n\r\n'
 # What aiohttp does by default, and is not done here: the deadlines below end
@@ -71,6 +77,8 @@ class Clients:
         # Those that wait for their client are in order, longest wait first.
         self._open: dict[Connection, None] = {}
         self._counts: Counter[str] = Counter()
+        # Those whose TLS handshake is unfinished, oldest first.
+        self._handshakes: dict[Connection, None] = {}
 
     def use(self, group: Any, router: Router) -> None:
         """Apply options to new connections, and to new waits."""
@@ -117,10 +125,29 @@ class Clients:
         self._open[connection] = None
         self._counts[connection.owner] += 1
 
+    def begin_handshake(self, connection: Connection) -> None:
+        """Note an unfinished TLS handshake.
+
+        At the limit, it replaces the oldest one of the client with most.
+        """
+        if len(self._handshakes) >= _HANDSHAKES:
+            owners = Counter(each.owner for each in self._handshakes)
+            ((most, _),) = owners.most_common(1)
+            self.closed['handshake limit'] += 1
+            self._drop(
+                next(each for each in self._handshakes if each.owner == most)
+            )
+        self._handshakes[connection] = None
+
+    def end_handshake(self, connection: Connection) -> None:
+        """Note that a TLS handshake is finished, if there was one."""
+        self._handshakes.pop(connection, None)
+
     def remove(self, connection: Connection) -> None:
         """Stop counting a connection, unless it was removed before."""
         if connection not in self._open:
             return
+        self.end_handshake(connection)
         del self._open[connection]
         self._counts[connection.owner] -= 1
         if not self._counts[connection.owner]:
@@ -131,12 +158,17 @@ class Clients:
         if connection in self._open:
             self._open[connection] = self._open.pop(connection)
 
-    def drop_late(self, now: float) -> None:
+    def drop_late(self, now: float) -> bool:
         """Close the connections whose deadline has passed.
 
         :param now: time of the loop
+        :return: whether one of them had not read its reply
         """
-        for connection in [each for each in self._open if each.deadline < now]:
+        unread = self.closed[_UNREAD]
+        for connection in list(self._open):
+            connection.see_progress()
+            if connection.deadline >= now:
+                continue
             self.closed[connection.late] += 1
             if connection.late != _IDLE:
                 LOG.info(
@@ -144,6 +176,7 @@ class Clients:
                     connection.late,
                 )  # fmt: skip
             self._drop(connection)
+        return self.closed[_UNREAD] > unread
 
     def drop_all(self, waiting_only: bool) -> None:
         """Close all connections, or those that wait for their client."""
@@ -196,6 +229,10 @@ class Connection(web.RequestHandler):
         self._ends = False
         # Bytes of the body that count in the limits.
         self._held = 0
+        # Bytes of replies that the client had not received at the last look,
+        # and when it must have received all, as time of the loop.
+        self._unread = 0
+        self._read_by = _NEVER
         self._certificate: str | None = None
         # Unlike the attribute of aiohttp, set until the socket is closed.
         self._socket: asyncio.Transport | None = None
@@ -215,6 +252,7 @@ class Connection(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the first request."""
         self._socket = cast(asyncio.Transport, transport)
+        self._clients.end_handshake(self)
         self._certificate = access.certificate_name(
             transport.get_extra_info('peercert')
         )
@@ -238,21 +276,29 @@ class Connection(web.RequestHandler):
             self._expect(self._clients.request_timeout, _SLOW)
         super().data_received(data)
 
-    def pause_writing(self) -> None:
-        """Wait for the client to read its reply."""
-        self._expect(self._clients.idle_timeout, 'reads too slowly')
-        super().pause_writing()
+    def _expect_reading(self) -> None:
+        self._expect(self._clients.request_timeout, _UNREAD)
+        self.deadline = min(self.deadline, self._read_by)
 
-    def resume_writing(self) -> None:
-        """Wait for the next request."""
-        self._expect(self._clients.idle_timeout, _IDLE)
-        super().resume_writing()
+    def see_progress(self) -> None:
+        """Look how much of its reply the client has yet to receive.
+
+        It has a time to go on, and another one to receive all. What is beyond
+        the socket's buffer waits in this process, so that buffer is full then.
+        """
+        if self.late is not _UNREAD:
+            return
+        before, self._unread = self._unread, _unsent(self._socket)
+        if not self._unread:
+            self._expect(self._clients.idle_timeout, _IDLE)
+        elif self._unread < before:
+            self._expect_reading()
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Return the response to a request, whose body is still arriving."""
         clients = self._clients
         router = clients.router
-        if self.late is _IDLE:
+        if self.late is not _SLOW:
             self._expect(clients.request_timeout, _SLOW)
         path, _, query = request.raw_path.partition('?')
         received = HttpRequest(
@@ -276,7 +322,9 @@ class Connection(web.RequestHandler):
             clients.buffered -= self._held
             self._held = 0
         clients.wait(self)
-        self._expect(clients.idle_timeout, _IDLE)
+        self._unread = 0
+        self._read_by = self._clock() + clients.idle_timeout
+        self._expect_reading()
         return self._response(reply)
 
     async def _receive(self, request: web.BaseRequest, limit: int) -> bytes:
@@ -336,6 +384,15 @@ class Connection(web.RequestHandler):
         if self._ends or self._era != self._clients.era:
             response.force_close()
         return response
+
+
+def _unsent(transport: asyncio.Transport | None) -> int:
+    """Return how many bytes the peer has not confirmed to have received."""
+    sock = None if transport is None else transport.get_extra_info('socket')
+    if sock is None:
+        return 0
+    size = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4))
+    return int.from_bytes(size, sys.byteorder)
 
 
 class _Refused(Exception):

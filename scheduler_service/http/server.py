@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import errno
 import functools
 import logging
@@ -16,6 +17,7 @@ import resource
 import socket
 import ssl
 import threading
+from asyncio import sslproto
 from typing import Any, cast
 
 from aiohttp import web
@@ -37,6 +39,14 @@ _SHUTDOWN_S = 2.0
 # How long a client may take to confirm the end of TLS, in seconds.
 _TLS_END_S = 1.0
 _FOREVER_S = 1e9
+# Each connection of asyncio's TLS has a buffer of this size, 256 KiB by
+# default. A record of TLS has 16 KiB.
+sslproto.SSLProtocol.max_size = 32 * 1024
+# So many connections end before their memory is given back to the system,
+# which glibc does not do by itself; or one whose reply was not read. Other C
+# libraries have no such function.
+_ENDED = 100
+_give_back = getattr(ctypes.CDLL(None), 'malloc_trim', lambda _: 0)
 # Files that the rest of the daemon may have open.
 _OTHER_FILES = 512
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -167,8 +177,14 @@ class Server:
         await asyncio.sleep(0)
 
     async def _tick(self) -> None:
+        most, has_dropped = 0, False
         while True:
-            self.clients.drop_late(self._loop.time())
+            most = max(most, len(self.clients))
+            if has_dropped or most - len(self.clients) >= _ENDED:
+                most = len(self.clients)
+                _give_back(0)
+            # What is dropped here is closed before the next turn.
+            has_dropped = self.clients.drop_late(self._loop.time())
             await asyncio.sleep(_TICK_S)
 
     def _accept(self) -> None:
@@ -199,6 +215,8 @@ class Server:
             return
         self.clients.add(connection)
         has_tls = self._tls is not None
+        if has_tls:
+            self.clients.begin_handshake(connection)
         connection.task = self._loop.create_task(
             self._loop.connect_accepted_socket(
                 lambda: connection,

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import pathlib
+import resource
 import socket
 import ssl
 import threading
@@ -81,12 +83,43 @@ def test_a_head_that_drips_ends_a_kept_connection(serve_http, held):
     assert server.clients.closed == {'sends too slowly': 1}
 
 
-def test_clients_that_never_read_are_dropped_in_time(serve_http, held):
-    http = serve_http(http__idle_timeout=2.0)
-    names = [f'n{number}' for number in range(60_000)]
+def test_unfinished_tls_handshakes_are_limited(serve_http, tmp_path, held):
+    """The client with most of them loses its oldest."""
+    certs = extenders.certificates(tmp_path)
+    http = serve_http(
+        http__cert_file=str(certs.server[0]),
+        http__key_file=str(certs.server[1]),
+    )
+    context = ssl.create_default_context(cafile=str(certs.ca))
+    quiet = held.enter_context(raw_http.connect(http.port, '127.0.0.2'))
+    done = held.enter_context(
+        context.wrap_socket(
+            raw_http.connect(http.port), server_hostname='localhost'
+        )
+    )
+    silent = [
+        held.enter_context(raw_http.connect(http.port)) for _ in range(250)
+    ]
+    server = http.service.daemon.http.server
+    assert raw_http.healthcheck_seconds(http.port, context) < LIMIT_S
+    assert len(server.clients) <= 202
+    assert server.clients.closed['handshake limit'] >= 51
+    assert raw_http.is_closed(silent[0])
+    for sock in (quiet, done, silent[-1]):
+        assert not raw_http.is_closed(sock, 0.1)
+
+
+@pytest.mark.parametrize('buffer', [0, 4096])
+def test_clients_that_never_read_are_dropped_in_time(serve_http, held, buffer):
+    """Whether the rest of the reply waits in the socket or before it."""
+    http = serve_http(http__request_timeout=1.0)
+    names = [f'n{number}' for number in range(1_000 if buffer else 60_000)]
     body = json.dumps({'Pod': {}, 'NodeNames': names}).encode()
-    sock = held.enter_context(raw_http.connect(http.port))
-    # The reply, with a reason for each, is longer than what the sockets hold.
+    sock = held.enter_context(socket.socket())
+    if buffer:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    sock.connect(('127.0.0.1', http.port))
+    # The reply, with a reason for each, is longer than what the client takes.
     sock.sendall(
         raw_http.post(
             '/extender/filter', f'Content-Length: {len(body)}', body=body
@@ -95,6 +128,63 @@ def test_clients_that_never_read_are_dropped_in_time(serve_http, held):
     server = http.service.daemon.http.server
     wait_until(lambda: server.clients.closed.get('reads too slowly'))
     wait_until(lambda: len(server.clients) == 0)
+
+
+@pytest.mark.parametrize('idle_timeout', [2.0, 60.0])
+def test_clients_that_read_slowly_have_the_time_of_idle_ones(
+    serve_http, held, idle_timeout
+):
+    http = serve_http(
+        http__request_timeout=1.0, http__idle_timeout=idle_timeout
+    )
+    names = [f'n{number}' for number in range(20_000)]
+    body = json.dumps({'Pod': {}, 'NodeNames': names}).encode()
+    sock = held.enter_context(socket.socket())
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.settimeout(10)
+    sock.connect(('127.0.0.1', http.port))
+    sock.sendall(
+        raw_http.post(
+            '/extender/filter', f'Content-Length: {len(body)}', body=body
+        )
+    )
+    start, size = time.monotonic(), 0
+    with contextlib.suppress(OSError):
+        while time.monotonic() - start < 4:
+            size += len(sock.recv(4096))
+            time.sleep(0.1)
+    server = http.service.daemon.http.server
+    is_dropped = server.clients.closed == {'reads too slowly': 1}
+    assert is_dropped == (idle_timeout < 4)
+
+
+def test_memory_of_tls_connections_is_given_back(
+    launch, ready_sqlite, tmp_path
+):
+    certs = extenders.certificates(tmp_path)
+    context = ssl.create_default_context(cafile=str(certs.ca))
+    port = free_port()
+    daemon = launch(
+        ready_sqlite, 'inproc://',
+        f'[http]\nbind_port = {port}\n'
+        f'cert_file = {certs.server[0]}\nkey_file = {certs.server[1]}\n',
+    )  # fmt: skip
+    daemon.wait_for('Ready')
+    raw_http.healthcheck_seconds(port, context)
+    statm = pathlib.Path(f'/proc/{daemon.popen.pid}/statm')
+
+    def memory() -> int:
+        return int(statm.read_text().split()[1]) * resource.getpagesize()
+
+    before = memory()
+    with contextlib.ExitStack() as held:
+        for _ in range(250):
+            sock = raw_http.connect(port)
+            held.enter_context(
+                context.wrap_socket(sock, server_hostname='localhost')
+            )
+        assert memory() - before < 40e6
+    wait_until(lambda: memory() - before < 8e6)
 
 
 def test_health_is_served_when_100_clients_are_slow(serve_http, held):

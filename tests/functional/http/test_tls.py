@@ -11,8 +11,8 @@ import pytest
 from tests.support import extenders, raw_http
 from tests.support.waiting import wait_until
 
-# How long a client may take to read a reply, in seconds.
-IDLE_S = 5.0
+# For how long a client may read nothing of a reply, in seconds.
+UNREAD_S = 5.0
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def connect(serve_http, tmp_path):
     http = serve_http(
         http__cert_file=str(certs.server[0]),
         http__key_file=str(certs.server[1]),
-        http__idle_timeout=IDLE_S,
+        http__request_timeout=UNREAD_S,
     )
     made: list[ssl.SSLSocket] = []
 
@@ -148,7 +148,10 @@ def test_clients_that_never_read_are_dropped_in_time(connect):
     sock = connect(buffer=4096)
     # The reply is longer than what the sockets hold.
     sock.sendall(filter_call(2000, 5000))
-    wait_until(lambda: server.clients.closed.get('idle'), seconds=4 * IDLE_S)
+    wait_until(
+        lambda: server.clients.closed.get('reads too slowly'),
+        seconds=4 * UNREAD_S,
+    )
     wait_until(lambda: len(server.clients) == 0)
 
 
