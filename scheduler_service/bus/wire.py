@@ -46,6 +46,8 @@ _OLDER_NAMES = {
     'request_id': 'request',
     'global_request_id': 'global_request',
 }
+# Of so many callers it is kept how much later their messages seem to come.
+_CALLERS = 10_000
 # An upper bound of valid times, in seconds.
 _NO_TIME = 1e15
 # Content type, as kombu names it -> constructor of the unpacker.
@@ -66,6 +68,29 @@ class Consumer(abc.ABC):
 
     def __init__(self, exchange: str) -> None:
         self.exchange = exchange
+        # Reply queue -> the age of the newest message that came from there
+        # for the first time.
+        self._ages: dict[str | None, float] = {}
+
+    def queued_for(
+        self, reply_q: str | None, sent_at: float, redelivered: bool
+    ) -> float:
+        """Return how long a message was queued before, in seconds, or less.
+
+        By how much the clocks of its caller and of this daemon differ is seen
+        by an earlier message of the caller, unless there was none.
+
+        :param sent_at: by the caller's clock
+        """
+        age = time.time() - sent_at
+        if redelivered:
+            return max(0.0, age - self._ages.get(reply_q, 0.0))
+        if reply_q is not None:
+            self._ages.pop(reply_q, None)
+            self._ages[reply_q] = age
+            if len(self._ages) > _CALLERS:
+                del self._ages[next(iter(self._ages))]
+        return 0.0
 
     @abc.abstractmethod
     def start(self) -> None:
@@ -324,16 +349,20 @@ def request(
     name_caller(context)
     headers = properties.get('application_headers') or {}
     count = headers.get('x-delivery-count')
+    msg_id, reply_q = reply_address(message)
+    sent = sent_at(context)
+    queued = 0.0
+    if sent is not None:
+        queued = consumer.queued_for(reply_q, sent, redelivered)
     parsed = Request(
         consumer,
         message,
         context,
         message.pop(_UNIQUE_ID, None),
-        *reply_address(message),
+        msg_id,
+        reply_q,
         timeout=message.pop('_timeout', None),
-        deadline=deadline_of(
-            properties, sent_at(context) if redelivered else None
-        ),
+        deadline=deadline_of(properties, queued),
         returns=count if isinstance(count, int) else 0,
     )
     # Redelivered messages are counted in the database first.
@@ -386,23 +415,22 @@ def sent_at(ctxt: Mapping[str, Any]) -> float | None:
 
 
 def deadline_of(
-    properties: Mapping[str, Any], sent_at: float | None = None
+    properties: Mapping[str, Any], queued: float = 0.0
 ) -> float | None:
     """Return when a message that is delivered now expires, monotonic.
 
-    Its time to live is in milliseconds, as text, which the broker has checked;
-    like the broker's, it starts anew in each queue. A message without a time
-    to live never expires.
+    Its time to live is in milliseconds, as text, which the broker has checked.
+    A message without a time to live never expires.
 
-    :param sent_at: seconds since the epoch from which the time to live counts
-        for a redelivered message, whose caller may have given up and called
-        again; None: from now
+    :param queued: seconds of that time which a redelivered message has used
+        up, whose caller may have given up and called again. Where they are all
+        of it, the clocks are wrong: the broker drops messages that expired
     """
     lives = properties.get('expiration')
     if lives is None:
         return None
-    since = 0.0 if sent_at is None else max(0.0, time.time() - sent_at)
-    return time.monotonic() + int(lives) / 1000 - since
+    seconds = int(lives) / 1000
+    return time.monotonic() + seconds - (queued if queued < seconds else 0.0)
 
 
 def reply(

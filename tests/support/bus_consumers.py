@@ -83,7 +83,12 @@ def sender(channel: Any, topic: str) -> Callable[..., None]:
     """Return a function that sends a cast to a topic."""
     producer = kombu.Producer(channel)
 
-    def run(method: str, unique_id: str = '', **more: Any) -> None:
+    def run(
+        method: str,
+        unique_id: str = '',
+        expiration: float | None = None,
+        **more: Any,
+    ) -> None:
         message = {
             'method': method,
             '_unique_id': unique_id or uuid.uuid4().hex,
@@ -93,6 +98,7 @@ def sender(channel: Any, topic: str) -> Callable[..., None]:
             {'oslo.version': '2.0', 'oslo.message': json.dumps(message)},
             exchange='openstack',
             routing_key=topic,
+            expiration=expiration,
         )
 
     return run

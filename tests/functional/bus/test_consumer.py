@@ -91,6 +91,23 @@ def test_a_message_is_taken_again_when_it_was_returned(consumer, send):
     assert (again.unique_id, again.redelivered) == ('same', True)
 
 
+def test_a_clock_ahead_of_the_callers_ends_no_request_that_comes_again(
+    consumer, send, channel, topic
+):
+    consumer.bus.pause()
+    wait_until(
+        lambda: channel.queue_declare(topic, passive=True).consumer_count == 0
+    )
+    an_hour_ago = {'_context_scheduler_sent_at': time.time() - 3600}
+    send('m', expiration=60.0, **an_hour_ago)
+    found = wait_until(lambda: channel.basic_get(topic))
+    channel.basic_reject(found.delivery_tag, requeue=True)
+    consumer.bus.resume()
+    again = consumer.take()
+    assert again.redelivered
+    assert 50 < again.deadline - time.monotonic() <= 60
+
+
 def test_a_request_in_work_is_not_taken_again_after_a_lost_connection(
     consumer, send, channel, topic
 ):

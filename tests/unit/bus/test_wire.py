@@ -34,6 +34,33 @@ def read(body, kind='application/json', **headers):
     return wire.read(body, properties)
 
 
+class Consumer(wire.Consumer):
+    """A consumer of no bus."""
+
+    def __init__(self):
+        super().__init__('openstack')
+
+    def nothing(self, *args):
+        raise NotImplementedError
+
+    start = call = stop_consuming = close = publish = nothing
+    acknowledge = hold = nothing
+
+
+def seconds_left(consumer, age, caller='reply_1', redelivered=True):
+    """Return how long a caller that waits for a minute waits still.
+
+    :param age: seconds since the message was sent, by the caller's clock
+    """
+    message = {
+        '_msg_id': 'id', '_reply_q': caller,
+        '_context_scheduler_sent_at': time.time() - age,
+    }  # fmt: skip
+    properties = {'expiration': '60000'}
+    request = wire.request(consumer, message, properties, redelivered)
+    return request.deadline - time.monotonic()
+
+
 def opened(body):
     """Return envelope and message of an encoded message."""
     envelope = json.loads(body)
@@ -158,14 +185,32 @@ def test_the_deadline_is_the_expiration_after_the_delivery():
 
 
 def test_a_message_that_comes_again_has_no_more_time_than_when_it_was_sent():
-    minute = {'expiration': '60000'}
-    left = wire.deadline_of(minute, time.time() - 50) - time.monotonic()
-    assert 9 < left <= 10
-    assert wire.deadline_of(minute, time.time() - 61) < time.monotonic()
-    # The clock of a caller may be ahead.
-    left = wire.deadline_of(minute, time.time() + 1000) - time.monotonic()
-    assert 59 < left <= 60
-    assert wire.deadline_of({}, time.time()) is None
+    assert 9 < seconds_left(Consumer(), 50) <= 10
+    request = wire.request(Consumer(), {}, {}, True)
+    assert request.deadline is None
+
+
+@pytest.mark.parametrize('behind', [-3600, -45, 45, 3600])
+def test_clocks_of_callers_do_not_matter_once_they_sent_a_message(behind):
+    consumer = Consumer()
+    seconds_left(consumer, 0, 'other', redelivered=False)
+    seconds_left(consumer, behind, 'reply_1', redelivered=False)
+    assert 39 < seconds_left(consumer, behind + 20, 'reply_1') <= 40
+
+
+@pytest.mark.parametrize('age', [-3600, 60, 3600])
+def test_a_clock_that_must_be_wrong_does_not_count(age):
+    """The broker delivers no message whose time is over."""
+    assert 59 < seconds_left(Consumer(), age) <= 60
+
+
+def test_few_clocks_are_remembered(monkeypatch):
+    monkeypatch.setattr(wire, '_CALLERS', 2)
+    consumer = Consumer()
+    for caller in ('one', 'two', 'one', 'three'):
+        seconds_left(consumer, 45, caller, redelivered=False)
+    assert seconds_left(consumer, 46, 'one') > 58
+    assert seconds_left(consumer, 46, 'two') < 15
 
 
 def test_a_reply_is_in_an_envelope():
