@@ -16,10 +16,13 @@ from typing import Any, TypeVar
 from scheduler_service import errors
 from scheduler_service.engine.host_stages import HostStages
 from scheduler_service.engine.jobs import (
+    Change,
     ClaimsJob,
+    DeliveredMessage,
     ExplainJob,
     HostJob,
     Job,
+    ReplyFuture,
     RequestReturned,
     State,
     ZoneJob,
@@ -131,6 +134,10 @@ class EngineLoop:
                 self._requeue(jobs)
                 self._stopping.wait(_PAUSE_S)
             except errors.StoreUnavailable as error:
+                if self._monitor.only_session_lost(error):
+                    self._source.drop()
+                    self._requeue(jobs)
+                    continue
                 self._monitor.lost(error)
                 self._give_back(jobs)
                 if self._stopping.wait(RETRY_S):
@@ -228,16 +235,50 @@ class EngineLoop:
         self._queue.requeue([job for job in undecided if not job.done()])
 
     def _isolate(self, jobs: list[Job], fault: Exception) -> None:
+        """Have each job of a batch that failed decided alone, once more.
+
+        It is not known what was claimed for them, which is found then.
+        """
         LOG.error('A batch of %d requests failed', len(jobs), exc_info=fault)
         # A claim may be under way for them: read everything again.
         self._source.drop()
-        if len(jobs) == 1:
-            jobs[0].fail(errors.as_scheduler_error(fault))
-            return
         left = _undecided(jobs)
+        if len(jobs) == 1 and all(job.isolated for job in left):
+            for job in left:
+                self._refuse(job, errors.as_scheduler_error(fault))
+            return
         for job in left:
             job.isolated = True
         self._queue.requeue(left)
+
+    def _refuse(self, job: Job, error: errors.SchedulerError) -> None:
+        """Refuse a job that failed alone, once what it claimed is undone."""
+        message = job.message
+        if (
+            not (isinstance(job, HostJob) and job.claim and job.key)
+            # Another daemon may have answered with its claims.
+            or message.redelivered
+            or message.is_lost()
+        ):
+            job.fail(error)
+            return
+
+        def refuse(undone: Future[Any]) -> None:
+            stay = undone.exception()
+            if stay is not None:
+                LOG.warning('Claims of a refused request stay: %s', stay)
+            job.fail(error)
+
+        # Not behind the job, which it would wait for.
+        undo = ClaimsJob(
+            change=Change.UNDO,
+            instances=job.names,
+            claimed_by=job.key,
+            message=DeliveredMessage(lane=message.lane),
+            future=(undone := ReplyFuture()),
+        )
+        undone.add_done_callback(refuse)
+        self._queue.requeue([undo])
 
 
 def _undecided(jobs: Sequence[Job]) -> list[Job]:

@@ -41,6 +41,7 @@ ADVICE = {
     _NO_TABLE: 'wait for the end of a restore, or run "scheduler-manage db '
     'sync"',
 }
+_SILENT = 'The database does not answer'
 _NO_ANSWER = 'check that the server runs, and [database] connection'
 _BY_SQLSTATE = {
     '53100': _FULL,
@@ -134,9 +135,12 @@ def translate_errors() -> Iterator[None]:
 def unavailable(fault: BaseException) -> errors.StoreUnavailable:
     """Return the error for a database that is lost, as an exception shows."""
     text = sentence(fault)
-    return errors.StoreUnavailable(
-        text or f'The database does not answer: {first_line(fault)}'
-    )
+    return errors.StoreUnavailable(text or f'{_SILENT}: {first_line(fault)}')
+
+
+def is_silent(error: errors.StoreUnavailable) -> bool:
+    """Whether there was no answer, not one that says what is wrong."""
+    return str(error).startswith(_SILENT)
 
 
 @contextlib.contextmanager

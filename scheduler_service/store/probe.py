@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -169,6 +170,17 @@ class Probe:
             self._limits = self._watched.timeouts
             self._drop()
             self._store.timeouts = self._limits.for_probe()
+        was_open, start = self._conn is not None, time.monotonic()
+        try:
+            self._select()
+        except errors.StoreUnavailable:
+            took = time.monotonic() - start
+            if not was_open or took > self._store.timeouts.response / 2:
+                raise
+            # Somebody ended the session: a new one shows what that means.
+            self._select()
+
+    def _select(self) -> None:
         try:
             with translate_errors():
                 self._connection().execute(sa.text('SELECT 1'))

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
-from scheduler_service.store import schema, version
+from scheduler_service.store import driver_errors, schema, version
 from scheduler_service.store.connection import Store
 from scheduler_service.store.probe import Probe, check_write
 
@@ -50,6 +50,8 @@ class StoreMonitor:
         self._answered_at = time.monotonic()
         self._pause_s = retry_s
         self._back_at = self._write_at = -math.inf
+        # Whether a session was lost since the engine's last answer.
+        self._session_lost = False
         # Why it was lost the last time.
         self._reason = ''
         # Pausing belongs to recording the loss, and resuming to its end.
@@ -73,6 +75,23 @@ class StoreMonitor:
         if self._thread.is_alive():
             self._thread.join(timeout)
 
+    def only_session_lost(self, error: errors.StoreUnavailable) -> bool:
+        """Whether the engine is to go on at once, with a new session.
+
+        So it is where the last one worked: a server, an operator or a device
+        in between ends single sessions. Where the new one fails before it had
+        an answer, the database is lost.
+        """
+        again, self._session_lost = self._session_lost, True
+        if (
+            again
+            or not self._health.database_reachable
+            or not driver_errors.is_silent(error)
+        ):
+            return False
+        LOG.warning('Going on with a new database session: %s', error)
+        return True
+
     def lost(self, error: errors.StoreUnavailable) -> None:
         """Record that the database does not answer, and stop consuming."""
         with self._lock:
@@ -92,6 +111,7 @@ class StoreMonitor:
         :raises StoreUnavailable: it was lost, and cannot be written to yet
         """
         self._answered_at = time.monotonic()
+        self._session_lost = False
         if self._health.database_reachable:
             self._health.database_answered(waiting)
             return

@@ -11,6 +11,7 @@ from scheduler_service.store.ports import store_monitor
 from scheduler_service.store.ports.store_monitor import StoreMonitor
 
 LOST = errors.StoreUnavailable('The disk of the database is full')
+ENDED = errors.StoreUnavailable('The database does not answer: closed')
 
 
 class Watched:
@@ -74,6 +75,26 @@ def test_pause_is_short_again_when_the_database_was_well_for_long(watched):
     watched.now += 61.0
     watched.monitor.lost(LOST)
     assert watched.seconds_until_consuming() == 0.0
+
+
+def test_only_a_new_session_that_fails_too_means_a_lost_database(watched):
+    monitor = watched.monitor
+    for _ in range(3):
+        assert monitor.only_session_lost(ENDED)
+        assert watched.ask()
+    assert monitor.only_session_lost(ENDED)
+    assert not monitor.only_session_lost(ENDED)
+    monitor.lost(ENDED)
+    assert watched.seconds_until_consuming() == 0.0
+
+
+def test_session_of_a_lost_database_is_not_opened_at_once(watched):
+    watched.monitor.lost(ENDED)
+    assert not watched.monitor.only_session_lost(ENDED)
+
+
+def test_database_that_says_what_is_wrong_is_not_asked_at_once(watched):
+    assert not watched.monitor.only_session_lost(LOST)
 
 
 def test_database_is_written_to_ever_more_seldom_when_that_fails(watched):

@@ -1,0 +1,97 @@
+"""Sessions that are ended while the database works."""
+
+import contextlib
+import time
+import uuid
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from scheduler_service.store.connection import Store
+from scheduler_service.store.probe import Probe
+from tests.support.engines import Message, select, start_engine
+from tests.support.stores import audit_findings, import_inventory
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.db
+_LIST = {
+    'postgresql': 'SELECT pid FROM pg_stat_activity '
+    'WHERE datname = current_database() AND pid <> pg_backend_pid()',
+    'mysql': 'SELECT id FROM information_schema.processlist '
+    'WHERE db = DATABASE() AND id <> CONNECTION_ID()',
+}
+_END = {
+    'postgresql': 'SELECT pg_terminate_backend({}, 5000)',
+    'mysql': 'KILL {}',
+}
+_LOCK = "UPDATE counters SET value = value WHERE name = 'revision'"
+
+
+def end_sessions(conn: sa.Connection) -> None:
+    """End all sessions of a database but this one."""
+    kind = conn.dialect.name
+    for number in conn.exec_driver_sql(_LIST[kind]).scalars().all():
+        # It may be over by now, which MariaDB takes for an error.
+        with contextlib.suppress(sa.exc.OperationalError):
+            conn.exec_driver_sql(_END[kind].format(number))
+
+
+@pytest.fixture(params=['postgresql', 'mariadb'])
+def store(request: Any, make_store: Any) -> Store:
+    """A store with hosts, on a database server."""
+    store: Store = make_store(request.param)
+    import_inventory(store)
+    return store
+
+
+@pytest.fixture
+def operator(store: Store) -> Any:
+    """A session of somebody else."""
+    engine = sa.create_engine(store.engine.url)
+    with engine.connect() as conn:
+        yield conn
+    engine.dispose()
+
+
+@pytest.fixture
+def engine(store: Store) -> Any:
+    """An engine that notes when it stops consuming."""
+    running = start_engine(store)
+    pauses: list[float] = []
+    running.store_monitor.pause = lambda: pauses.append(time.monotonic())
+    yield running
+    running.stop()
+    assert not pauses
+    assert not audit_findings(store)
+
+
+def test_requests_go_on_at_once_when_idle_sessions_are_ended(engine, operator):
+    for _ in range(3):
+        uuids = [str(uuid.uuid4())]
+        end_sessions(operator)
+        assert 'placements' in select(uuids).run(engine)
+        end_sessions(operator)
+        assert Message('release', (uuids,)).run(engine) == uuids
+
+
+def test_claims_are_made_at_once_when_their_session_is_ended(
+    engine, store, operator
+):
+    for _ in range(3):
+        with operator.begin():
+            operator.exec_driver_sql(_LOCK)
+            asked = select([str(uuid.uuid4())]).deliver(engine)
+            wait_until(lambda: store.sessions.waits(0.1))
+            end_sessions(operator)
+        assert asked.result(30).placements
+
+
+def test_database_that_ends_the_session_of_its_probe_is_not_lost(
+    store, operator
+):
+    probe = Probe(store)
+    probe.ask()
+    end_sessions(operator)
+    probe.ask()
+    probe.close()
