@@ -153,6 +153,10 @@ class Conflict(SchedulerError):
     code = 409
 
 
+class ServerGroupMismatch(Conflict):
+    """An instance is in another server group than the request names."""
+
+
 class Forbidden(SchedulerError):
     """A policy rule does not allow this to the caller."""
 

@@ -23,7 +23,7 @@ from scheduler_service.columns.dictionary import (
 from scheduler_service.columns.instances import InstanceIndex, PlacedInstance
 from scheduler_service.columns.load import Formula, Index, LoadColumns
 from scheduler_service.columns.topology import Topology
-from scheduler_service.model import Aggregate, ServerGroup
+from scheduler_service.model import Aggregate, Request, ServerGroup
 from scheduler_service.settings import Settings
 
 
@@ -156,6 +156,21 @@ class HostTable:
         for name in (*amounts, 'num_instances'):
             self.load.refresh(name, rows)
         self.load.changes.add(rows)
+
+    def groups_of(self, uuids: Iterable[str]) -> dict[str, list[str]]:
+        """Return the server groups of instances that are members of some."""
+        wanted = set(uuids)
+        found: dict[str, list[str]] = {}
+        for group in self.groups.values() if wanted else ():
+            if not wanted.isdisjoint(group.members):
+                for uuid in wanted.intersection(group.members):
+                    found.setdefault(uuid, []).append(group.uuid)
+        return found
+
+    def groups_for(self, request: Request, policy: str) -> list[ServerGroup]:
+        """Return the groups with a policy of the instance to be placed."""
+        groups = (self.groups.get(uuid) for uuid in request.groups)
+        return [group for group in groups if group and group.policy == policy]
 
     def put_instance(
         self, uuid: str, placed: PlacedInstance | None

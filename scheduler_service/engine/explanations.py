@@ -67,6 +67,8 @@ class Explainer:
         self, pipeline: HostPipeline, table: HostTable, job: ExplainJob
     ) -> dict[str, Any]:
         request = job.request.with_ids()
+        stored = table.instances.among(request.instance_uuids)
+        request.stored_groups = table.groups_of(stored)
         results = pipeline.filter_results(table, request)
         subject = explain.Subject(table, request, pipeline.settings)
         report: dict[str, Any] = {

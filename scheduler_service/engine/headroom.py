@@ -269,6 +269,7 @@ def drain(
         return [request.resources.get(name, 0) for name in classes]
 
     for request in sorted(requests, key=size, reverse=True):
+        request.stored_groups = table.groups_of(request.instance_uuids)
         try:
             result = pipeline.select(overlay, request, rng, 1)
         except errors.NoValidHost as refused:

@@ -191,6 +191,8 @@ class SchedulingBatch:
         self._lane: Hashable = None
         self._turn_ends_at = time.monotonic() + _BATCH_TURN_S
         self._refused: list[tuple[HostJob, errors.SchedulerError]] = []
+        # Why the last claim was lost.
+        self._why_lost = ''
         self.outdated = False
 
     def run(self, jobs: Sequence[HostJob]) -> list[HostJob]:
@@ -312,7 +314,8 @@ class SchedulingBatch:
             return True
         try:
             pending.wait()
-        except ClaimLost:
+        except ClaimLost as fault:
+            self._why_lost = str(fault)
             lost = sum(job.claim for job in jobs)
             self._health.count('claims_lost', by=lost)
             return False
@@ -364,7 +367,7 @@ class SchedulingBatch:
             ):
                 self._finish([job], None)
                 continue
-            self._finisher.count_lost_claim(job)
+            self._finisher.count_lost_claim(job, self._why_lost)
             if not job.done():
                 self._again.append(job)
 

@@ -32,7 +32,10 @@ from scheduler_service.pipeline import HostPipeline
 
 
 class ClaimLost(Exception):
-    """What was to be claimed is not free, or not allowed, any more."""
+    """What was to be claimed is not free, or not allowed, any more.
+
+    Its text says why, as a sentence; empty: another request was faster.
+    """
 
 
 class HostSource(Protocol):

@@ -54,6 +54,7 @@ class Selector:
         :raises TimeSliceOver: others have their turn first
         :raises NoValidHost: no host passes
         :raises Forbidden: an instance or the group is another project's
+        :raises ServerGroupMismatch: an instance is stored in other groups
         :raises SchedulerError: the request cannot be scheduled
         """
         self.selections += 1
@@ -69,6 +70,7 @@ class Selector:
             recalled.resume(job)
             return
         present = table.instances.among(request.instance_uuids)
+        request.stored_groups = table.groups_of(present)
         held: Mapping[str, Placement] = {}
         if present or request.instance_group:
             self._check_present(job, present, table)
@@ -80,8 +82,8 @@ class Selector:
                 job.placements = [held[uuid] for uuid in uuids]
                 job.held, job.state = held, State.CLAIMED
                 return
-            request = msgspec.structs.replace(
-                request, instance_uuids=missing, num_instances=len(missing)
+            request = request.having(
+                instance_uuids=missing, num_instances=len(missing)
             )
         if job.move or job.excluded_hosts:
             request = _elsewhere(present, request, job)
@@ -176,8 +178,18 @@ class Selector:
 
         Where the caller did not say whether instances move, the store does.
         """
+        request = job.request
         if job.caller:
-            job.caller.check_select(job.request, present, table)
+            job.caller.check_select(request, present, table)
+        for uuid, groups in request.stored_groups.items():
+            if request.instance_group not in (None, '', *groups):
+                raise errors.ServerGroupMismatch(
+                    f'The request names server group {request.instance_group},'
+                    f' but instance {uuid} is in {", ".join(groups)}',
+                    instance=uuid,
+                    named=request.instance_group,
+                    server_groups=groups,
+                )
         if job.moves_unsaid and present:
             job.move = self._claimer.run_somewhere(sorted(present))
 
@@ -323,6 +335,6 @@ def _elsewhere(
             if not job.moves_unsaid or placed.host.lower() in request.ignored:
                 hosts[placed.host] = 'the instance moves away from it'
     ignored = sorted({*(request.ignore_hosts or ()), *hosts})
-    made = msgspec.structs.replace(request, ignore_hosts=ignored)
+    made = request.having(ignore_hosts=ignored)
     made.why_ignored = {host.lower(): why for host, why in hosts.items()}
     return made

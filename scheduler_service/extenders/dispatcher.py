@@ -22,7 +22,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from scheduler_service import errors
@@ -200,7 +199,7 @@ class ExtenderDispatcher:
             ignored = sorted(
                 {*(request.ignore_hosts or ()), *job.excluded_hosts}
             )
-            request = msgspec.structs.replace(request, ignore_hosts=ignored)
+            request = request.having(ignore_hosts=ignored)
         scores = self._scores_of_instances(
             request, copy, job.bounds(), job.deadline
         )

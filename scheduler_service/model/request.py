@@ -7,7 +7,7 @@ import operator
 import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -44,7 +44,7 @@ _DIGITS = re.compile('[0-9]+')
 HOST_CLASSES = frozenset(('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB'))
 # Stands for all amounts of more than 15 digits: no host has as much.
 _TOO_MUCH = 10**15
-_PLACING = 'placing now'
+_PLACING, _STORED_GROUPS = 'placing now', 'stored groups'
 _WHY_IGNORED = 'why ignored'
 _MESSAGES = uuid.UUID('6f0d7e1b-5a83-5d0f-9c52-2f6f3ad1c7e4')
 _ZONES = uuid.UUID('0bb45a0c-28a5-5c3d-8d26-64b0f1cf3a10')
@@ -319,10 +319,10 @@ class Request(Document, dict=True):
         """The requirements of each instance, as JSON, without ids and caller.
 
         Most filters give all callers the same result.
-        None where the request has hints, a group or an earlier attempt, or
+        None where the request has hints, groups or an earlier attempt, or
         forces or ignores a host: such requests hardly ever repeat.
         """
-        if any(_singular_fields(self)):
+        if self.stored_groups or any(_singular_fields(self)):
             return None
         image = self.image
         about_image = image and (image.properties, image.disk_format)
@@ -354,6 +354,41 @@ class Request(Document, dict=True):
     @why_ignored.setter
     def why_ignored(self, reasons: Mapping[str, str]) -> None:
         self.__dict__[_WHY_IGNORED] = reasons
+
+    @property
+    def stored_groups(self) -> Mapping[str, Sequence[str]]:
+        """Server groups by instance, of instances that are stored in some.
+
+        The engine sets it. :meth:`having` keeps it.
+        """
+        stored: Mapping[str, Sequence[str]] = self.__dict__.get(
+            _STORED_GROUPS, {}
+        )
+        return stored
+
+    @stored_groups.setter
+    def stored_groups(self, groups: Mapping[str, Sequence[str]]) -> None:
+        self.__dict__[_STORED_GROUPS] = groups
+        self.__dict__.pop('shape', None)
+
+    @property
+    def groups(self) -> Sequence[str]:
+        """Server groups that the instance that is being placed is to be in."""
+        named = [self.instance_group] if self.instance_group else []
+        if not self.stored_groups:
+            return named
+        stored = self.stored_groups.get(self.placing or '', ())
+        return [*dict.fromkeys([*named, *stored])]
+
+    def hosts_named_for(self, group: str) -> Sequence[str]:
+        """Return the service hosts of members of a group by the caller."""
+        return self.group_hosts if group == self.instance_group else ()
+
+    def having(self, **fields: Any) -> Request:
+        """Return the request with other values of some fields."""
+        changed = msgspec.structs.replace(self, **fields)
+        changed.stored_groups = self.stored_groups
+        return changed
 
     @property
     def image_properties(self) -> dict[str, Any]:

@@ -222,10 +222,15 @@ class HostSearch:
         :raises FilterFault: a filter or weigher failed
         """
         assert self._mask is not None
+        table, request, groups = self.table, self.request, self.request.groups
         self.advance(index)
-        self.filtering.run_again(
-            self.table, self.request, self.steps, self._mask, np.array([row])
-        )
+        if request.groups == groups:
+            self.filtering.run_again(
+                table, request, self.steps, self._mask, np.array([row])
+            )
+        else:
+            # Other hosts may pass.
+            self._mask, _ = self.filtering.run(table, request, self.steps)
         return self.ranking(index)
 
     def _ranking_with(

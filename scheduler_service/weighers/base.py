@@ -105,7 +105,7 @@ class ColumnWeigher(Weigher, abc.ABC):
 
 
 class ServerGroupWeigher(Weigher):
-    """Weighs hosts by the members of the request's server group on them.
+    """Weighs hosts by the members of the request's server groups on them.
 
     :cvar policy: policy of the server groups that are weighed
     :cvar weight_per_member: raw weight of one member
@@ -122,15 +122,16 @@ class ServerGroupWeigher(Weigher):
         settings: Settings,
     ) -> Floats | None:
         """Return the members times their weight; None for other policies."""
-        group = table.groups.get(request.instance_group or '')
-        if group is None or group.policy != self.policy:
+        groups = table.groups_for(request, self.policy)
+        if not groups:
             return None
-        members = (table.instances.get(uuid) for uuid in group.members)
-        counts = Counter(
-            member.host for member in members if member is not None
-        )
-        for host in request.group_hosts:
-            counts.setdefault(host, 1)
+        counts = Counter[str]()
+        for group in groups:
+            members = table.instances.among(group.members).values()
+            present = Counter(member.host for member in members)
+            for host in request.hosts_named_for(group.uuid):
+                present.setdefault(host, 1)
+            counts += present
         weights = np.zeros(len(table))
         for host, count in counts.items():
             weights[table.rows_of_host(host)] = self.weight_per_member * count
@@ -140,5 +141,6 @@ class ServerGroupWeigher(Weigher):
     def weight_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return None where the request has no server group."""
-        return EACH_TIME if request.instance_group else None
+        """Return None where no instance of the request has a server group."""
+        has_group = request.instance_group or request.stored_groups
+        return EACH_TIME if has_group else None

@@ -88,7 +88,7 @@ def with_devices(request: Request, tree: Tree) -> Request:
             )
             for uuid, count in providers.items()
         ] or [device]
-    return msgspec.structs.replace(request, pci_requests=devices)
+    return request.having(pci_requests=devices)
 
 
 def is_needed(request: Request) -> bool:

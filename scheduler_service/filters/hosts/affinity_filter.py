@@ -14,21 +14,13 @@ from scheduler_service.model import Request, ServerGroup
 from scheduler_service.settings import Settings
 
 
-def group_of(
-    table: HostTable, request: Request, policy: str
-) -> ServerGroup | None:
-    """Return the server group of the request, if it has this policy."""
-    group = table.groups.get(request.instance_group or '')
-    return group if group and group.policy == policy else None
-
-
 def members_by_host(
     table: HostTable, group: ServerGroup, request: Request
 ) -> Counter[str]:
     """Return how many members of a group each service host has.
 
     An instance that moves counts on both of its hosts. A host that the request
-    names for the group, and that has no stored member, counts 1.
+    names for its group, and that has no stored member, counts 1.
     """
     members = (table.instances.get(uuid) for uuid in group.members)
     counts = Counter(
@@ -37,7 +29,7 @@ def members_by_host(
         if member is not None
         for host in member.hosts
     )
-    for host in request.group_hosts:
+    for host in request.hosts_named_for(group.uuid):
         counts.setdefault(host, 1)
     return counts
 
@@ -156,7 +148,8 @@ class ServerGroupAffinityFilter(RowFilter):
     """Keeps the members of an ``affinity`` server group on their hosts.
 
     Passes hosts that have a member. Every host passes as long as no member
-    is on any host, and where the group has another policy.
+    is on any host, and where the group has another policy. The groups of an
+    instance that is stored count as well as the one that the request names.
     """
 
     policy = 'affinity'
@@ -164,23 +157,30 @@ class ServerGroupAffinityFilter(RowFilter):
     def row_set(
         self, table: HostTable, request: Request, settings: Settings
     ) -> RowSet | None:
-        group = group_of(table, request, self.policy)
-        if group is None:
+        of_groups = self._hosts(table, request)
+        if not of_groups:
             return None
-        hosts = set(members_by_host(table, group, request))
-        if not hosts:
-            return None
+        hosts = set.intersection(*of_groups)
         return RowSet(table.rows_of_hosts(hosts), passes=True)
+
+    def _hosts(self, table: HostTable, request: Request) -> list[set[str]]:
+        """Return the hosts of each group's members, of groups with some."""
+        groups = table.groups_for(request, self.policy)
+        hosts = (set(members_by_host(table, g, request)) for g in groups)
+        return [some for some in hosts if some]
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        group = group_of(table, request, self.policy)
-        hosts = sorted(members_by_host(table, group, request)) if group else []
-        return (
-            f'the members of the server group are on {", ".join(hosts[:5])}, '
-            'not on this host'
-        )
+        here = table.host_at(row)
+        for some in self._hosts(table, request):
+            if here not in some:
+                listed = ', '.join(sorted(some)[:5])
+                return (
+                    f'the members of the server group are on {listed}, '
+                    'not on this host'
+                )
+        return self.why
 
 
 class ServerGroupAntiAffinityFilter(RowFilter):
@@ -188,7 +188,8 @@ class ServerGroupAntiAffinityFilter(RowFilter):
 
     Rejects hosts that have ``max_server_per_host`` members or more, 1 where
     the rule is not set. A host that already has the instance to be placed
-    passes. Every host passes where the group has another policy.
+    passes. Every host passes where the group has another policy. The groups of
+    an instance that is stored count as well as the one that the request names.
     """
 
     policy = 'anti-affinity'
@@ -196,28 +197,28 @@ class ServerGroupAntiAffinityFilter(RowFilter):
     def row_set(
         self, table: HostTable, request: Request, settings: Settings
     ) -> RowSet | None:
-        group = group_of(table, request, self.policy)
-        if group is None:
+        groups = table.groups_for(request, self.policy)
+        if not groups:
             return None
         placing = request.placing
         own_hosts = hosts_of(table, [placing]) if placing else set()
-        counts = members_by_host(table, group, request)
-        full_hosts = [
+        full_hosts = {
             host
-            for host, count in counts.items()
+            for group in groups
+            for host, count in members_by_host(table, group, request).items()
             if count >= group.max_server_per_host and host not in own_hosts
-        ]
+        }
         return RowSet(table.rows_of_hosts(full_hosts), passes=False)
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        group = group_of(table, request, self.policy)
-        if group is None:
-            return self.why
-        counts = members_by_host(table, group, request)
-        count = counts[table.host_at(row)]
-        return (
-            f'members of the server group on this host: {count}, at most '
-            f'{group.max_server_per_host} allowed'
-        )
+        here = table.host_at(row)
+        for group in table.groups_for(request, self.policy):
+            count = members_by_host(table, group, request)[here]
+            if count >= group.max_server_per_host:
+                return (
+                    f'members of the server group on this host: {count}, at '
+                    f'most {group.max_server_per_host} allowed'
+                )
+        return self.why

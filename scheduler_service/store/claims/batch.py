@@ -11,7 +11,7 @@ fixed order, so two batches wait for each other and do not deadlock.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -24,6 +24,7 @@ from scheduler_service.engine.ports import ClaimLost
 from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.claims import (
     claim_sql,
+    lifecycle,
     outcomes,
     placement_records,
 )
@@ -31,6 +32,9 @@ from scheduler_service.store.claims.claim_sql import Claim
 from scheduler_service.store.connection import Store, Writer, new_lineage
 
 _ANTI_AFFINITY = 'anti-affinity'
+_MEMBERSHIPS = sa.select(schema.server_group_members).where(
+    rows.among(schema.server_group_members.c.instance_uuid)
+)
 
 
 class ClaimBatch:
@@ -87,7 +91,10 @@ class ClaimBatch:
             from scheduler_service.store.claims import pg_claims
 
             assert conn is not None
-            self._receive = pg_claims.send(self._store, conn, self.statements)
+            groups = {claim.group for claim in self._claims if claim.group}
+            self._receive = pg_claims.send(
+                self._store, conn, self.statements, sorted(groups)
+            )
         else:
             self._receive = partial(self._store.write, self.make, conn)
             self.finish()
@@ -96,17 +103,22 @@ class ClaimBatch:
     def make(self, writer: Writer) -> int:
         """Make the claims statement by statement; return their revision.
 
+        Rows are locked in this order: instances that are stored, server
+        groups, inventories, new instances, the counter.
+
         :raises ClaimLost: a claim does not fit any more, breaks a policy,
             names a group that appeared or changed its project since the hosts
-            were read, its consumer holds a claim already, its request has an
-            outcome, or what an earlier claim of it left in the placement
-            service is not undone yet; the transaction has to be rolled back
+            were read, or that its instance is not in by now, its consumer
+            holds a claim already, its request has an outcome, or what an
+            earlier claim of it left in the placement service is not undone
+            yet; the transaction has to be rolled back
         """
         writer.lineage = self.lineage
         claims, conn = self._claims, writer.conn
         dialect = conn.dialect.name
-        grouped = [claim for claim in claims if claim.group]
-        groups = _lock_groups(conn, grouped, self._policies) if grouped else {}
+        stored = [c.consumer for c in claims if c.is_present or c.move]
+        locked = lifecycle.lock(conn, stored)
+        groups = _lock_groups(conn, claims, locked, self._policies)
         demand = claim_sql.demand_rows(claims, self._fallback)
         if demand:
             updated = conn.execute(
@@ -116,11 +128,11 @@ class ClaimBatch:
             if updated.rowcount != len(demand):
                 raise ClaimLost
         try:
-            _insert(writer, claims)
+            _insert(writer, claims, locked)
         except db_exception.DBDuplicateEntry:
             raise ClaimLost from None
         if groups:
-            _join(writer, grouped, groups)
+            _join(writer, claims, groups)
         # The last look: a release that is committed later finds these claims.
         revision = writer.take_revision()
         if outcomes.came_first(conn, claims):
@@ -161,9 +173,12 @@ def _record_intents(
     return recorded.rowcount == len(intents)
 
 
-def _insert(writer: Writer, claims: Sequence[Claim]) -> None:
+def _insert(
+    writer: Writer, claims: Sequence[Claim], locked: Mapping[str, Any]
+) -> None:
     """Insert instances, moves, allocations, and records of intended ones.
 
+    :param locked: rows of the instances that are stored
     :raises ClaimLost: a move cannot be made, an instance is not as it was
         reported any more, or an earlier claim of it is being undone
     :raises DBDuplicateEntry: a consumer holds a claim already, or there is a
@@ -195,7 +210,7 @@ def _insert(writer: Writer, claims: Sequence[Claim]) -> None:
             conn, 'instances', claim_sql.INSTANCE, placed, 'created_at'
         )
     if moving:
-        _insert_moves(conn, moving)
+        _insert_moves(conn, moving, locked)
     _allocate(conn, held, moving)
     if intents and not _record_intents(conn, intents):
         raise ClaimLost
@@ -227,24 +242,19 @@ def _claim_reported(writer: Writer, claims: Sequence[Claim]) -> None:
             raise ClaimLost
 
 
-def _insert_moves(conn: Connection, claims: Sequence[Claim]) -> None:
+def _insert_moves(
+    conn: Connection, claims: Sequence[Claim], locked: Mapping[str, Any]
+) -> None:
     """Insert the moves of instances, which stay on their hosts for now.
 
+    :param locked: their rows
     :raises ClaimLost: an instance is gone, or is on its new host already and
         may not stay there
     :raises DBDuplicateEntry: an instance moves already
     """
-    table = schema.instances
-    locked = conn.execute(
-        sa.select(table.c.uuid, table.c.host)
-        .where(table.c.uuid.in_([claim.consumer for claim in claims]))
-        .order_by(table.c.uuid)
-        .with_for_update()
-    )
-    host_of = {row.uuid: row.host for row in locked}
     for claim in claims:
-        host = host_of.get(claim.consumer)
-        if host is None or (host == claim.host and not claim.may_stay):
+        row = locked.get(claim.consumer)
+        if row is None or (row.host == claim.host and not claim.may_stay):
             raise ClaimLost
     rows.insert(
         conn,
@@ -293,9 +303,12 @@ def _allocate(
 
 
 def _lock_groups(
-    conn: Connection, claims: Sequence[Claim], policies: Collection[str]
+    conn: Connection,
+    claims: Sequence[Claim],
+    locked: Mapping[str, Any],
+    policies: Collection[str],
 ) -> dict[str, dict[str, set[str]]]:
-    """Lock the groups of claims, and check their strict policies.
+    """Lock the groups of all instances, and check their strict policies.
 
     Groups are locked in the order of their uuids, and places of members are
     read then. Of two daemons that place members of a group, the second
@@ -303,15 +316,26 @@ def _lock_groups(
     that lock: a claim may still see a member that has gone, and is then lost
     although it could have been made.
 
-    :param claims: each with its group; a group that does not exist has no
-        policy
+    :param locked: rows of the instances that are stored: none of them joins a
+        group with another claim meanwhile
     :param policies: the policies that are strict
     :return: the groups that exist, with the hosts of each member
-    :raises ClaimLost: a strict policy would be broken, or a group has another
-        project by now
+    :raises ClaimLost: a strict policy would be broken, a group has another
+        project by now, or the instance is in others
     """
-    joining = {claim.consumer: (claim.group, claim.host) for claim in claims}
-    owners = claim_sql.group_owners(claims)
+    groups_of: dict[str, set[str]] = defaultdict(set)
+    for row in rows.select_among(conn, _MEMBERSHIPS, locked):
+        groups_of[row.instance_uuid].add(row.group_uuid)
+    others = set()
+    for claim in claims:
+        stored = groups_of[claim.consumer]
+        if claim.group and claim.group not in stored:
+            if stored:
+                others.add(claim.group)
+            stored.add(claim.group)
+    uuids = set[str]().union(*groups_of.values())
+    if not uuids:
+        return {}
     table = schema.server_groups
     groups = conn.execute(
         sa.select(
@@ -320,25 +344,26 @@ def _lock_groups(
             table.c.max_server_per_host,
             table.c.project_id,
         )
-        .where(table.c.uuid.in_(list(owners)))
+        .where(table.c.uuid.in_(uuids))
         .order_by(table.c.uuid)
         .with_for_update()
     ).all()
-    if any(owners[row.uuid] != (row.project_id or '') for row in groups):
-        raise ClaimLost
+    owners = claim_sql.group_owners(claims)
+    for group in groups:
+        owner = group.project_id or ''
+        if group.uuid in others or owners.get(group.uuid, owner) != owner:
+            raise ClaimLost
     members = _members(conn, [group.uuid for group in groups])
     for group in groups:
-        present = members[group.uuid]
-        places = {uuid: set(hosts) for uuid, hosts in present.items()}
-        for uuid, (joined, host) in joining.items():
-            if joined == group.uuid:
-                # An instance that moves counts on both its hosts, but under
-                # affinity only on the host that it moves to.
-                if group.policy != _ANTI_AFFINITY:
-                    places[uuid] = set()
-                places.setdefault(uuid, set()).add(host)
-        if group.policy in policies and not _policy_holds(group, places):
-            raise ClaimLost
+        taken = {
+            claim.consumer: claim.host
+            for claim in claims
+            if group.uuid in groups_of[claim.consumer]
+        }
+        if group.policy in policies and not _keeps_policy(
+            group, members[group.uuid], taken
+        ):
+            raise ClaimLost(claim_sql.breaks_policy([group.uuid]))
     return members
 
 
@@ -394,10 +419,28 @@ def _members(
     return hosts_of
 
 
-def _policy_holds(group: Any, places: Mapping[str, set[str]]) -> bool:
-    """Whether a group's policy holds for the hosts of its members."""
-    counts = Counter(host for hosts in places.values() for host in hosts)
+def _keeps_policy(
+    group: Any, members: Mapping[str, set[str]], taken: Mapping[str, str]
+) -> bool:
+    """Whether claims keep the policy of a group on the hosts that they take.
+
+    What is wrong elsewhere does not matter. Under affinity they take a host
+    that has members, unless all members move.
+
+    :param members: the hosts of each member
+    :param taken: instance -> the host that is claimed for it
+    """
     if group.policy == _ANTI_AFFINITY:
+        new = {
+            h for uuid, h in taken.items() if h not in members.get(uuid, ())
+        }
+        counts = Counter(
+            host
+            for uuid in members.keys() | taken.keys()
+            for host in {*members.get(uuid, ()), taken.get(uuid, '')}
+        )
         limit = group.max_server_per_host or 1
-        return max(counts.values(), default=0) <= limit
-    return len(counts) <= 1
+        return all(counts[host] <= limit for host in new)
+    new = {*taken.values()}.difference(*members.values())
+    stay = any(members[uuid] for uuid in members.keys() - taken.keys())
+    return not new or (len(new) == 1 and not stay)

@@ -110,6 +110,12 @@ def group_owners(claims: Sequence[Claim]) -> dict[str, str | None]:
     return {c.group: c.group_owner for c in claims if c.group}
 
 
+def breaks_policy(groups: Sequence[str]) -> str:
+    """Return why a claim is lost that breaks the policy of a group."""
+    named = ' or '.join(groups)
+    return f'The host would break the policy of server group {named}.'
+
+
 def join_groups(conn: Connection, members: Sequence[tuple[str, str]]) -> int:
     """Add members that groups lack; return how many.
 

@@ -56,6 +56,8 @@ from scheduler_service.store.connection import (
 # of the whole statement does not hold; and a duplicate key, where a consumer
 # holds a claim or a request has an outcome.
 _NOTHING_DONE = ('22012', '23505')
+# The state of claims that break a policy: the root of a negative number.
+_POLICY_VIOLATED = '2201F'
 # As a query of its own it is evaluated once, not for each row.
 _NOW = f'(SELECT {clock.sql("postgresql")})'
 # The place of one instance. What it takes there is in the rows of its kind.
@@ -88,10 +90,8 @@ _CHECK = f"""
 
 # Common table expressions over ``places``, with the columns group_uuid, uuid
 # and host: ``joining`` are the instances that are to be members, ``strict``
-# the groups of which the policy must hold, and ``seats`` the hosts on which
-# these groups' members count. As in ``ClaimBatch.make``, an instance that
-# moves counts on both its hosts under anti-affinity, and otherwise only on
-# the host that it is claimed for. Lookups are written so that PostgreSQL uses
+# the groups of which the policy must hold, and ``seats`` the hosts of their
+# members; one that moves has two. Lookups are written so that PostgreSQL uses
 # the keys instead of reading whole tables.
 _SEATS = """
     joining AS MATERIALIZED (
@@ -103,10 +103,8 @@ _SEATS = """
         FROM server_groups
         WHERE uuid = ANY(CAST(:groups AS text[]))
             AND policy = ANY(CAST(:policies AS text[]))
-    ), seats AS (
-        SELECT group_uuid, uuid, host FROM joining
-        UNION
-        SELECT m.group_uuid, m.instance_uuid, present.host
+    ), seats AS MATERIALIZED (
+        SELECT m.group_uuid, m.instance_uuid AS uuid, present.host
         FROM strict AS g
         CROSS JOIN LATERAL (
             SELECT * FROM server_group_members
@@ -115,34 +113,45 @@ _SEATS = """
         CROSS JOIN LATERAL (
             SELECT i.host FROM instances AS i
             WHERE i.uuid = ANY(ARRAY[m.instance_uuid])
-            UNION ALL
+            UNION
             SELECT v.host FROM moves AS v
             WHERE v.instance_uuid = ANY(ARRAY[m.instance_uuid])
         ) AS present
-        WHERE g.apart OR NOT EXISTS (
-            SELECT 1 FROM joining AS j
-            WHERE j.group_uuid = m.group_uuid AND j.uuid = m.instance_uuid
-        )
     ),
 """
 
-# Whether every strict policy holds once all are members. A group that appeared
-# or changed its project since the hosts were read is not joined: its project
-# was not checked.
-_MAY_JOIN = """
+# A group that appeared or changed its project since the hosts were read is not
+# joined: its project was not checked.
+_SAME_OWNERS = """
     NOT EXISTS (
         SELECT 1 FROM server_groups AS g JOIN unnest(
             CAST(:groups AS text[]), CAST(:owners AS text[])
         ) AS o(uuid, owner) ON g.uuid = o.uuid
         WHERE COALESCE(g.project_id, '') IS DISTINCT FROM o.owner
-    ) AND NOT EXISTS (
-        SELECT 1 FROM seats AS s JOIN strict AS g ON g.uuid = s.group_uuid
-        WHERE g.apart GROUP BY s.group_uuid, s.host, g.most
+    )
+"""
+
+# Whether every strict policy holds on the hosts that are claimed. As in
+# ``ClaimBatch.make``, what is wrong elsewhere does not matter: under affinity
+# a host has to be one of those that have members, if any has.
+_KEEPS_POLICIES = """
+    NOT EXISTS (
+        SELECT 1 FROM (
+            SELECT * FROM joining UNION SELECT * FROM seats
+        ) AS s JOIN strict AS g ON g.uuid = s.group_uuid
+        WHERE g.apart AND (s.group_uuid, s.host) IN (
+            SELECT group_uuid, host FROM joining
+        )
+        GROUP BY s.group_uuid, s.host, g.most
         HAVING count(*) > g.most
     ) AND NOT EXISTS (
-        SELECT 1 FROM seats AS s JOIN strict AS g ON g.uuid = s.group_uuid
-        WHERE NOT g.apart GROUP BY s.group_uuid
-        HAVING count(DISTINCT s.host) > 1
+        SELECT 1 FROM joining AS j JOIN strict AS g ON g.uuid = j.group_uuid
+        WHERE NOT g.apart AND (j.group_uuid, j.host) NOT IN (
+            SELECT group_uuid, host FROM seats
+        )
+        GROUP BY j.group_uuid
+        HAVING count(DISTINCT j.host) > 1
+            OR j.group_uuid IN (SELECT group_uuid FROM seats)
     )
 """
 
@@ -232,15 +241,23 @@ def statements(
 
 
 def send(
-    store: Store, conn: Connection, statements: Sequence[BoundStatement]
+    store: Store,
+    conn: Connection,
+    statements: Sequence[BoundStatement],
+    groups: Sequence[str] = (),
 ) -> Callable[[], int]:
-    """Send the claims of a batch; return what waits for their revision."""
+    """Send the claims of a batch; return what waits for their revision.
+
+    :param groups: the server groups of their instances
+    """
     wait = pg_statements.send(store, conn, statements)
 
     def receive() -> int:
         try:
             return int(wait())
         except StatementError as fault:
+            if fault.sqlstate == _POLICY_VIOLATED:
+                raise ClaimLost(claim_sql.breaks_policy(groups)) from None
             if fault.sqlstate not in _NOTHING_DONE:
                 raise
             raise ClaimLost from None
@@ -305,7 +322,12 @@ def _claim(grouped: bool) -> str:
     columns, seats, more = _PLACE, '', {}
     if grouped:
         columns, seats = _GROUPED_PLACE, _SEATS
-        more = {'allowed': _MAY_JOIN, 'joined': _JOINED, 'touched': _TOUCHED}
+        more = {
+            'allowed': _SAME_OWNERS,
+            'kept': _KEEPS_POLICIES,
+            'joined': _JOINED,
+            'touched': _TOUCHED,
+        }
     return _claim_of(
         unpacked=f"""
             places AS MATERIALIZED (
@@ -341,6 +363,7 @@ def _claim_of(
     allocations: str,
     unpacked: str = '',
     allowed: str = 'true',
+    kept: str = 'true',
     joined: str = '',
     touched: str = ':touched',
 ) -> str:
@@ -358,7 +381,9 @@ def _claim_of(
             RETURNING 1
         ), enough AS MATERIALIZED (
             SELECT 1 / (CASE WHEN count(*) = {count} AND {allowed}
-                THEN 1 ELSE 0 END) AS yes
+                THEN 1 ELSE 0 END)
+                * CAST(sqrt(CASE WHEN {kept} THEN 1 ELSE -1 END) AS integer)
+                AS yes
             FROM took
         ), placed AS (
             INSERT INTO instances

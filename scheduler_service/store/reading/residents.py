@@ -38,22 +38,13 @@ def requests(conn: Connection, host: str) -> list[Request]:
         conn, sa.select(allocated), allocated.c.consumer_uuid, staying
     ):
         held[row.consumer_uuid][row.resource_class] = row.amount
-    member = schema.server_group_members
-    groups = {
-        row.instance_uuid: row.group_uuid
-        for row in select_in(
-            conn, sa.select(member), member.c.instance_uuid, staying
-        )
-    }
     return [
-        _request(instance, held[instance.uuid], groups.get(instance.uuid))
+        _request(instance, held[instance.uuid])
         for instance, _ in loading.instance_documents(conn, staying)
     ]
 
 
-def _request(
-    instance: Instance, held: dict[str, int], group: str | None
-) -> Request:
+def _request(instance: Instance, held: dict[str, int]) -> Request:
     flavor = {
         key: value
         for key, value in instance.flavor.items()
@@ -72,7 +63,6 @@ def _request(
         'instance_uuids': [instance.uuid],
         'flavor': flavor,
         'availability_zone': instance.availability_zone,
-        'instance_group': group,
         'ignore_hosts': [instance.host],
         'amounts': held or None,
         'image': _image(instance),

@@ -24,12 +24,14 @@ from tests.support.stores import (
 
 pytestmark = pytest.mark.db
 
-GROUP = str(uuid.uuid4())
+GROUP = 'aaaaaaaa-0000-4000-8000-000000000001'
 # SQLite has one writer at a time.
 SHARED = pytest.mark.parametrize('kind', ['postgresql', 'mariadb'])
-# A claim that another daemon may have made has all claims of its batch made
-# statement by statement.
-FORMS = {'in one round trip': False, 'statement by statement': True}
+STEPWISE = pytest.mark.parametrize(
+    'stepwise',
+    [False, True],
+    ids=['in one round trip', 'statement by statement'],
+)
 
 
 def import_cloud(store: Store, *groups: dict[str, Any]) -> Snapshot:
@@ -48,20 +50,22 @@ def import_cloud(store: Store, *groups: dict[str, Any]) -> Snapshot:
     return load_snapshot(store)
 
 
-def write(store: Store, *wanted: claims.Claim) -> None:
-    write_claims(store, *wanted, policies=STRICT)
+def write(store: Store, *wanted: claims.Claim, stepwise: bool = False) -> None:
+    """Claim in one round trip where that is possible, unless *stepwise*."""
+    if stepwise:
+        batch = claims.ClaimBatch(store, wanted, DEFAULT_RATIOS, STRICT)
+        store.write(batch.make)
+    else:
+        write_claims(store, *wanted, policies=STRICT)
 
 
 def members(store: Store, group: str = GROUP) -> list[str]:
     return load_snapshot(store).hosts.groups[group].members
 
 
-def again(
-    snapshot: Snapshot, released: claims.Claim, **how: Any
-) -> claims.Claim:
+def again(snapshot: Snapshot, released: claims.Claim) -> claims.Claim:
     """Return a claim of the same member on the second host."""
-    consumer = released.consumer
-    return claim_on(snapshot, 1, consumer=consumer, group=GROUP, **how)
+    return claim_on(snapshot, 1, consumer=released.consumer, group=GROUP)
 
 
 def assert_is_member(store: Store, snapshot: Snapshot, uuid: str) -> None:
@@ -73,17 +77,20 @@ def assert_is_member(store: Store, snapshot: Snapshot, uuid: str) -> None:
 
 
 @SHARED
-@pytest.mark.parametrize('redelivered', FORMS.values(), ids=FORMS)
+@STEPWISE
 def test_member_that_is_claimed_before_its_release_ends_stays_one(
-    make_store, kind, redelivered
+    make_store, kind, stepwise
 ):
     """The claim sees the membership that the release is about to delete."""
     store = make_store(kind)
     snapshot = import_cloud(store)
     first = claim_on(snapshot, 0, group=GROUP)
     write(store, first)
-    claim = again(snapshot, first, redelivered=redelivered)
-    claiming = threading.Thread(target=write, args=(store, claim))
+    claiming = threading.Thread(
+        target=write,
+        args=(store, again(snapshot, first)),
+        kwargs={'stepwise': stepwise},
+    )
     releasing = threading.get_ident()
 
     @listens(store, 'after_cursor_execute')
@@ -121,8 +128,155 @@ def test_member_that_is_released_before_it_is_inserted_again_stays_one(
             releasing.start()
             releasing.join(20)
 
-    batch = claims.ClaimBatch(
-        store, [again(snapshot, first)], DEFAULT_RATIOS, STRICT
-    )
-    store.write(batch.make)
+    write(store, again(snapshot, first), stepwise=True)
     assert_is_member(store, snapshot, first.consumer)
+
+
+def lose(
+    store: Store,
+    *wanted: claims.Claim,
+    group: str = GROUP,
+    stepwise: bool = False,
+) -> None:
+    """Check that claims are lost, and say that it is for a group's policy."""
+    with pytest.raises(claims.ClaimLost, match=f'policy.*{group}'):
+        write(store, *wanted, stepwise=stepwise)
+
+
+def report(
+    store: Store, groups: dict[str, list[str]], **rules: Any
+) -> Snapshot:
+    """Import groups of members that hosts reported.
+
+    :param groups: uuid -> the host of each member, which is its uuid
+    """
+    hosts = [host for members in groups.values() for host in members]
+    snapshot = import_cloud(
+        store,
+        *(
+            {'uuid': group, 'members': list(map(named, members)), **rules}
+            for group, members in groups.items()
+        ),
+    )
+    import_inventory(
+        store,
+        {'instances': [{'uuid': named(h), 'host': h[:9]} for h in set(hosts)]},
+    )
+    return snapshot
+
+
+def named(text: str) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_DNS, text))
+
+
+@pytest.mark.parametrize('move', [True, False])
+@pytest.mark.parametrize('group', [None, GROUP])
+def test_stored_instance_is_claimed_by_the_policies_of_all_its_groups(
+    store, move, group
+):
+    """Whether the request names a group or not."""
+    other = str(uuid.uuid4())
+    snapshot = report(
+        store,
+        {
+            GROUP: ['compute-1', 'compute-2'],
+            other: ['compute-1', 'compute-3 too'],
+        },
+    )
+    how = {
+        'consumer': named('compute-1'),
+        'is_present': True,
+        'move': move,
+        'group': group,
+    }
+    lose(store, claim_on(snapshot, 1, **how))
+    lose(store, claim_on(snapshot, 2, **how), group=other)
+    free = claim_on(snapshot, 1, consumer=named('compute-2'), move=True)
+    with pytest.raises(claims.ClaimLost):
+        # Not where it is already.
+        write(store, free)
+    write(store, claim_on(snapshot, 0, **how, may_stay=True))
+
+
+def test_stored_instance_does_not_join_another_group(store):
+    other = str(uuid.uuid4())
+    snapshot = report(store, {GROUP: ['compute-1'], other: []})
+    how = {'consumer': named('compute-1'), 'is_present': True}
+    with pytest.raises(claims.ClaimLost):
+        write(store, claim_on(snapshot, 1, group=other, move=True, **how))
+    assert members(store, other) == []
+    write(store, claim_on(snapshot, 1, group=GROUP, move=True, **how))
+
+
+@SHARED
+def test_move_waits_for_a_claim_with_which_its_instance_joins_a_group(
+    make_store, kind
+):
+    store = make_store(kind)
+    snapshot = report(store, {GROUP: ['compute-2']})
+    import_inventory(
+        store, {'instances': [{'uuid': named('x'), 'host': 'compute-1'}]}
+    )
+    how = {'consumer': named('x'), 'is_present': True}
+    move = claim_on(snapshot, 1, **how, move=True)
+    moving = threading.Thread(target=lose, args=(store, move))
+    joining = threading.get_ident()
+
+    @listens(store, 'before_cursor_execute')
+    def look(conn, cursor, statement, *_):
+        mine = threading.get_ident() == joining
+        if mine and 'INTO server_group_members' in statement:
+            moving.start()
+            moving.join(0.3)
+            assert moving.is_alive()
+
+    write(store, claim_on(snapshot, 2, **how, group=GROUP))
+    moving.join(20)
+    assert not moving.is_alive()
+    assert load_snapshot(store).hosts.instances.get(named('x')).hosts == (
+        'compute-3',
+    )
+
+
+@STEPWISE
+def test_group_that_is_broken_elsewhere_gets_members(store, stepwise):
+    snapshot = report(store, {GROUP: ['compute-1', 'compute-1 too']})
+
+    def claim(row: int) -> claims.Claim:
+        return claim_on(snapshot, row, group=GROUP)
+
+    lose(store, claim(0), stepwise=stepwise)
+    lose(store, claim(0), claim(1), stepwise=stepwise)
+    lose(store, claim(1), claim(1), stepwise=stepwise)
+    write(store, claim(1), claim(2), stepwise=stepwise)
+    lose(store, claim(1), stepwise=stepwise)
+
+
+@STEPWISE
+def test_group_over_several_hosts_gets_members_on_these(store, stepwise):
+    snapshot = report(
+        store, {GROUP: ['compute-1', 'compute-2']}, policy='affinity'
+    )
+
+    def claim(row: int, **how: Any) -> claims.Claim:
+        return claim_on(snapshot, row, group=GROUP, **how)
+
+    lose(store, claim(2), stepwise=stepwise)
+    lose(store, claim(0), claim(2), stepwise=stepwise)
+    write(store, claim(0), claim(1), stepwise=stepwise)
+    write(store, claim(0), stepwise=stepwise)
+    moved = {'consumer': named('compute-1'), 'is_present': True, 'move': True}
+    lose(store, claim(2, **moved), stepwise=stepwise)
+    write(store, claim(1, **moved), stepwise=stepwise)
+
+
+@STEPWISE
+def test_first_members_of_an_affinity_group_are_on_one_host(store, stepwise):
+    snapshot = report(store, {GROUP: []}, policy='affinity')
+
+    def claim(row: int) -> claims.Claim:
+        return claim_on(snapshot, row, group=GROUP)
+
+    lose(store, claim(0), claim(1), stepwise=stepwise)
+    write(store, claim(1), claim(1), stepwise=stepwise)
+    lose(store, claim(0), stepwise=stepwise)

@@ -1,0 +1,149 @@
+"""Requests for members of server groups."""
+
+import uuid
+
+import pytest
+
+from scheduler_service import errors
+from tests.support.documents import CONTEXT, SMALL
+from tests.support.services import hosts_of
+
+# With their memory in MB.
+HOSTS = {'first': 4096, 'other': 8192, 'third': 2048}
+GROUP, SECOND = (str(uuid.UUID(int=n)) for n in (1, 2))
+MOVED, BESIDE, APART = PLACED = [str(uuid.UUID(int=n)) for n in (3, 4, 5)]
+
+
+@pytest.fixture
+def start(make_service):
+    """Give a function that starts a daemon with reported members.
+
+    ``first`` has MOVED and ``other`` has BESIDE, in one group, and ``third``
+    has APART, in another group with MOVED.
+    """
+
+    def started(policy='anti-affinity', second=(), on=HOSTS):
+        groups = {GROUP: (MOVED, BESIDE), SECOND: second}
+        return make_service(
+            inventory={
+                'hosts': [
+                    {
+                        'host': name,
+                        'vcpus': 8,
+                        'memory_mb': size,
+                        'local_gb': 99,
+                    }
+                    for name, size in HOSTS.items()
+                ],
+                'instances': [
+                    {'uuid': one, 'host': host}
+                    for one, host in zip(PLACED, on, strict=True)
+                ],
+                'server_groups': [
+                    {'uuid': group, 'policy': policy, 'members': members}
+                    for group, members in groups.items()
+                ],
+            }
+        )
+
+    return started
+
+
+def ask(service, *uuids, claim=True, move=True, **request):
+    answer = service.client.select_destinations(
+        CONTEXT,
+        {'flavor': SMALL, 'instance_uuids': uuids or [MOVED], **request},
+        claim,
+        move=move,
+    )
+    return hosts_of(answer)
+
+
+def lost(service):
+    return service.daemon.scheduler.health.counters().get('claims_lost', 0)
+
+
+@pytest.mark.parametrize('claim', [True, False])
+@pytest.mark.parametrize('group', [None, GROUP])
+def test_member_moves_by_the_policy_of_its_group(start, claim, group):
+    """The host with most room has another member."""
+    service = start()
+    named = {'instance_group': group}
+    assert ask(service, claim=claim, **named) == ['third']
+    assert lost(service) == 0
+
+
+def test_reported_member_is_claimed_by_the_policy_of_its_group(start):
+    service = start()
+    named = {'ignore_hosts': ['first']}
+    assert ask(service, move=False, **named) == ['third']
+    assert lost(service) == 0
+
+
+@pytest.mark.parametrize('group', [None, GROUP, SECOND])
+def test_all_groups_of_an_instance_count(start, group):
+    service = start(second=(MOVED, APART))
+    with pytest.raises(errors.NoValidHost) as caught:
+        ask(service, instance_group=group)
+    facts = caught.value.facts
+    assert [c['filter'] for c in facts['filters']] == [
+        'ignore_hosts',
+        'ServerGroupAntiAffinityFilter',
+    ]
+    assert facts['filters'][-1]['out'] == 2
+
+
+def test_instances_of_one_request_are_in_different_groups(start):
+    """What one of them must not be near, the other may be."""
+    service = start(second=[APART])
+    assert ask(service, MOVED, APART, move=False) == ['first', 'other']
+
+
+@pytest.mark.parametrize('move', [True, False])
+@pytest.mark.parametrize('claim', [True, False])
+def test_request_that_names_another_group_is_refused(start, claim, move):
+    service = start()
+    with pytest.raises(errors.Conflict) as caught:
+        ask(service, claim=claim, move=move, instance_group=SECOND)
+    assert caught.value.name == 'ServerGroupMismatch'
+    assert caught.value.facts == {
+        'instance': MOVED,
+        'named': SECOND,
+        'server_groups': [GROUP],
+    }
+
+
+def test_soft_policy_of_a_stored_group_is_weighed(start):
+    service = start('soft-anti-affinity')
+    assert ask(service) == ['third']
+    service.release_all()
+    service = start('soft-affinity', second=(MOVED, APART))
+    assert ask(service) == ['other']
+
+
+def test_claim_that_breaks_a_policy_says_so(start):
+    """A host that is forced is not filtered, but the claim is made by it."""
+    service = start()
+    for request in (
+        {'force_hosts': ['other']},
+        {
+            'force_hosts': ['other'],
+            'instance_group': GROUP,
+            'instance_uuids': [str(uuid.uuid4())],
+        },
+    ):
+        with pytest.raises(errors.NoValidHost) as caught:
+            ask(service, **request)
+        assert f'policy of server group {GROUP}' in str(caught.value)
+        assert 'another request' not in str(caught.value)
+
+
+def test_broken_group_gets_members(start):
+    """It was reported so; two of its members are on one host."""
+    service = start(on=['first', 'first', 'third'])
+    new = {'move': False, 'instance_group': GROUP}
+    assert ask(service, str(uuid.uuid4()), **new) == ['other']
+    assert ask(service, str(uuid.uuid4()), **new) == ['third']
+    with pytest.raises(errors.NoValidHost, match='AntiAffinity'):
+        ask(service, str(uuid.uuid4()), **new)
+    assert lost(service) == 0
