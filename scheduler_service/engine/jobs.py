@@ -126,7 +126,7 @@ class Unrecorded(NamedTuple):
     """What the store does not show of an outcome.
 
     :ivar key: idempotency key of the request
-    :ivar instances: that it names
+    :ivar instances: that it names, or whose claims have to be there still
     """
 
     key: str
@@ -382,16 +382,22 @@ class Job(msgspec.Struct, eq=False):
                 self._mark_unrecorded()
             self.future.set_exception(error)
 
-    def finish_unrecorded(self, result: Any) -> None:
-        """Set a result that no transaction recorded."""
+    def finish_unrecorded(
+        self, result: Any, instances: Sequence[str] | None = None
+    ) -> None:
+        """Set a result that no transaction recorded.
+
+        :param instances: whose claims have to be there still; None: of all
+        """
         if not self.done():
-            self._mark_unrecorded()
+            self._mark_unrecorded(instances)
             self.finish(result)
 
-    def _mark_unrecorded(self) -> None:
+    def _mark_unrecorded(self, instances: Sequence[str] | None = None) -> None:
         key = self.key
         if key is not None and self.has_effect:
-            self.future.unrecorded = Unrecorded(key, self.names)
+            of = self.names if instances is None else instances
+            self.future.unrecorded = Unrecorded(key, of)
 
 
 class Candidates(Protocol):

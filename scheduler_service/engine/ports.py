@@ -87,15 +87,20 @@ class Recalled(NamedTuple):
 
     :ivar held: whether all that the result places is claimed still
     :ivar given_up: placements that are claimed, but are not the outcome
+    :ivar borrowed: instances of the result that other requests claimed
     """
 
     result: Any = None
     error: errors.SchedulerError | None = None
     held: bool = False
     given_up: Sequence[Placement] = ()
+    borrowed: Sequence[str] = ()
 
     def settle(self, job: Job) -> None:
-        """Set it on a job's future; nothing is recorded anew."""
+        """Set it on a job's future; only what is borrowed is recorded."""
+        if self.borrowed:
+            job.finish_unrecorded(self.result, self.borrowed)
+            return
         job.state = State.DONE
         if self.error is not None:
             job.future.set_exception(self.error)

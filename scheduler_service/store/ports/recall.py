@@ -103,10 +103,10 @@ class Outcomes:
                 if not _is_recorded(writer, outcome)
             ]
             outcomes.add(writer.conn, new)
+            for outcome in unrecorded:
+                if outcome.error is None:
+                    _check_claims(writer.conn, outcome)
             if has_copies:
-                for outcome in unrecorded:
-                    if outcome.error is None:
-                        _check_claims(writer.conn, outcome)
                 # Copies that claimed are seen; later ones find the refusals.
                 lock_counter(writer.conn, REVISION)
                 for outcome in unrecorded:
@@ -186,7 +186,9 @@ class Outcomes:
                 placements[uuid] for uuid in job.request.instance_uuids
             ],
         )
-        return Recalled(answer, held=held.keys() >= uuids)
+        return Recalled(
+            answer, held=held.keys() >= uuids, borrowed=sorted(missing)
+        )
 
     def _recall_whole(
         self, recorded: Collection[outcomes.RecordedOutcome], job: Job
@@ -241,14 +243,19 @@ def _check_refused(conn: Connection, outcome: Outcome) -> None:
 def _check_claims(conn: Connection, outcome: Outcome) -> None:
     """Check that the stored claims are as an answer has them.
 
-    They stay until the answer is recorded: giving them up locks the same rows
-    first.
+    They stay until the answer is recorded: giving them up, or undoing them,
+    locks the same rows first.
 
-    :raises OutcomeDiffers: claims of this answer were given up
+    :raises OutcomeDiffers: claims of this answer are gone
     """
-    places = places_of(outcome.result.placements)
+    places = places_of(
+        placement
+        for placement in outcome.result.placements
+        if placement.instance_uuid in outcome.of.instances
+    )
     locked = lifecycle.lock(conn, places)
-    rows = [*locked.items(), *lifecycle.moves_of(conn, locked).items()]
+    claimed = {u: row for u, row in locked.items() if row.state != 'reported'}
+    rows = [*claimed.items(), *lifecycle.moves_of(conn, locked).items()]
     held = {(uuid, (row.host, row.node)) for uuid, row in rows}
     if not places.items() <= held:
         raise OutcomeDiffers

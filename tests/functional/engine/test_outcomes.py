@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service import errors
+from scheduler_service.engine.jobs import DeliveredMessage
 from scheduler_service.store import schema
 from scheduler_service.store.claims import lifecycle, outcomes
 from scheduler_service.store.connection import Store
@@ -325,6 +326,47 @@ def test_a_place_that_an_earlier_request_lost_is_chosen_again(store, one, two):
     after = asked.run(two)['placements']
     assert after[1] == before[1]
     assert {*claimed(store)} == {earlier, more}
+
+
+def undo(engine, message, *uuids: str) -> list[str]:
+    """Undo what a message claimed, as where its answer is too late."""
+    done = engine.undo(uuids, DeliveredMessage(message.id), 0)
+    return done.result(30)
+
+
+def test_a_repeated_request_is_not_answered_with_a_claim_that_is_undone(
+    store, one, two, monkeypatch
+):
+    """It found the claim of the first one, which is undone meanwhile."""
+    wanted = new_uuid()
+    first, again = select([wanted]), select([wanted])
+    first.run(one)
+    record, undone = Outcomes.record, []
+
+    def undo_before(self, *args):
+        if not undone:
+            undone.extend(undo(one, first, wanted))
+        record(self, *args)
+
+    monkeypatch.setattr(Outcomes, 'record', undo_before)
+    answer = again.run(two)
+    assert undone == [wanted]
+    host = answer['placements'][0]['selected']['host']
+    assert claimed(store) == {wanted: host}
+    assert undo(one, first, wanted) == []
+    assert claimed(store) == {wanted: host}
+
+
+def test_a_claim_that_a_repeated_request_got_is_not_undone(store, one, two):
+    """Also where its answer is put together from what is stored."""
+    wanted, more = new_uuid(), new_uuid()
+    first, again = select([wanted]), select([wanted, more])
+    first.run(one)
+    answer = again.run(two)
+    never_answered(store)
+    assert again.run(one) == answer
+    assert undo(one, first, wanted) == []
+    assert {*claimed(store)} == {wanted, more}
 
 
 def test_each_entry_of_a_message_is_recalled(store, one, two):
