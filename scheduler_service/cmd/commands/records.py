@@ -196,13 +196,14 @@ def _change(
 
 
 def audit(args: Any, conf: Any) -> int:
-    """Compare use with allocations; return 1 if differences remain."""
+    """Print what does not agree in the store; return 1 if there is any."""
     fallback = default_ratios(conf)
     with open_store(conf) as store:
         fixed = store.write(auditing.fix) if args.fix else 0
         with store.reading() as conn:
             report = auditing.audit(conn, fallback)
-    status = 1 if report.findings else 0
+    found = [*report.findings, *report.unmatched]
+    status = 1 if found else 0
     if args.format != 'table':
         output.document(
             {'mended': fixed, **msgspec.to_builtins(report)}, args.format
@@ -210,20 +211,20 @@ def audit(args: Any, conf: Any) -> int:
         return status
     if fixed:
         print(f'{fixed} rows fixed')
-    for finding in report.findings:
-        parts = finding.host, finding.resource_class, finding.consumer
+    for finding in found:
+        parts = (
+            finding.server_group, finding.host, finding.resource_class,
+            finding.consumer,
+        )  # fmt: skip
         place = ' '.join(part for part in parts if part)
         output.say(f'{finding.kind}: {place}: {finding.text}')
+    counts = Counter(finding.kind for finding in found)
+    kinds = ', '.join(f'{number} {kind}' for kind, number in counts.items())
     print(
-        f'{len(report.findings)} differences in {report.inventories} '
-        f'inventories, {report.allocations} allocations, '
-        f'{report.claims} claims'
+        f'{len(found)} differences in {report.inventories} inventories, '
+        f'{report.allocations} allocations, {report.claims} claims, '
+        f'{report.server_groups} server groups{kinds and ": " + kinds}'
     )
-    for finding in report.unmatched:
-        place = f'{finding.host} {finding.consumer}'
-        output.say(f'{finding.kind}: {place}: {finding.text}')
-    if report.unmatched:
-        print(f'{len(report.unmatched)} instances and claims do not match')
     return status
 
 

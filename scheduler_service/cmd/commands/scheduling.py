@@ -116,7 +116,8 @@ def zone(args: Any, conf: Any) -> None:
     _print(args, result, output.pool)
 
 
-def release(args: Any, conf: Any) -> None:
+def release(args: Any, conf: Any) -> int:
+    """Release claims through a daemon; return 1 if there was none."""
     released = _run(
         args,
         conf,
@@ -124,6 +125,7 @@ def release(args: Any, conf: Any) -> None:
         lambda client: client.release(_CONTEXT, args.instance),
     )
     print(f'{len(released)} of {len(args.instance)} held a claim.')
+    return 0 if released else 1
 
 
 def ping(args: Any, conf: Any) -> None:

@@ -325,13 +325,15 @@ def _add_claims(
         uuid, placement = assignment.uuid, assignment.placement
         selected = placement.selected
         is_present = uuid in job.present
-        # The amounts are for audits.
+        # Amounts and group are for audits.
         stored = {
             'instance_uuid': uuid,
             'selected': selected,
             'alternates': placement.alternates,
             'amounts': assignment.amounts,
         }
+        if owner is not None:
+            stored['group'] = request.instance_group
         if is_present and job.moves_unsaid and job.table is not None:
             placed = job.table.instances.get(uuid)
             if placed is not None and placed.host == selected.host:

@@ -1,4 +1,4 @@
-"""Compares use with allocations, and corrects what differs."""
+"""Compares use with allocations and groups with policies; corrects use."""
 
 from __future__ import annotations
 
@@ -25,12 +25,16 @@ class Finding(msgspec.Struct, kw_only=True):
         ``overcommitted`` (more is allocated than the limit), ``orphaned`` (an
         allocation of something that the host does not offer any more),
         ``unclaimed`` (an allocation without a claim),
-        ``unallocated`` (a claim that has no allocations of what it promised)
-        or ``move`` (of an instance without a claim)
+        ``unallocated`` (a claim that has no allocations of what it promised),
+        ``move`` (of an instance without a claim), ``membership`` (an instance
+        that is in no server group, but was claimed for one, or that is in one
+        that does not exist) or ``policy`` (of a server group, which does not
+        hold)
     """
 
     kind: str
     host: str | None = None
+    server_group: str | None = None
     resource_class: str | None = None
     consumer: str | None = None
     text: str
@@ -48,6 +52,7 @@ class Audit(msgspec.Struct):
     inventories: int
     allocations: int
     claims: int
+    server_groups: int
     findings: list[Finding]
     unmatched: list[Finding]
 
@@ -81,6 +86,7 @@ def audit(conn: Connection, fallback: Mapping[str, float]) -> Audit:
         inventories=count(schema.inventories),
         allocations=count(schema.allocations),
         claims=count(inst, inst.c.state != 'reported'),
+        server_groups=count(schema.server_groups),
         findings=[
             *findings(
                 ('used', _differing(),
@@ -100,6 +106,20 @@ def audit(conn: Connection, fallback: Mapping[str, float]) -> Audit:
             *findings(
                 ('move', lost_moves,
                  'moves here, but there is no instance of this uuid'),
+                ('membership', _members_of_nothing(),
+                 'is a member of a server group that does not exist'),
+            ),
+            *(
+                _finding('membership', row,
+                         'was claimed as a member, and is none',
+                         server_group=group)
+                for row, group in _lost_members(conn)[:_SHOWN]
+            ),
+            *findings(
+                ('policy', _together(),
+                 '{number} members are on this host, {most} may be'),
+                ('policy', _apart(),
+                 'members are on {number} hosts, and belong on one'),
             ),
         ],
         unmatched=findings(
@@ -114,11 +134,12 @@ def audit(conn: Connection, fallback: Mapping[str, float]) -> Audit:
     )  # fmt: skip
 
 
-def _finding(kind: str, row: Any, text: str) -> Finding:
-    columns = row._mapping
+def _finding(kind: str, row: Any, text: str, **more: str) -> Finding:
+    columns = {**row._mapping, **more}
     return Finding(
         kind=kind,
         host=columns.get('host'),
+        server_group=columns.get('server_group'),
         resource_class=columns.get('resource_class'),
         consumer=columns.get('consumer_uuid'),
         text=text,
@@ -294,6 +315,96 @@ def _unallocated(
         for row in conn.execute(query)
     ]
     return [pair for pair in lost if pair[1] != {}]
+
+
+def _members_of_nothing() -> Any:
+    members, inst = schema.server_group_members.c, schema.instances.c
+    groups = schema.server_groups.c
+    return (
+        sa.select(
+            inst.host,
+            inst.uuid.label('consumer_uuid'),
+            members.group_uuid.label('server_group'),
+        )
+        .join(members.group_uuid.table, members.instance_uuid == inst.uuid)
+        .where(~sa.exists().where(groups.uuid == members.group_uuid))
+        .order_by(members.group_uuid, inst.uuid)
+    )
+
+
+def _lost_members(conn: Connection) -> list[tuple[Any, str]]:
+    """Return instances in no group, with the groups they were claimed for.
+
+    Groups that do not exist any more are left out.
+    """
+    members, inst = schema.server_group_members.c, schema.instances.c
+    query = (
+        sa.select(inst.host, inst.uuid.label('consumer_uuid'), inst.placement)
+        .where(
+            inst.placement.contains('"group":"'),
+            ~sa.exists().where(members.instance_uuid == inst.uuid),
+        )
+        .order_by(inst.uuid)
+    )
+    stored = {*conn.execute(sa.select(schema.server_groups.c.uuid)).scalars()}
+    claimed = [
+        # What a claim was made for is stored with its placement.
+        (row, msgspec.json.decode(row.placement).get('group'))
+        for row in conn.execute(query)
+    ]
+    return [(row, group) for row, group in claimed if group in stored]
+
+
+def _together() -> Any:
+    """Return the query for hosts with too many members of a group.
+
+    An instance that moves counts on both its hosts.
+    """
+    groups, members = schema.server_groups.c, schema.server_group_members.c
+    inst, moves = schema.instances.c, schema.moves.c
+    placed = sa.select(members.group_uuid, inst.uuid, inst.host).join(
+        inst.uuid.table, inst.uuid == members.instance_uuid
+    )
+    moving = sa.select(
+        members.group_uuid, moves.instance_uuid, moves.host
+    ).join(moves.host.table, moves.instance_uuid == members.instance_uuid)
+    seats = sa.union(placed, moving).subquery().c
+    most = sa.func.coalesce(groups.max_server_per_host, 1)
+    number = sa.func.count()
+    return (
+        sa.select(
+            groups.uuid.label('server_group'),
+            seats.host,
+            number.label('number'),
+            most.label('most'),
+        )
+        .join(seats.host.table, seats.group_uuid == groups.uuid)
+        .where(groups.policy == 'anti-affinity')
+        .group_by(groups.uuid, groups.max_server_per_host, seats.host)
+        .having(number > most)
+        .order_by(groups.uuid, seats.host)
+    )
+
+
+def _apart() -> Any:
+    """Return the query for groups of several hosts that belong on one.
+
+    An instance that moves counts on the host that it moves to.
+    """
+    groups, members = schema.server_groups.c, schema.server_group_members.c
+    inst, moves = schema.instances.c, schema.moves.c
+    host = sa.func.coalesce(moves.host, inst.host)
+    number = sa.func.count(host.distinct())
+    return (
+        sa.select(groups.uuid.label('server_group'), number.label('number'))
+        .join(members.group_uuid.table, members.group_uuid == groups.uuid)
+        .join(inst.uuid.table, inst.uuid == members.instance_uuid)
+        .outerjoin(moves.host.table, moves.instance_uuid == inst.uuid)
+        .where(groups.policy == 'affinity')
+        .group_by(groups.uuid)
+        .having(number > 1)
+        .order_by(groups.uuid)
+    )
 
 
 def _promised(amounts: Mapping[str, int] | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import sys
 from datetime import UTC, datetime
 from importlib import metadata
@@ -30,8 +31,39 @@ def test_select_shows_reasons_when_run_on_the_store(run, tmp_path):
     assert 'chosen' in run('decision', 'list')[1]
     assert 'RAMWeigher' in run('decision', 'show', 'req-1')[1]
     uuid = kept[0]['placements'][0]['instance_uuid']
-    assert '1 of 1' in run('release', '--local', uuid)[1]
+    status, told, _ = run('release', '--local', uuid)
+    assert (status, told) == (0, '1 of 1 held a claim.\n')
+    assert run('release', '--local', uuid)[0] == 1
     assert run('decision', 'show', 'nothing')[0] == 1
+
+
+def test_audit_fails_and_counts_all_that_differs(run, tmp_path, ready_sqlite):
+    status, told, _ = run('audit')
+    assert status == 0
+    assert told.startswith('0 differences in ')
+    uuid, group = (
+        f'{digit * 8}-0000-4000-8000-000000000001' for digit in '78'
+    )
+    document = tmp_path / 'more.json'
+    document.write_text(json.dumps({
+        'instances': [{'uuid': uuid, 'host': 'compute-1'}],
+        'server_groups': [{'uuid': group}],
+    }))  # fmt: skip
+    run('inventory', 'import', str(document))
+    status, told, _ = run('audit')
+    assert status == 1
+    assert told.endswith(', 1 server groups: 1 running\n')
+    assert run('audit', '-f', 'json')[0] == 1
+    request = tmp_path / 'r.json'
+    request.write_text(json.dumps({'flavor': SMALL, 'instance_group': group}))
+    run('select', '--local', '--request', str(request))
+    with sqlite3.connect(ready_sqlite.removeprefix('sqlite:///')) as database:
+        database.execute('DELETE FROM server_group_members')
+    database.close()
+    status, told, _ = run('audit', '--fix')
+    assert status == 1
+    assert f'membership: {group} compute-4 ' in told
+    assert told.endswith(': 1 membership, 1 running\n')
 
 
 def test_select_shows_reasons_when_nothing_fits(run, tmp_path):

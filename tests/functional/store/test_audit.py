@@ -161,3 +161,88 @@ def test_instances_and_claims_that_do_not_match_are_listed(store):
         ('running', running), ('unreported', claim.consumer)
     ]  # fmt: skip
     assert audit_findings(store) == []
+
+
+def group_findings(store) -> list[tuple[Any, ...]]:
+    with store.reading() as conn:
+        found = audit.audit(conn, {}).findings
+    return [
+        (each.kind, each.server_group, each.host, each.consumer)
+        for each in found
+    ]
+
+
+def test_policies_of_server_groups_that_do_not_hold_are_found(store):
+    snapshot = import_two_hosts(store)
+    pair, alone, together = (str(uuid.uuid4()) for _ in range(3))
+    import_inventory(store, {'server_groups': [
+        {'uuid': pair, 'rules': {'max_server_per_host': 2}},
+        {'uuid': alone},
+        {'uuid': together, 'policy': 'affinity'},
+        {'uuid': str(uuid.uuid4()), 'policy': 'soft-affinity'},
+    ]})  # fmt: skip
+    first, second = snapshot.hosts.host_at(0), snapshot.hosts.host_at(1)
+    small = {'MEMORY_MB': 1}
+
+    def claim(row, group, **how):
+        made = claim_on(snapshot, row, group=group, amounts=small, **how)
+        write_claims(store, made)
+        return made
+
+    def move(made, row):
+        moving = claim_on(snapshot, row, amounts=small, move=True)
+        write_claims(
+            store, msgspec.structs.replace(moving, consumer=made.consumer)
+        )
+
+    for group in (pair, pair, alone, together):
+        claim(0, group)
+    assert group_findings(store) == []
+    mover = claim(1, alone)
+    move(mover, 0)
+    assert group_findings(store) == [('policy', alone, first, None)]
+    claim(0, pair)
+    claim(1, pair)
+    stray = claim(1, together)
+    expected = [
+        *(('policy', each, first, None) for each in sorted([alone, pair])),
+        ('policy', together, None, None),
+    ]
+    assert group_findings(store) == expected
+    move(stray, 0)
+    assert group_findings(store) == expected[:2]
+    store.write(lambda w: lifecycle.release(w, [mover.consumer]))
+    assert group_findings(store) == [('policy', pair, first, None)]
+    assert second not in str(group_findings(store))
+
+
+def test_placed_instances_without_their_server_groups_are_found(store):
+    snapshot = import_two_hosts(store)
+    stored, gone = sorted(str(uuid.uuid4()) for _ in range(2))
+    import_inventory(
+        store, {'server_groups': [{'uuid': stored}, {'uuid': gone}]}
+    )
+    host = snapshot.hosts.host_at(0)
+    lost, member, other = (
+        claim_on(
+            snapshot, 0, group=group, amounts={'MEMORY_MB': 1},
+            placement=f'{{"instance_uuid":"x","group":"{group}"}}',
+        )
+        for group in (stored, gone, gone)
+    )  # fmt: skip
+    write_claims(store, lost, member, other)
+    assert {each[0] for each in group_findings(store)} == {'policy'}
+
+    def spoil(writer: Any) -> None:
+        members, groups = schema.server_group_members, schema.server_groups
+        for uuid_ in (lost.consumer, other.consumer):
+            writer.conn.execute(
+                sa.delete(members).where(members.c.instance_uuid == uuid_)
+            )
+        writer.conn.execute(sa.delete(groups).where(groups.c.uuid == gone))
+
+    store.write(spoil)
+    assert group_findings(store) == [
+        ('membership', gone, host, member.consumer),
+        ('membership', stored, host, lost.consumer),
+    ]
