@@ -308,6 +308,8 @@ class RabbitConsumer(Consumer):
         self._poll.register(connection, select.POLLIN)
         self._look_at = time.monotonic()
         self._beat_at = self._look_at + connection.heartbeat_s
+        # The first turn waits for nothing: it publishes what waited.
+        self._inbox.append((_noop, ()))
 
     def _consume(self, source: bus_options.Source) -> None:
         name = source.queue.name

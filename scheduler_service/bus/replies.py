@@ -180,6 +180,8 @@ class Publisher:
         self._outgoing: collections.deque[Publication] = collections.deque()
         self._lines: dict[str, _Line] = {}
         self._connection: Connection | None = None
+        # Monotonic time from which the broker can confirm something.
+        self._opened_at = math.inf
         self._replies: _ConfirmChannel | None = None
         self._casts: _ConfirmChannel | None = None
         self._exchanges: set[str] = set()
@@ -190,12 +192,14 @@ class Publisher:
         :param channel: for replies
         """
         self._connection = connection
+        self._opened_at = time.monotonic()
         self._replies = _ConfirmChannel(channel, self._settle)
         self._exchanges.clear()
 
     def lose(self) -> None:
         """Keep what the lost connection did not confirm for the next one."""
         self._connection = None
+        self._opened_at = math.inf
         kept: list[Publication] = []
         for used in (self._replies, self._casts):
             if used is not None:
@@ -381,14 +385,15 @@ class Publisher:
     def stuck(self) -> int:
         """Return how many replies wait, if none is confirmed; else 0.
 
-        Any thread may call this.
+        It is 0 while there is no connection. Any thread may call this.
         """
         waiting = list(self._outgoing)
         for used in (self._replies, self._casts):
             if used is not None:
                 waiting += list(used.unconfirmed.values())
         oldest = min((each.published for each in waiting), default=math.inf)
-        is_stuck = time.monotonic() - oldest > STUCK_S
+        since = max(oldest, self._opened_at)
+        is_stuck = time.monotonic() - since > STUCK_S
         return len(waiting) + self.in_lines if is_stuck else 0
 
     # Heartbeats to callers that wait for a reply:

@@ -226,7 +226,7 @@ class Daemon:
             self.scheduler.health.degrade(
                 'replies', text, 'Replies are sent again'
             )
-        else:
+        elif self._is_connected():
             self.scheduler.health.recover('replies')
 
     def stop(self) -> bool:

@@ -183,6 +183,24 @@ def test_a_heartbeat_does_not_wait_for_a_connection(
         assert sent.get(timeout=5) is True
 
 
+def test_replies_that_wait_for_a_connection_are_not_stuck(
+    rabbitmq, consume, channel, declared
+):
+    """They are sent as soon as there is one, though no request comes."""
+    name = declared()
+    with tcp_proxy(rabbitmq[0].port) as proxy:
+        consumer = consume(f'rabbit://guest:guest@127.0.0.1:{proxy.port}')
+        proxy.become(Mode.REFUSE)
+        wait_until(lambda: not consumer.bus.is_connected())
+        consumer.publish(name, b'waits')
+        time.sleep(replies.STUCK_S + 0.1)
+        assert consumer.bus.stuck() == 0
+        proxy.become(Mode.FORWARD)
+        wait_until(consumer.bus.is_connected, 30)
+        assert bodies(channel, name, 1) == ['waits']
+        assert consumer.bus.stuck() == 0
+
+
 def test_replies_wait_while_the_broker_lacks_memory(
     rabbitmq, consumer, channel, declared, send
 ):
