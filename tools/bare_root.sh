@@ -71,5 +71,5 @@ inside chown -R "$user:" "$home/clone"
 ended=()
 try tools/quickstart.sh
 try tools/test.sh "$@"
-say "$(git rev-parse --short HEAD) on $release as $user"
+say "$(git -C "$root$home/clone" rev-parse --short HEAD) on $release as $user"
 printf '%s\n' "${ended[@]}"
