@@ -340,3 +340,24 @@ def test_start_is_refused_when_the_policy_cannot_be_used(
     path.write_text('"ping": "rule:nothing"')
     with pytest.raises(errors.ConfigurationError, match='ping'):
         make_service(oslo_policy__policy_file=str(path))
+
+
+def test_a_uuid_belongs_to_the_project_that_uses_it_first(service):
+    """Its owner gets it once that project or a service releases it."""
+    ask = service.client.select_destinations
+    for releaser in (STRANGER, SERVICE):
+        one = str(uuid.uuid4())
+        request = {'flavor': SMALL, 'instance_uuids': [one]}
+        ask(STRANGER, request)
+        with pytest.raises(errors.Forbidden):
+            ask(OWNER, request)
+        with pytest.raises(errors.Forbidden):
+            service.client.release(OWNER, [one])
+        service.client.release(releaser, [one])
+        ask(OWNER, request)
+        with pytest.raises(errors.Forbidden):
+            ask(STRANGER, request)
+    zone = {'name': f'{uuid.uuid4().hex}.', 'id': str(uuid.uuid4())}
+    service.client.schedule_zone(STRANGER, zone)
+    with pytest.raises(errors.Forbidden):
+        service.client.schedule_zone(OWNER, zone)
