@@ -396,7 +396,8 @@ def rejections(filters: Sequence[Mapping[str, Any]]) -> None:
         closest = None
         if miss := item.get('closest'):
             lacks = cell(float(miss['lacks']))
-            closest = f'{miss["host"]} lacks {lacks} {miss["unit"]}'
+            name = miss.get('host') or miss['pool']
+            closest = f'{name} lacks {lacks} {miss["unit"]}'
         rows.append({**item, 'closest': closest})
     columns = ['filter', 'out', 'alone', 'closest', 'reason']
     if rows:

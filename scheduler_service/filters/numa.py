@@ -259,7 +259,9 @@ def cell_columns(table: HostTable) -> CellColumns:
 
     :raises TimeSliceOver: call it again; topologies that were read are kept
     """
-    topology, texts = table.topology, table.coded['numa_topology'].values
+    topology = table.topology
+    # Without hosts there is no text, either.
+    texts = table.coded['numa_topology'].values or (None,)
     done: list[CellColumns] = topology.memoize('topologies read', list)
     for start in range(len(done) * _STEP, len(texts), _STEP):
         step = texts[start : start + _STEP]
@@ -445,6 +447,18 @@ def has_pages(
     :param amount: column of the pages that have to hold it
     """
     pages, needed = columns.pages, float(memory * 1024)
+    allowed = _usable_pages(pages, page_size, needed)
+    good = allowed & (pages[:, amount] >= needed)
+    mask = np.zeros(len(columns.cells), np.bool_)
+    mask[pages[good, CELL].astype(np.int64)] = True
+    return mask
+
+
+def _usable_pages(pages: Numbers, page_size: str, needed: float) -> Mask:
+    """Return bool[p]: pages of the size, of which some hold just so much.
+
+    :param needed: in KiB
+    """
     size: Floats = pages[:, SIZE_KB]
     if page_size == 'small':
         allowed = pages[:, SMALL] > 0
@@ -454,9 +468,7 @@ def has_pages(
         allowed = np.ones(len(pages), np.bool_)
     else:
         allowed = size == float(page_size)
-    good = allowed & (needed % size == 0) & (pages[:, amount] >= needed)
-    mask = np.zeros(len(columns.cells), np.bool_)
-    mask[pages[good, CELL].astype(np.int64)] = True
+    mask: Mask = allowed & (needed % size == 0)
     return mask
 
 
@@ -614,6 +626,105 @@ def _fitting(
             used = cells[MEMORY_USED] + kind.cell.memory
             fit[number] &= used <= cells[MEMORY] * ram_ratio
     return fit
+
+
+class Demand(NamedTuple):
+    """What guest cells need of one kind, and what host cells have of it.
+
+    :ivar unit: names it
+    :ivar needed: of each guest cell, the largest first
+    :ivar free: float64[c], of each cell of the hosts, in turn
+    """
+
+    unit: str
+    needed: list[int]
+    free: Floats
+
+    def lacking(self, starts: Ints) -> Floats:
+        """Return float64[n]: how much the cells of each host lack.
+
+        Guest cells get the host cells with the most, as if nothing else
+        counted.
+
+        :param starts: int64[n + 1], first cell of each host
+        """
+        counts, most = np.diff(starts), len(self.needed)
+        owner = np.repeat(np.arange(len(counts)), counts)
+        order = np.lexsort((-self.free, owner))
+        rank = np.arange(len(owner)) - starts[owner]
+        used = rank < most
+        needed = np.array([*self.needed, 0], np.float64)
+        lack = needed[rank[used]] - self.free[order[used]]
+        # What the guest cells need for which there is no cell.
+        rest = np.cumsum(needed[::-1])[::-1][np.minimum(counts, most)]
+        lacks = np.bincount(owner[used], np.maximum(lack, 0), len(counts))
+        return rest + lacks
+
+
+def demands(
+    guest: GuestTopology, columns: CellColumns, hosts: Hosts
+) -> tuple[list[Demand], Ints]:
+    """Return what the guest cells need and the cells of hosts have.
+
+    :return: and int64[n + 1], the first cell of each host
+    """
+    columns = _selected(columns, hosts.topology)
+    cells, counts = columns.cells.T, np.diff(columns.starts)
+    cpu_ratio = np.repeat(hosts.cpu_ratio, counts)
+    ram_ratio = np.repeat(hosts.ram_ratio, counts)
+    # By unit and what is free: the amounts of guest cells.
+    every: list[tuple[str, Floats, list[int]]] = []
+    amount = FREE_KB if guest.pinned else TOTAL_KB
+    total, used = cells[MEMORY], cells[MEMORY_USED]
+    memory = np.where(
+        cells[HAS_PAGES] > 0,
+        _pages_mb(columns, 'small', 0, amount),
+        total - used if guest.pinned else total,
+    )
+    within = total * ram_ratio - used
+    listed = guest.cells
+    if guest.shares:
+        memory = np.minimum(memory, within)
+        free = np.minimum(cells[CPUS], cells[CPUS] * cpu_ratio)
+        free = np.minimum(free, cells[CPUS] * cpu_ratio - cells[CPU_USAGE])
+        every.append(('shared CPUs', free, [each.shared for each in listed]))
+    if guest.pinned:
+        dedicated = [kind.cell.dedicated + kind.emulator_cpus
+                     for kind in _kinds(guest)]  # fmt: skip
+        every.append(('dedicated CPUs', cells[FREE], dedicated))
+        # Where no cores are reported, each CPU counts as one.
+        cores = np.where(cells[CORES] < 0, cells[FREE], cells[WHOLE_CORES])
+        for policy, unit, free in (
+            ('isolate', 'cores of which no thread is taken', cores),
+            ('require', 'CPUs on threads of the same cores', cells[PAIRED]),
+        ):
+            own = [c.dedicated for c in listed if c.thread_policy == policy]
+            every.append((unit, free, own))
+    plain = [each.memory for each in listed if not each.page_size]
+    every.append(('MB of memory', memory, plain))
+    for size in dict.fromkeys(c.page_size for c in listed if c.page_size):
+        own = [each.memory for each in listed if each.page_size == size]
+        if guest.shares:
+            every.append(('MB of memory', within, own))
+        free = _pages_mb(columns, size, max(own), FREE_KB)
+        unit = f'{size} KiB' if size.isdigit() else size
+        every.append((f'MB of pages ({unit})', free, own))
+    return [
+        Demand(unit, sorted(needed, reverse=True), free)
+        for unit, free, needed in every
+        if any(needed)
+    ], columns.starts
+
+
+def _pages_mb(
+    columns: CellColumns, page_size: str, memory: int, amount: int
+) -> Floats:
+    """Return float64[c]: memory in pages of one usable size, in MB."""
+    pages, most = columns.pages, np.zeros(len(columns.cells))
+    usable = pages[_usable_pages(pages, page_size, float(memory * 1024))]
+    cells = usable[:, CELL].astype(np.int64)
+    np.maximum.at(most, cells, usable[:, amount] / 1024)
+    return most
 
 
 def _has_memory(

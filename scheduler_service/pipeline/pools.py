@@ -113,9 +113,17 @@ class PoolPipeline:
         facts = {'zone': zone.name, **explanation}
         summary = ', '.join(f'{name} left {len(left)}' for name, left in steps)
         if not remaining:
+            causes = self._rejections(context, pools, zone, rng, steps)
+            alone = [cause for cause in causes if cause['alone']]
+            for cause in alone or causes:
+                summary += (
+                    f'; {cause["filter"]} alone keeps out {cause["alone"]} '
+                    f'({cause["closest"]["pool"]}: {cause["reason"]})'
+                )
             raise errors.NoValidPoolFound(
                 'There are no pools that matched your request: '
                 f'{len(pools)} pools, {summary}{_hint(steps, pools)}',
+                filters=causes,
                 **facts,
             )
         shown = f'zone {zone.name}' if zone.name else 'the zone'
@@ -124,6 +132,73 @@ class PoolPipeline:
             f'among them: {summary}',
             **facts,
         )
+
+    def _rejections(
+        self,
+        context: Caller,
+        pools: Mapping[str, Pool],
+        zone: ZoneRequest,
+        rng: RandomSource,
+        steps: Steps,
+    ) -> list[dict[str, Any]]:
+        """Return for each filter how many pools it leaves out, and why.
+
+        As for hosts, see ``explain.rejections``; a pool is left out by one
+        filter alone if it passes all that follow.
+        """
+        storage = PoolStorage(pools, self.settings, rng)
+        causes, given = [], [*pools.values()]
+        for number, (name, left) in enumerate(steps):
+            out = [pool for pool in given if pool not in left]
+            given = left
+            if not out:
+                continue
+            rest = self.filters[number + 1 :]
+            alone = [
+                pool
+                for pool in out
+                if not rest
+                or PoolPipeline(rest, self.settings)._passes(
+                    context, pools, zone, rng, pool
+                )
+            ]
+            missed = [
+                (_missed(self.filters[number], storage, pool, zone), pool)
+                for pool in alone or out
+            ]
+            reasons, pool = min(missed, key=lambda pair: len(pair[0]))
+            reason = '; '.join(reasons)
+            causes.append(
+                {
+                    'filter': name,
+                    'out': len(out),
+                    'alone': len(alone),
+                    'closest': {
+                        'pool': pool.name,
+                        'lacks': len(reasons),
+                        'unit': 'requirements',
+                    },
+                    'reason': reason,
+                    'sentence': (
+                        f'{name}: {len(out)} of {len(pools)}: {reason}'
+                    ),
+                }
+            )
+        return causes
+
+    def _passes(
+        self,
+        context: Caller,
+        pools: Mapping[str, Pool],
+        zone: ZoneRequest,
+        rng: RandomSource,
+        pool: Pool,
+    ) -> bool:
+        try:
+            steps = self.run_filters(context, pools, zone, rng, [pool])
+        except errors.SchedulerError:
+            return False
+        return pool in steps[-1][1]
 
     def run_filters(
         self,
@@ -150,13 +225,36 @@ class PoolPipeline:
                 pool_filter = filter_class(storage)
                 current = list(pool_filter.filter(context, current, zone))
             except errors.ForcedPoolFilteredOut as error:
-                raise _with_filter_name(error, steps) from None
+                raise self._with_reason(error, steps, storage, zone) from None
             except errors.SchedulerError:
                 raise
             except Exception as fault:
                 raise named(name, fault) from fault
             steps.append((name, current))
         return steps
+
+    def _with_reason(
+        self,
+        error: errors.ForcedPoolFilteredOut,
+        steps: Steps,
+        storage: PoolStorage,
+        zone: ZoneRequest,
+    ) -> errors.ForcedPoolFilteredOut:
+        """Return the error with the filter that left the pool out, and why."""
+        pool = storage.get_pool(None, error.facts['pool_id'])
+        rejected_by, reason = None, PoolFilter.why
+        for (name, left), kind in zip(steps, self.filters, strict=False):
+            if pool not in left:
+                rejected_by = name
+                reason = '; '.join(_missed(kind, storage, pool, zone))
+                break
+        return errors.ForcedPoolFilteredOut(
+            f'Pool {pool.id} was asked for by id, but {rejected_by} left it '
+            f'out: {reason}',
+            pool_id=pool.id,
+            filter=rejected_by,
+            reason=reason,
+        )
 
 
 def _hint(steps: Steps, pools: Mapping[str, Pool]) -> str:
@@ -171,20 +269,13 @@ def _hint(steps: Steps, pools: Mapping[str, Pool]) -> str:
     )
 
 
-def _with_filter_name(
-    error: errors.ForcedPoolFilteredOut, steps: Steps
-) -> errors.ForcedPoolFilteredOut:
-    pool_id = error.facts['pool_id']
-    rejected_by = next(
-        (
-            name
-            for name, left in steps
-            if all(pool.id != pool_id for pool in left)
-        ),
-        None,
-    )
-    return errors.ForcedPoolFilteredOut(
-        f'Pool {pool_id} was asked for by id, but {rejected_by} left it out',
-        pool_id=pool_id,
-        filter=rejected_by,
-    )
+def _missed(
+    filter_class: type[PoolFilter],
+    storage: PoolStorage,
+    pool: Pool,
+    zone: ZoneRequest,
+) -> Sequence[str]:
+    """Return why a filter leaves out a pool; other bases do not say."""
+    made: Any = filter_class(storage)
+    missed = made.missed(pool, zone) if hasattr(made, 'missed') else ()
+    return missed or [getattr(made, 'why', PoolFilter.why)]

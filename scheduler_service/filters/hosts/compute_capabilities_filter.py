@@ -27,6 +27,8 @@ Path = tuple[str, ...]
 CapabilitySpec = tuple[Path, str, bool]
 SCOPE = 'capabilities'
 _ADDRESS_BITS = 'hw:maxphysaddr_bits'
+# Characters of a host's value that a reason quotes.
+_MOST_SHOWN = 200
 _NUMERIC_OPERATORS: dict[str, Any] = {
     '=': np.greater_equal,
     '==': np.equal,
@@ -85,12 +87,15 @@ class ComputeCapabilitiesFilter(HostFilter):
             matches = _matches(table, path, requirement, settings)
             present = host_attributes.has_attribute(table, path[0], settings)
             if not matches[row] and (scoped or present[row]):
-                failing.append(f'{":".join(path)} {requirement}')
+                name = f'{":".join(path)} {requirement}'
                 column, keys = _values(table, path, settings)
+                value = _value_at(column.at(row), keys)
                 try:
-                    _value_matches(column.at(row), keys, requirement)
+                    _value_matches(value, (), requirement)
                 except specops.NotComparableError as fault:
-                    return f'{UNREADABLE}{failing[-1]}: {fault}'
+                    return f'{UNREADABLE}{name}: {fault}'
+                has = 'none' if value is None else str(value)[:_MOST_SHOWN]
+                failing.append(f'{name} (it has {has})')
         return f'the host does not match {"; ".join(failing)}'
 
 
@@ -143,9 +148,15 @@ def _value_matches(value: Any, keys: Path, requirement: str) -> bool:
 
     :raises NotComparableError: the value is not a number as required
     """
+    value = _value_at(value, keys)
+    return value is not None and specops.match(str(value), requirement)
+
+
+def _value_at(value: Any, keys: Path) -> Any:
+    """Return the value under a path of keys; None: there is none."""
     try:
         for key in keys:
             value = host_attributes.value_at(value, key)
     except LookupError:
-        return False
-    return value is not None and specops.match(str(value), requirement)
+        return None
+    return value

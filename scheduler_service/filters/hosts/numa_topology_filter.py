@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from scheduler_service import time_slice
-from scheduler_service.columns.dictionary import Mask, combinations
+from scheduler_service.columns.dictionary import (
+    Floats,
+    Ints,
+    Mask,
+    combinations,
+)
 from scheduler_service.columns.reports import decoded
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
 from scheduler_service.filters import host_attributes, numa
-from scheduler_service.filters.base import HostFilter
+from scheduler_service.filters.base import HostFilter, figure
 from scheduler_service.filters.devices import (
     DeviceRequest,
     requested_devices,
@@ -57,29 +65,11 @@ class NUMATopologyFilter(HostFilter):
             return None
         devices = _devices(request, settings)
         cells = numa.cell_columns(table)
-        columns = [
-            table.coded['numa_topology'],
-            *(
-                host_attributes.ratios(table, name, settings)
-                for name in _RATIOS
-            ),
-        ]
-        if devices:
-            columns.append(decoded(table, 'pci_device_pools'))
-        (topologies, *ratios), combination = combinations(columns)
-        pools = ratios.pop() if devices else None
-        own = cells.ratios[topologies]
-        cpu_ratio, ram_ratio = (
-            np.where(
-                np.isnan(own[:, at]),
-                np.array(column.values, np.float64)[codes],
-                own[:, at],
-            )
-            for at, (column, codes) in enumerate(
-                zip(columns[1:3], ratios, strict=True)
-            )
+        listed = decoded(table, 'pci_device_pools')
+        hosts, pools, combination = _distinct(
+            table, settings, [listed] if devices else []
         )
-        hosts = numa.Hosts(topologies, cpu_ratio, ram_ratio)
+        topologies, cpu_ratio, ram_ratio = hosts
         # Kept for the next time slice if this slice is too short.
         results = table.topology.keep(
             ('results', self.name, guest, devices),
@@ -90,13 +80,12 @@ class NUMATopologyFilter(HostFilter):
         if devices or guest.physnets or guest.tunneled:
             good = _NEAR
             documents = decoded(table, 'numa_topology').values
-            listed = columns[-1].values
             for at in np.flatnonzero(results == numa.YES).tolist():
                 is_near = where_readable(fits_near)(
                     guest,
                     devices,
                     documents[topologies[at]]['cells'],
-                    [] if pools is None else listed[pools[at]] or [],
+                    listed.values[pools[0][at]] or [] if pools else [],
                     cells,
                     numa.Hosts(
                         topologies[[at]], cpu_ratio[[at]], ram_ratio[[at]]
@@ -152,21 +141,99 @@ class NUMATopologyFilter(HostFilter):
         topologies = table.coded['numa_topology']
         if not topologies.at(row):
             return 'the host reports no NUMA topology'
-        code = topologies.codes[row]
-        why = numa.why_unreadable(topologies.values[code])
-        if why:
-            return why
-        starts = numa.cell_columns(table).starts
+        why = numa.why_unreadable(topologies.at(row))
         guest = numa.guest_topology(request)
-        guest_cells = [
-            (cell.shared + cell.dedicated, cell.memory)
-            for cell in (guest.cells if guest else ())
-        ]
-        return (
-            f'cells of (CPUs, MB) {guest_cells} do not fit the NUMA cells of '
-            f'the host ({starts[code + 1] - starts[code]})'
-            + (', near its devices' if request.pci_requests else '')
+        if why or guest is None:
+            return why
+        limits = self.numa_limits(table, row, request, settings)
+        hosts = numa.Hosts(
+            topologies.codes[[row]].astype(np.int64),
+            *(np.array([limits[name]], np.float64) for name in _RATIOS),
         )
+        columns = numa.cell_columns(table)
+        demands, starts = numa.demands(guest, columns, hosts)
+        if starts[1] < len(guest.cells):
+            return (
+                f'{len(guest.cells)} NUMA cells requested, the host has '
+                f'{starts[1]}'
+            )
+        short = [each for each in demands if each.lacking(starts).any()]
+        whole = numa.fits_on(guest, columns, hosts, [range(starts[1])])
+        text = '; '.join(map(_sentence, short or demands))
+        if whole:
+            devices = _devices(request, settings)
+            names = ', '.join(f'{one.name}:{one.needed}' for one in devices)
+            return f'no NUMA cells that fit are near {names or "the networks"}'
+        return text if short else f'no NUMA cell has all of {text}'
+
+    def miss(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> tuple[np.ndarray[Any, Any], str] | None:
+        """Return what the cells of hosts lack of what most hosts lack."""
+        guest = numa.guest_topology(request)
+        if guest is None:
+            return None
+
+        def work() -> _Missed | None:
+            hosts, _, combination = _distinct(table, settings)
+            columns = numa.cell_columns(table)
+            demands, starts = numa.demands(guest, columns, hosts)
+            lacks = [each.lacking(starts) for each in demands]
+            if not lacks:
+                return None
+            most = int(np.argmax([np.count_nonzero(lack) for lack in lacks]))
+            unit = f'{demands[most].unit} in its NUMA cells'
+            return _Missed(lacks[most].take(combination), unit)
+
+        missed: _Missed | None = table.topology.keep(
+            ('miss', self.name, guest), work
+        )
+        return missed
+
+
+class _Missed(NamedTuple):
+    """What hosts lack, float64[n], and of what."""
+
+    lacking: Floats
+    unit: str
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the array."""
+        return self.lacking.nbytes
+
+
+def _sentence(demand: numa.Demand) -> str:
+    needed = ' + '.join(map(str, demand.needed))
+    free = ', '.join(map(figure, -np.sort(-demand.free)))
+    return f'{needed} {demand.unit} requested of NUMA cells, free: {free}'
+
+
+def _distinct(
+    table: HostTable, settings: Settings, more: Sequence[Any] = ()
+) -> tuple[numa.Hosts, list[Ints], Ints]:
+    """Return distinct topologies with their ratios.
+
+    :param more: further columns that tell hosts apart
+    :return: the topologies, their codes in these columns, and int64[n]: which
+        of them each host has
+    """
+    columns = [
+        host_attributes.ratios(table, name, settings) for name in _RATIOS
+    ]
+    (topologies, *codes), combination = combinations(
+        [table.coded['numa_topology'], *columns, *more]
+    )
+    own = numa.cell_columns(table).ratios[topologies]
+    ratios = (
+        np.where(
+            np.isnan(own[:, at]),
+            np.array(column.values, np.float64)[codes[at]],
+            own[:, at],
+        )
+        for at, column in enumerate(columns)
+    )
+    return numa.Hosts(topologies, *ratios), codes[2:], combination
 
 
 def _devices(

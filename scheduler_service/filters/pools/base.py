@@ -50,10 +50,12 @@ class PoolFilter:
 
     :cvar name: to list in the option ``scheduler_filters``; the name of the
         class where empty
+    :cvar why: why it leaves a pool out, where :meth:`missed` does not say
     :ivar storage: the pools of the snapshot that the request is decided on
     """
 
     name: ClassVar[str] = ''
+    why: ClassVar[str] = 'the filter leaves it out'
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
@@ -68,6 +70,10 @@ class PoolFilter:
         :raises SchedulerError: the request is refused
         """
         return pools
+
+    def missed(self, pool: Pool, zone: ZoneRequest) -> Sequence[str]:
+        """Return each requirement of the zone that a pool does not meet."""
+        return ()
 
 
 # The name of the base class that existing filters derive from.

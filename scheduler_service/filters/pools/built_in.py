@@ -27,18 +27,19 @@ class AttributeFilter(PoolFilter):
     def filter(
         self, context: Caller, pools: Sequence[Pool], zone: ZoneRequest
     ) -> Sequence[Pool]:
-        required = {
-            key: _normalized(value)
+        return [pool for pool in pools if not self.missed(pool, zone)]
+
+    def missed(self, pool: Pool, zone: ZoneRequest) -> Sequence[str]:
+        if self.storage.settings.keep_pools_without_attributes and is_bare(
+            pool
+        ):
+            return ()
+        has = pool.attributes
+        return [
+            f'{key} {value} is requested, it has {has.get(key, "none")}'
             for key, value in zone.attributes.items()
             if key != 'pool_id'
-        }
-        keeps = self.storage.settings.keep_pools_without_attributes
-        return [
-            pool
-            for pool in pools
-            if (keeps and is_bare(pool))
-            or required.items()
-            <= {k: _normalized(v) for k, v in pool.attributes.items()}.items()
+            and (key not in has or _normalized(value) != _normalized(has[key]))
         ]
 
 
@@ -67,6 +68,7 @@ class PoolIDAttributeFilter(PoolFilter):
     """
 
     name = 'pool_id_attribute'
+    why = 'another pool is requested by its id'
 
     def filter(
         self, context: Caller, pools: Sequence[Pool], zone: ZoneRequest
@@ -92,6 +94,7 @@ class RandomFilter(PoolFilter):
     """Chooses one of the pools at random."""
 
     name = 'random'
+    why = 'another pool was drawn'
 
     def filter(
         self, context: Caller, pools: Sequence[Pool], zone: ZoneRequest
@@ -116,6 +119,7 @@ class DefaultPoolFilter(PoolFilter):
     """Replaces all pools by the configured default pool."""
 
     name = 'default_pool'
+    why = 'the default pool replaces all others'
 
     def filter(
         self, context: Caller, pools: Sequence[Pool], zone: ZoneRequest
@@ -139,6 +143,7 @@ class InDoubtDefaultPoolFilter(PoolFilter):
     """Chooses the default pool if it is one of several pools left."""
 
     name = 'in_doubt_default_pool'
+    why = 'the default pool goes before others'
 
     def filter(
         self, context: Caller, pools: Sequence[Pool], zone: ZoneRequest

@@ -134,12 +134,14 @@ def test_the_reason_names_the_specs_that_do_not_match():
         **{
             'capabilities:hypervisor_type': 's== KVM',
             'capabilities:free_ram_mb': '>= 256',
+            'capabilities:cpu_info:vendor': 'AMD',
             'tier': 'silver',
             'unknown': 'x',
         }
     )
     assert reason(ComputeCapabilitiesFilter(), HOSTS, request) == (
-        'the host does not match hypervisor_type s== KVM; tier silver'
+        'the host does not match hypervisor_type s== KVM (it has QEMU); '
+        'cpu_info:vendor AMD (it has none); tier silver (it has gold)'
     )
 
 

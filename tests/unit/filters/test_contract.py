@@ -1,15 +1,20 @@
 """Every built-in filter keeps the promises of its key and its form."""
 
 import dataclasses
+import random
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from scheduler_service import errors
+from scheduler_service.columns import Overlay
 from scheduler_service.columns.topology import EACH_TIME
 from scheduler_service.filters.base import ComparisonFilter
 from scheduler_service.filters.hosts import BUILT_IN
 from scheduler_service.model import documents
+from scheduler_service.pipeline import HostPipeline
 from scheduler_service.testing import table
 from tests.support import filter_strategies
 from tests.support.filter_strategies import inventories, requests
@@ -83,3 +88,18 @@ def test_a_mask_is_all_comparisons_row_by_row(inventory, request_):
             for row in range(len(hosts))
         ]
         assert host_filter.mask(*arguments).tolist() == by_row
+
+
+@examples
+@given(request_=requests)
+def test_without_hosts_the_refusal_says_that_there_are_none(request_):
+    for host_filter in FILTERS:
+        pipeline = HostPipeline([host_filter], [], SETTINGS)
+        asked = documents.request(request_).with_ids()
+        # Of some requests a filter says first that they are not valid.
+        with pytest.raises(
+            (errors.NoValidHost, errors.InvalidRequest)
+        ) as raised:
+            pipeline.select(Overlay(table({})), asked, random.Random(1))
+        if isinstance(raised.value, errors.NoValidHost):
+            assert str(raised.value).endswith('There are no hosts.')

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -96,6 +98,17 @@ def assert_as_the_rule_says(hosts, guest):
 @given(hosts=st.lists(HOSTS, min_size=1, max_size=6), guest=GUESTS)
 def test_every_host_is_judged_as_the_rule_says(hosts, guest):
     assert_as_the_rule_says(hosts, guest)
+
+
+@settings(max_examples=60, deadline=None)
+@given(topology=HOSTS, guest=GUESTS)
+def test_only_hosts_that_do_not_fit_lack_anything(topology, guest):
+    text = msgspec.json.encode(topology)
+    columns = numa.columns_of(text)
+    host = numa.Hosts(np.array([0]), np.array([2.0]), np.array([1.5]))
+    demands, starts = numa.demands(guest, columns, host)
+    lacks = any(each.lacking(starts).any() for each in demands)
+    assert not (lacks and numa_rule.passes(guest, topology, 2.0, 1.5))
 
 
 @settings(max_examples=40, deadline=None)

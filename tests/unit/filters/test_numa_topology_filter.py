@@ -193,17 +193,111 @@ def test_an_image_cannot_ask_for_any_number_of_cells(nodes):
         passes(host(cell()), {**request(), 'image': image})
 
 
-def test_the_reason_gives_the_cells_of_the_instance():
+@pytest.mark.parametrize(
+    ('cells', 'specs', 'expected'),
+    [
+        ([{}], {'numa_nodes': '2'}, '2 NUMA cells requested, the host has 1'),
+        (
+            [{'cpu_usage': 4}, {'cpu_usage': 3}],
+            {'numa_nodes': '2', 'numa_cpus.0': '0,1', 'numa_mem.0': '256',
+             'numa_cpus.1': '2', 'numa_mem.1': '256'},
+            '2 + 1 shared CPUs requested of NUMA cells, free: 1, 0',
+        ),
+        (
+            [{'pinned_cpus': [0, 1, 2]}],
+            {'cpu_policy': 'dedicated'},
+            '2 dedicated CPUs requested of NUMA cells, free: 1',
+        ),
+        (
+            [{'memory': 512, 'memory_usage': 100}, {'memory': 300}],
+            {'cpu_policy': 'dedicated'},
+            '512 MB of memory requested of NUMA cells, free: 412, 300',
+        ),
+        (
+            [{'mempages': [{'size_kb': 4, 'total': 262144, 'used': 0},
+                           {'size_kb': 2048, 'total': 200, 'used': 100,
+                            'reserved': 50}]}],
+            {'mem_page_size': '2MB'},
+            '512 MB of pages (2048 KiB) requested of NUMA cells, free: 100',
+        ),
+        (
+            [{'siblings': [[0, 1], [2, 3]], 'pinned_cpus': [0, 2]}],
+            {'cpu_policy': 'dedicated', 'cpu_thread_policy': 'require'},
+            '2 CPUs on threads of the same cores requested of NUMA cells, '
+            'free: 0',
+        ),
+        (
+            [{'siblings': [[0, 1], [2, 3]], 'pinned_cpus': [0]}],
+            {'cpu_policy': 'dedicated', 'cpu_thread_policy': 'isolate'},
+            '2 cores of which no thread is taken requested of NUMA cells, '
+            'free: 1',
+        ),
+        (
+            [{'cpu_usage': 4}, {'memory': 100}],
+            {'numa_nodes': '1'},
+            'no NUMA cell has all of 2 shared CPUs requested of NUMA cells, '
+            'free: 4, 0; 512 MB of memory requested of NUMA cells, free: '
+            '1024, 100',
+        ),
+    ],
+)  # fmt: skip
+def test_the_reason_says_what_is_short(cells, specs, expected):
+    reported = host(*(cell(**each) for each in cells))
+    tight = {**SETTINGS, 'cpu_allocation_ratio': 1.0}
     sentence = reason(
-        NUMATopologyFilter(), host(cell()), request(numa_nodes='2')
+        NUMATopologyFilter(), reported, request(**specs), **tight
     )
-    assert sentence == (
-        'cells of (CPUs, MB) [(1, 256), (1, 256)] do not fit the NUMA cells '
-        'of the host (1)'
-    )
+    assert sentence == expected
+
+
+def test_the_reason_says_that_devices_are_too_far():
+    document = host(cell(), cell(id=1, cpu_usage=4))
+    document['hosts'][0]['pci_device_pools'] = [
+        {'vendor_id': '8086', 'numa_node': 1, 'count': 2}
+    ]
+    asked = {
+        **request(numa_nodes='1'),
+        'pci_requests': [
+            {
+                'name': 'nic',
+                'count': 1,
+                'alternatives': [{'vendor_id': '8086'}],
+                'numa_policy': 'required',
+            }
+        ],
+    }
+    tight = {**SETTINGS, 'cpu_allocation_ratio': 1.0}
+    sentence = reason(NUMATopologyFilter(), document, asked, **tight)
+    assert sentence == 'no NUMA cells that fit are near nic:1'
+
+
+def test_the_reason_is_that_no_topology_is_reported():
     assert reason(
         NUMATopologyFilter(), inventory(a={}), request(numa_nodes='1')
     ) == ('the host reports no NUMA topology')
+
+
+def test_the_nearest_miss_lacks_least_of_what_most_hosts_lack():
+    document = inventory(
+        a={'numa_topology': {'cells': [cell(pinned_cpus=[0, 1, 2, 3])]}},
+        b={'numa_topology': {'cells': [cell(pinned_cpus=[0, 1, 2])]}},
+        c={'numa_topology': {'cells': [cell(memory=100)]}},
+        d={},
+    )
+    made = table(document)
+    asked = documents.request(request(cpu_policy='dedicated')).with_ids()
+    lacking, unit = NUMATopologyFilter().miss(made, asked, Settings())
+    assert dict(zip(made.coded['host'].values, lacking, strict=True)) == {
+        'a': 2, 'b': 1, 'c': 0, 'd': 2,
+    }  # fmt: skip
+    assert unit == 'dedicated CPUs in its NUMA cells'
+
+
+def test_without_hosts_nothing_fails():
+    assert (
+        passing(NUMATopologyFilter(), {'hosts': []}, request(numa_nodes='1'))
+        == []
+    )
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,54 @@ def test_none_left_is_an_error_that_tells_the_fold():
     assert 'without attributes' not in str(caught.value)
 
 
+def test_a_refusal_says_what_the_nearest_pool_lacks():
+    near = Pool(id=BARE, name='near', attributes={'level': 'bronze', 'b': '1'})
+    with pytest.raises(errors.NoValidPoolFound) as caught:
+        choose(
+            ['attribute', 'random'],
+            {**POOLS, BARE: near},
+            attributes={'level': 'bronze', 'a': 'yes', 'b': 'true'},
+        )
+    reason = 'a yes is requested, it has none'
+    assert caught.value.facts['filters'] == [
+        {
+            'filter': 'attribute',
+            'out': 3,
+            'alone': 3,
+            'closest': {'pool': 'near', 'lacks': 1, 'unit': 'requirements'},
+            'reason': reason,
+            'sentence': f'attribute: 3 of 3: {reason}',
+        }
+    ]
+    assert str(caught.value).endswith(
+        f'attribute left 0, random left 0; attribute alone keeps out 3 '
+        f'(near: {reason})'
+    )
+
+
+def test_pools_that_several_filters_leave_out_are_no_ones_alone():
+    class Foreign:
+        """A filter of another base."""
+
+        name = 'foreign'
+
+        def __init__(self, storage):
+            """Need no storage."""
+
+        def filter(self, context, pools, zone):
+            return [pool for pool in pools if pool.name == 'gold']
+
+    with pytest.raises(errors.NoValidPoolFound) as caught:
+        choose(['attribute', Foreign], attributes={'level': 'silver'})
+    assert [
+        (cause['filter'], cause['out'], cause['alone'], cause['reason'])
+        for cause in caught.value.facts['filters']
+    ] == [
+        ('attribute', 1, 1, 'level silver is requested, it has gold'),
+        ('foreign', 1, 1, 'the filter leaves it out'),
+    ]
+
+
 @pytest.mark.parametrize('attributes', [{}, {'pool_id': BARE}])
 def test_a_bare_pool_is_kept_where_the_option_says_so(attributes):
     pools = {BARE: Pool(id=BARE, name='bare', attributes=attributes)}
@@ -89,7 +137,11 @@ def test_a_forced_pool_that_was_filtered_out_names_the_filter():
             ['attribute', 'pool_id_attribute', 'fallback'],
             attributes={'level': 'gold', 'pool_id': SILVER},
         )
-    assert caught.value.facts == {'pool_id': SILVER, 'filter': 'attribute'}
+    assert caught.value.facts == {
+        'pool_id': SILVER,
+        'filter': 'attribute',
+        'reason': 'level gold is requested, it has silver',
+    }
 
 
 def test_no_later_filter_hides_that_the_forced_pool_is_unknown():
