@@ -381,7 +381,11 @@ def explanation(reasons: Mapping[str, Any] | None) -> None:
         table(rows, ['filter', 'start', 'removed', 'end'], title=title)
     if finalists := reasons.get('finalists'):
         title = f'Best of {reasons["passed"]} hosts that passed'
-        table(finalists, ['host', 'weight', 'weights'], title=title)
+        if drawn := reasons.get('drawn_from'):
+            title += f'; one was drawn from the best {drawn}'
+        columns = ['host', 'weight', 'weights', 'raw', 'multipliers']
+        rows = [{'chosen': False, **each} for each in finalists]
+        table(rows, [*columns, 'chosen'], title=title)
     if filters := reasons.get('filters'):
         rejections(filters)
     if excluded := reasons.get('excluded_hosts'):

@@ -10,6 +10,7 @@ called by any thread on a table of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -114,19 +115,20 @@ class HostPipeline:
             ranking = search.ranking(left[0])
             if ranking is None:
                 raise self._refusal(table, request, counts, len(placed))
-            reasons = {
-                'hosts': len(table),
-                'funnel': counts,
-                'passed': ranking.count,
-                'finalists': ranking.finalists(table),
-                'query': search.plan.query,
-            }
+            reasons: dict[str, Any] = {}
             for turn, at in enumerate(left):
                 if turn:
                     time_slice.check()
                 if ranking is None:
                     raise self._refusal(table, request, counts, len(placed))
                 row = ranking.pick(self.settings, rng, spread)
+                reasons = reasons or {
+                    'hosts': len(table),
+                    'funnel': counts,
+                    'passed': ranking.count,
+                    **ranking.finalists(table, row),
+                    'query': search.plan.query,
+                }
                 made = self._builder.assignment(table, row, uuids[at], request)
                 placed[uuids[at]] = made
                 overlay.assume(

@@ -69,9 +69,15 @@ def explanation(columns: Mapping[str, Any]) -> dict[str, Any]:
                 'host': host,
                 'node': node,
                 'weight': weight,
-                'weights': {
-                    name: part[at] for name, part in best['weights'].items()
+                **{
+                    key: {
+                        name: each[at] if isinstance(each, list) else each
+                        for name, each in best[key].items()
+                    }
+                    for key in ('weights', 'raw', 'multipliers')
+                    if key in best
                 },
+                **({'chosen': True} if at == best.get('chosen') else {}),
             }
             for at, (host, node, weight) in enumerate(
                 zip(best['host'], best['node'], best['weight'], strict=True)

@@ -205,22 +205,24 @@ def _ends(weigher: Weigher, raw: Floats, mask: Mask) -> tuple[Any, Any] | None:
 
 # A weigher's name, raw weights of some hosts, their range, and the factor.
 Weighed = tuple[str, Any, tuple[float, float], Any]
+# A weigher's name, what it adds to hosts, their raw weights, and the factor.
+Part = tuple[str, Floats, Any, Any]
 
 
 def summed(
     weighed: Iterable[Weighed], hosts: int
-) -> tuple[Floats, list[tuple[str, Floats]]]:
-    """Return the totals of hosts, float64[m], and (weigher, its part) pairs.
+) -> tuple[Floats, list[Part]]:
+    """Return the totals of hosts, float64[m], and the parts of weighers.
 
     Weighers for which all hosts are equal have no part.
     """
     totals: Any = None
-    parts: list[tuple[str, Floats]] = []
+    parts: list[Part] = []
     for name, raw, ends, factor in weighed:
         part = normalised(raw, *ends, factor)
         if part is None:
             continue
-        parts.append((name, part))
+        parts.append((name, part, raw, factor))
         # The first part is not written to.
         if len(parts) == 1:
             totals = part
@@ -305,17 +307,19 @@ class Ranking:
     :ivar rows: int64[m], rows of the table, ascending
     :ivar totals: float64[m], sums of multiplier x normalised weight; minus
         infinity for hosts that did not pass
-    :ivar parts: (weigher, float64[m]) of weighers with an opinion
+    :ivar parts: of weighers with an opinion, arrays of the same hosts
     :ivar count: how many hosts passed
     :ivar ranges: the ends of the raw weights, by weigher
+    :ivar drawn_from: among how many hosts the last pick was drawn
     """
 
     rows: Rows
     totals: Floats
-    parts: list[tuple[str, Floats]]
+    parts: list[Part]
     count: int
     ranges: list[tuple[float, float]] = dataclasses.field(default_factory=list)
     _order: list[int] = dataclasses.field(default_factory=list)
+    drawn_from: int = 1
 
     def best(self, count: int) -> list[int]:
         """Return the *count* best rows, best first; ties in row order."""
@@ -341,20 +345,43 @@ class Ranking:
                 order += rest
         else:
             order = self.best(among)
+        self.drawn_from = len(order)
         return rng.choice(order[:among])
 
-    def finalists(self, table: HostTable) -> dict[str, Any]:
-        """Return the best hosts, best first, and their weights by column."""
-        best = self.best_at(FINALISTS)
+    def finalists(self, table: HostTable, chosen: int) -> dict[str, Any]:
+        """Return the best hosts, best first, and their weights by column.
+
+        And among how many the pick was drawn, if it was.
+
+        :param chosen: row of the host that was picked, which is among them
+        """
+        best, at = self.best_at(FINALISTS), 0
+        drawn: dict[str, Any] = {}
+        if self.drawn_from > 1:
+            index = int(np.searchsorted(self.rows, chosen))
+            best += [index] if index not in best else []
+            at = best.index(index)
+            drawn['drawn_from'] = self.drawn_from
         rows = self.rows.take(best)
-        return {
+        finalists = {
             'host': table.coded['host'].values_at(rows),
             'node': table.coded['node'].values_at(rows),
             'weight': self.totals.take(best).tolist(),
             'weights': {
-                name: part.take(best).tolist() for name, part in self.parts
+                name: part.take(best).tolist() for name, part, *_ in self.parts
             },
+            'raw': {
+                name: raw.take(best).tolist() for name, _, raw, _ in self.parts
+            },
+            'multipliers': {
+                name: factor
+                if isinstance(factor, float)
+                else factor.take(best).tolist()
+                for name, _, _, factor in self.parts
+            },
+            'chosen': at,
         }
+        return {'finalists': finalists, **drawn}
 
     def best_at(self, count: int) -> list[int]:
         """Return where the *count* best are in the arrays, best first."""

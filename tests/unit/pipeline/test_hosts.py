@@ -361,6 +361,59 @@ def test_weights_of_finalists_are_in_the_explanation():
     assert best['host'] == 'a'
     assert best['weights']['RAMWeigher'] == 1.0
     assert best['weight'] == pytest.approx(sum(best['weights'].values()))
+    assert (
+        best['raw']['RAMWeigher']
+        == overlay.table.resources['MEMORY_MB'].total.max()
+    )
+    assert best['multipliers']['RAMWeigher'] == 1.0
+    assert best['chosen'] is True
+    assert not any('chosen' in each for each in explained['finalists'][1:])
+    assert 'drawn_from' not in explained
+
+
+def test_a_multiplier_of_an_aggregate_is_in_the_explanation():
+    document = {
+        'hosts': [{'host': name, 'memory_mb': mb}
+                  for name, mb in (('a', 4096), ('b', 1024))],
+        'aggregates': [{'id': 1, 'name': 'x', 'hosts': ['b'],
+                        'metadata': {'ram_weight_multiplier': '7'}}],
+    }  # fmt: skip
+    chain = pipeline(weighers=BUILT_IN)
+    chosen = choose(chain, overlay=Overlay(table(document)))
+    found = {
+        each['host']: (
+            each['multipliers']['RAMWeigher'],
+            each['raw']['RAMWeigher'],
+        )
+        for each in explanation(chosen.reasons)['finalists']
+    }
+    assert found == {'a': (1.0, 4096), 'b': (7.0, 1024)}
+
+
+@pytest.mark.parametrize('subset', [2, 12])
+def test_a_host_drawn_from_a_subset_is_marked(subset):
+    document = {
+        'hosts': [
+            {'host': f'h{at:02}', 'memory_mb': 9000 - at} for at in range(20)
+        ]
+    }
+    drawn = set()
+    for seed in range(60):
+        chain = pipeline(
+            weighers=BUILT_IN, settings=Settings(host_subset_size=subset)
+        )
+        chosen = choose(chain, overlay=Overlay(table(document)), seed=seed)
+        explained = explanation(chosen.reasons)
+        assert explained['drawn_from'] == subset
+        (marked,) = (
+            each['host']
+            for each in explained['finalists']
+            if each.get('chosen')
+        )
+        assert [marked] == hosts_of(chosen)
+        assert len(explained['finalists']) in (5, 6)
+        drawn.add(marked)
+    assert len(drawn) == subset
 
 
 def test_instances_of_one_request_keep_apart_when_the_group_is_strict():
