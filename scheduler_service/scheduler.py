@@ -303,6 +303,7 @@ class Scheduler:
                 continue
             job = job_of(entry, caller, item, message, number)
             job.deadline = deadline
+            job.came_at = self._revision
             jobs.append(job)
         self.recorder.follow(
             batch.whole,
@@ -428,9 +429,16 @@ class Scheduler:
         self.health.count('database_history_changes')
         self.host_state_writer.reset_liveness()
 
+    @property
+    def _revision(self) -> int:
+        """The revision of the snapshot, or a little less."""
+        snapshot = self._source.snapshot
+        return 0 if snapshot is None else snapshot.revision
+
     def put(self, job: Job) -> Future[Any]:
         """Queue a job; without a key it may raise ServiceBusy at once."""
         assert isinstance(job.future, Future)
+        job.came_at = self._revision
         if isinstance(job, HostJob | ZoneJob):
             self.recorder.follow(
                 job.future,

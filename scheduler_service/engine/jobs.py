@@ -289,6 +289,7 @@ class Job(msgspec.Struct, eq=False):
     :ivar attempts: how often its claim was lost to another
     :ivar isolated: whether it has to be decided in a batch of its own
     :ivar queued_at: monotonic time at which it was made
+    :ivar came_at: revision of the snapshot when it came
     :ivar looked_up_at: monotonic time at which it had no outcome; 0: it was
         not looked up
     :ivar message: that it came with
@@ -313,6 +314,7 @@ class Job(msgspec.Struct, eq=False):
     attempts: int = 0
     isolated: bool = False
     queued_at: float = msgspec.field(default_factory=time.monotonic)
+    came_at: int = 0
     looked_up_at: float = 0.0
     message: DeliveredMessage = NO_MESSAGE
     entry: int = 0

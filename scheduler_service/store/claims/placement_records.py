@@ -46,7 +46,11 @@ _RECORDS = sa.select(
     _TABLE.c.resources,
     _TABLE.c.looks,
 ).join(_HOSTS, _HOSTS.c.id == _TABLE.c.host_id)
-_IS_DUE = sa.func.coalesce(_TABLE.c.look_at, 0.0) <= clock.NOW
+# Where the clock was set back, the time may be far in the future.
+_IS_DUE = sa.or_(
+    sa.func.coalesce(_TABLE.c.look_at, 0.0) <= clock.NOW,
+    _TABLE.c.look_at > clock.NOW + 2 * _LONGEST_PAUSE_S,
+)
 # No call can make allocations of a record any more.
 _ENDED = sa.and_(
     sa.func.coalesce(_TABLE.c.asked_at, 0.0) < clock.NOW - 2 * CALL_ENDS_S,
@@ -379,9 +383,9 @@ def begin_undo(
         sa.select(
             table.undone_until,
             (table.undone_until > clock.NOW).label('is_late'),
-            sa.and_(
-                table.undone_by.is_not(None), table.look_at > clock.NOW
-            ).label('is_being_undone'),
+            sa.and_(table.undone_by.is_not(None), ~_IS_DUE).label(
+                'is_being_undone'
+            ),
         )
         .where(_is(record))
         .with_for_update()

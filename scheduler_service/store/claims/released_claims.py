@@ -159,41 +159,56 @@ def _was_returned(
 
 
 def any_to_expire(
-    conn: Connection, timeout: float, moves: bool = True
+    conn: Connection,
+    timeout: float,
+    moves: bool = True,
+    now: float | None = None,
 ) -> bool:
     """Whether :func:`expire` would release any claim."""
-    before = clock.read(conn) - timeout
-    return bool(_late(conn, before, moves, 1))
+    now = clock.read(conn) if now is None else now
+    return bool(_late(conn, now, timeout, moves, 1))
 
 
 def _late(
-    conn: Connection, before: float, moves: bool, most: int
-) -> list[str]:
+    conn: Connection, now: float, timeout: float, moves: bool, most: int
+) -> dict[str, set[float]]:
+    """Return the times of late claims and moves, by instance."""
     claims, moving = schema.instances.c, schema.moves.c
-    query = sa.select(claims.uuid).where(
-        claims.state == 'claimed', claims.created_at < before
+    query = sa.select(claims.uuid, claims.created_at).where(
+        claims.state == 'claimed',
+        clock.is_older(claims.created_at, now, timeout),
     )
-    late = list(conn.execute(query.limit(most)).scalars())
+    late = list(conn.execute(query.limit(most)))
     if moves:
-        query = sa.select(moving.instance_uuid)
-        late += conn.execute(query.where(moving.created_at < before)).scalars()
-    return late
+        query = sa.select(moving.instance_uuid, moving.created_at)
+        query = query.where(clock.is_older(moving.created_at, now, timeout))
+        late += conn.execute(query)
+    times: dict[str, set[float]] = {}
+    for uuid, created_at in late:
+        times.setdefault(uuid, set()).add(created_at)
+    return times
 
 
 def expire(
-    writer: Writer, timeout: float, moves: bool = True
+    writer: Writer,
+    timeout: float,
+    moves: bool = True,
+    now: float | None = None,
 ) -> dict[str, int]:
     """Release claims and moves that were not confirmed in time.
 
     :param timeout: seconds since the claim, by the database's clock
     :param moves: false: moves never expire: another service ends them
+    :param now: the time, where it was read in this transaction
     :return: how many ``claims`` and ``moves`` were released
     """
-    before = clock.read(writer.conn) - timeout
+    now = clock.read(writer.conn) if now is None else now
+    late = _late(writer.conn, now, timeout, moves, _MOST)
     expired = _release(
         writer,
-        _late(writer.conn, before, moves, _MOST),
-        lambda _, row: row.created_at < before,
+        sorted(late),
+        # Those that were made anew meanwhile stay.
+        lambda uuid, row: row.created_at in late[uuid],
         moves=moves,
     )
     return dict(zip(('claims', 'moves'), map(len, expired), strict=True))

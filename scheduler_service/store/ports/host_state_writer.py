@@ -25,6 +25,7 @@ from scheduler_service import errors
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import ReplyFuture, RequestReturned
 from scheduler_service.model import Aggregate, HostReport, Instance
+from scheduler_service.store import clock
 from scheduler_service.store.claims import lifecycle, released_claims
 from scheduler_service.store.connection import Store, Writer, in_chunks
 from scheduler_service.store.driver_errors import first_line
@@ -190,6 +191,7 @@ class HostStateWriter:
         # Monotonic time since which heartbeats could be received and written.
         self._listening_since = time.monotonic()
         self._expired_at = 0.0
+        self._clock = clock.SteadyClock()
         self._thread = threading.Thread(
             target=self._run, name='host-state-writer', daemon=True
         )
@@ -411,7 +413,10 @@ class HostStateWriter:
         if not limit or listening < limit:
             return
         with self._store.reading() as conn:
-            stale = heartbeats.stale_hosts(conn, limit)
+            now = self._clock.read(conn)
+            if not self._clock.is_steady_for(limit):
+                return
+            stale = heartbeats.stale_hosts(conn, limit, now)
         if not stale:
             return
         marked = self._store.write(
@@ -435,12 +440,17 @@ class HostStateWriter:
         self._expired_at = now
         moves = self.is_current is None
         with self._store.reading() as conn:
-            if not released_claims.any_to_expire(conn, limit, moves):
+            now = self._clock.read(conn)
+            if not released_claims.any_to_expire(conn, limit, moves, now):
                 return
-        expired = self._store.write(
-            lambda writer: released_claims.expire(writer, limit, moves)
-        )
-        for kind, count in expired.items():
+
+        def expire(writer: Writer) -> dict[str, int]:
+            now = self._clock.read(writer.conn)
+            if not self._clock.is_steady_for(limit):
+                return {}
+            return released_claims.expire(writer, limit, moves, now)
+
+        for kind, count in self._store.write(expire).items():
             if count:
                 LOG.warning(
                     '%d %s expired: not confirmed for %g s', count, kind, limit

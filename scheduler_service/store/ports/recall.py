@@ -314,9 +314,12 @@ def _check_released(conn: Connection, job: HostJob) -> None:
     ):
         if release.kind == outcomes.MOVE and not job.move:
             since = False
-        elif not message.redelivered:
+        elif not message.redelivered and release.age >= 0:
             # Callers' clocks differ: the order in which they came is sure.
             since = release.age < waited
+        elif not message.redelivered and release.revision <= job.came_at:
+            # The database's clock was set back since the release.
+            since = False
         elif message.sent_at and release.sent_at:
             since = release.sent_at >= message.sent_at
         elif message.sent_at:

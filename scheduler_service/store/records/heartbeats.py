@@ -24,19 +24,23 @@ def record(writer: Writer, hosts: Iterable[str]) -> None:
         )
 
 
-def stale_hosts(conn: Connection, down_after: float) -> list[int]:
+def stale_hosts(
+    conn: Connection, down_after: float, now: float | None = None
+) -> list[int]:
     """Return ids of hosts that are up and whose last heartbeat is too old.
 
     A host that never sent a heartbeat keeps the state of its document.
 
     :param down_after: seconds
+    :param now: the time, where it is read already
     """
+    now = clock.read(conn) if now is None else now
     beats, hosts = schema.heartbeats, schema.hosts
     query = (
         sa.select(hosts.c.id)
         .join(beats, beats.c.host == hosts.c.host)
         .where(
-            beats.c.seen_at < clock.read(conn) - down_after,
+            clock.is_older(beats.c.seen_at, now, down_after),
             hosts.c.state == 'up',
         )
         .order_by(hosts.c.id)

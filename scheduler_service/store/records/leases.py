@@ -10,8 +10,10 @@ import contextlib
 import platform
 import time
 import uuid
+from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
 from scheduler_service.store import clock, rows, schema
@@ -48,6 +50,9 @@ class Lease:
         self._name = name
         self._holder = holder
         self._renewed_at = 0.0
+        # When the lease of another holder ends, and since when that is so, by
+        # this daemon's monotonic clock.
+        self._ends_at = self._same_since = 0.0
 
     def take(self) -> bool:
         """Take the lease, or keep it; return whether this daemon has it.
@@ -70,9 +75,32 @@ class Lease:
             .where(table.c.name == self._name, free)
             .values(mine)
         )
-        return bool(taken.rowcount) or rows.insert_missing(
-            conn, table, {'name': self._name, **mine}
+        return (
+            bool(taken.rowcount)
+            or rows.insert_missing(conn, table, {'name': self._name, **mine})
+            or self._take_over(conn, mine)
         )
+
+    def _take_over(self, conn: Connection, mine: dict[str, Any]) -> bool:
+        """Take a lease that is not renewed, though it is valid.
+
+        The database's clock was set back since it was.
+        """
+        its = schema.leases.c
+        ends_at = conn.execute(
+            sa.select(its.expires_at).where(its.name == self._name)
+        ).scalar_one()
+        now = time.monotonic()
+        if ends_at != self._ends_at:
+            self._ends_at, self._same_since = ends_at, now
+        if now - self._same_since <= VALID_S:
+            return False
+        taken = conn.execute(
+            sa.update(schema.leases)
+            .where(its.name == self._name, its.expires_at == ends_at)
+            .values(mine)
+        )
+        return bool(taken.rowcount)
 
     def keep(self) -> None:
         """Renew the lease where that is due.
