@@ -43,11 +43,16 @@ if [ -n "$missing" ]; then
     apt_install $missing || [ -z "$required" ]
 fi
 
-# It takes as long as all that comes before the tests, and waits for nothing.
+# They take as long as all that comes before the tests, and wait for nothing.
 mkdir -p build
 "$bin/mypy" >build/types.log 2>&1 &
 types=$!
-trap 'kill "$types" 2>/dev/null || true' EXIT
+lowest=
+if [ -n "$required" ]; then
+    nice tools/lowest.sh >build/lowest.log 2>&1 &
+    lowest=$!
+fi
+trap 'kill "$types" $lowest 2>/dev/null || true' EXIT
 
 say "Style"
 "$bin/ruff" check .
@@ -86,4 +91,9 @@ say "Types"
 passed=0
 wait "$types" || passed=$?
 cat build/types.log
+if [ -n "$lowest" ]; then
+    say "Lowest versions"
+    wait "$lowest" || passed=$?
+    cat build/lowest.log
+fi
 exit "$passed"
