@@ -253,6 +253,47 @@ def select_among(
     return selected
 
 
+def delete_packed(
+    conn: Connection,
+    table: str,
+    columns: Mapping[str, str],
+    keys: Sequence[Sequence[Any]],
+) -> None:
+    """Delete rows by keys, which are looked up one after the other.
+
+    No other row is read, and so none is waited for.
+
+    :param columns: name -> int, float or text
+    :param keys: each in the order of the columns
+    """
+    dialect = conn.dialect.name
+    statement = _deleting(dialect, table, tuple(columns.items()))
+    conn.execute(statement, pack(dialect, columns, keys))
+
+
+@functools.cache
+def _deleting(
+    dialect: str, table: str, columns: tuple[tuple[str, str], ...]
+) -> sa.TextClause:
+    named = dict(columns)
+    keys = source(dialect, named)
+    if dialect == 'sqlite':
+        names = ', '.join(named)
+        return sa.text(
+            f'DELETE FROM {table} WHERE ({names}) IN '  # noqa: S608
+            f'(SELECT {names} FROM {keys})'
+        )
+    same = ' AND '.join(f'h.{name} = a.{name}' for name in named)
+    if dialect == 'mysql':
+        return sa.text(
+            f'DELETE h FROM {keys} STRAIGHT_JOIN {table} AS h ON {same}'
+        )
+    same = ' AND '.join(f'h.{name} = ANY(ARRAY[a.{name}])' for name in named)
+    return sa.text(
+        f'DELETE FROM {table} AS h USING {keys} WHERE {same}'  # noqa: S608
+    )
+
+
 def delete(conn: Connection, column: Any, keys: Sequence[Any]) -> int:
     """Delete the rows whose *column* is in *keys*; return how many."""
     deleted = 0

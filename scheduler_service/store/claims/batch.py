@@ -61,6 +61,8 @@ class ClaimBatch:
         self.sent_at = 0.0
         self.statements: Sequence[Any] = ()
         self._store = store
+        # Batches that meet on instances insert them in one order.
+        claims = sorted(claims, key=lambda claim: claim.consumer)
         self._claims = claims
         self._fallback, self._policies = fallback, policies
         self._receive: Callable[[], int] | None = None
@@ -104,7 +106,7 @@ class ClaimBatch:
         """Make the claims statement by statement; return their revision.
 
         Rows are locked in this order: instances that are stored, server
-        groups, inventories, new instances, the counter.
+        groups, new instances, inventories, the counter.
 
         :raises ClaimLost: a claim does not fit any more, breaks a policy,
             names a group that appeared or changed its project since the hosts
@@ -119,6 +121,12 @@ class ClaimBatch:
         stored = [c.consumer for c in claims if c.is_present or c.move]
         locked = lifecycle.lock(conn, stored)
         groups = _lock_groups(conn, claims, locked, self._policies)
+        try:
+            _insert(writer, claims, locked)
+        except db_exception.DBDuplicateEntry:
+            raise ClaimLost from None
+        if groups:
+            _join(writer, claims, groups)
         demand = claim_sql.demand_rows(claims, self._fallback)
         if demand:
             updated = conn.execute(
@@ -127,12 +135,6 @@ class ClaimBatch:
             )
             if updated.rowcount != len(demand):
                 raise ClaimLost
-        try:
-            _insert(writer, claims, locked)
-        except db_exception.DBDuplicateEntry:
-            raise ClaimLost from None
-        if groups:
-            _join(writer, claims, groups)
         # The last look: a release that is committed later finds these claims.
         revision = writer.take_revision()
         if outcomes.came_first(conn, claims):

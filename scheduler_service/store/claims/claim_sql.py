@@ -159,13 +159,15 @@ def instance_row(claim: Claim) -> tuple[Any, ...]:
     )
 
 
-def pg_limited(source: str) -> str:
+def pg_limited(source: str, after: str = '0') -> str:
     """Return SQL for the rows of *source*, limited to their own number.
 
     PostgreSQL expects few rows of a query with a limit. So it starts with
     them and looks up each by its key, instead of reading the whole table.
+
+    :param after: SQL for a number that is computed before the first row
     """
-    limit = 'CAST(:expected AS integer)'
+    limit = f'CAST(:expected AS integer) + 0 * {after}'
     return f'(SELECT * FROM {source} LIMIT {limit}) AS a'  # noqa: S608
 
 
@@ -180,31 +182,6 @@ def parameters(
     if dialect == 'postgresql':
         packed['expected'] = len(amounts)
     return packed
-
-
-@functools.cache
-def delete_allocations(dialect: str) -> Any:
-    """Return the statement that deletes allocations by their whole keys.
-
-    Its parameters are those of :func:`rows.pack` with :data:`HELD`. Another
-    allocation of the same consumer, which was committed since these were
-    read, stays.
-    """
-    source = rows.source(dialect, HELD)
-    if dialect == 'sqlite':
-        return sa.text(
-            f'DELETE FROM allocations WHERE ({", ".join(HELD)}) '  # noqa: S608
-            f'IN (SELECT {", ".join(HELD)} FROM {source})'
-        )
-    same = ' AND '.join(f'h.{name} = a.{name}' for name in HELD)
-    if dialect == 'mysql':
-        return sa.text(
-            f'DELETE h FROM {source} STRAIGHT_JOIN allocations AS h ON {same}'
-        )
-    same = ' AND '.join(f'h.{name} = ANY(ARRAY[a.{name}])' for name in HELD)
-    return sa.text(
-        f'DELETE FROM allocations AS h USING {source} WHERE {same}'  # noqa: S608
-    )
 
 
 @functools.cache

@@ -12,7 +12,7 @@ statements of one transaction may see different claims. Therefore
   is locked, its claim is neither confirmed nor released nor moved, and no
   other claim is made for it: a claim inserts the row, a move locks it.
 - what is given back is what the statement that locked it has read, and
-  exactly these rows are deleted (``claim_sql.delete_allocations``).
+  exactly these rows are deleted (``rows.delete_packed``).
 - a claim that is committed after the rows were locked has a row that is not
   locked. :func:`release` finds its allocations, locks the row then, has its
   owner checked, and goes on. :func:`cancel` and :func:`cancel_moves` look
@@ -66,16 +66,11 @@ _CONFIRM = (
     .where(rows.among(_INSTANCES.c.uuid))
     .values(state='confirmed')
 )
-_DELETE_INSTANCES = sa.delete(_INSTANCES).where(rows.among(_INSTANCES.c.uuid))
 _MEMBERS = schema.server_group_members
 _GROUPS_OF = sa.select(_MEMBERS.c.group_uuid).where(
     rows.among(_MEMBERS.c.instance_uuid)
 )
-_DELETE_MEMBERS = sa.delete(_MEMBERS).where(
-    rows.among(_MEMBERS.c.instance_uuid)
-)
 _MOVES_OF = sa.select(_MOVES).where(rows.among(_MOVES.c.instance_uuid))
-_DELETE_MOVES = sa.delete(_MOVES).where(rows.among(_MOVES.c.instance_uuid))
 # Instances that move to the host that they are on, and their present claims.
 _STAYING = (
     sa.select(_MOVES.c.instance_uuid, _INSTANCES.c.placement)
@@ -201,7 +196,7 @@ def _remove_moves(
     moving = sorted(moves)
     if final:
         outcomes.keep_placements(writer, moving, moving=True)
-    writer.conn.execute(_DELETE_MOVES, {'keys': moving})
+    _delete(writer.conn, 'moves', 'instance_uuid', moving)
     writer.touched.load += [row.host_id for row in moves.values()]
     writer.touched.instances += moving
 
@@ -409,9 +404,8 @@ def release_allocations(
             claim_sql.change_use(dialect, where_it_fits=False),
             claim_sql.parameters(dialect, changes),
         )
-        conn.execute(
-            claim_sql.delete_allocations(dialect),
-            rows.pack(dialect, claim_sql.HELD, list(map(_key_of, held))),
+        rows.delete_packed(
+            conn, 'allocations', claim_sql.HELD, list(map(_key_of, held))
         )
         writer.touched.load += sorted({row.host_id for row in held})
     return {row.consumer_uuid for row in held}
@@ -453,7 +447,7 @@ def _complete_move(writer: Writer, row: Any, move: Any) -> None:
             idempotency_key=move.idempotency_key,
         )
     )
-    conn.execute(_DELETE_MOVES, {'keys': [row.uuid]})
+    _delete(conn, 'moves', 'instance_uuid', [row.uuid])
     writer.touched.instances.append(row.uuid)
     writer.touched.load.append(move.host_id)
     touch_hosts(writer, [row.host])
@@ -493,9 +487,9 @@ def _remove_instances(writer: Writer, uuids: Sequence[str]) -> None:
     groups = writer.conn.execute(_GROUPS_OF, {'keys': uuids}).scalars()
     touched = sorted(set(groups))
     if touched:
-        writer.conn.execute(_DELETE_MEMBERS, {'keys': uuids})
+        _delete(writer.conn, 'server_group_members', 'instance_uuid', uuids)
         writer.touched.groups += touched
-    writer.conn.execute(_DELETE_INSTANCES, {'keys': uuids})
+    _delete(writer.conn, 'instances', 'uuid', uuids)
     writer.touched.instances_gone += uuids
 
 
@@ -503,3 +497,9 @@ def touch_hosts(writer: Writer, hosts: Iterable[str]) -> None:
     """Record that the numbers of service hosts' instances changed."""
     ids = rows.select_among(writer.conn, _HOST_IDS, sorted(hosts))
     writer.touched.load += [row.id for row in ids]
+
+
+def _delete(
+    conn: Connection, table: str, column: str, uuids: Iterable[str]
+) -> None:
+    rows.delete_packed(conn, table, {column: 'text'}, [(u,) for u in uuids])

@@ -60,6 +60,8 @@ _NOTHING_DONE = ('22012', '23505')
 _POLICY_VIOLATED = '2201F'
 # As a query of its own it is evaluated once, not for each row.
 _NOW = f'(SELECT {clock.sql("postgresql")})'
+# The number of instances that a statement inserted.
+_PLACED = '(SELECT count(*) FROM placed)'
 # The place of one instance. What it takes there is in the rows of its kind.
 _PLACE = {**claim_sql.INSTANCE, 'host_id': 'int', 'kind': 'int'}
 _GROUPED_PLACE = {**_PLACE, 'group_uuid': 'text'}
@@ -369,14 +371,18 @@ def _claim_of(
 ) -> str:
     """Return a statement that makes all claims or fails.
 
-    The counter comes after the inventories and the instances, as in every
-    transaction. Where not every row could be taken the division by zero
-    fails, and with it the whole statement.
+    The inventories come after the instances, and the counter after both, as
+    in every transaction. Where not every row could be taken the division by
+    zero fails, and with it the whole statement.
     """
     return f"""
-        WITH {unpacked} took AS (
+        WITH {unpacked} placed AS (
+            INSERT INTO instances
+                ({', '.join(claim_sql.INSTANCE)}, created_at) {instances}
+            RETURNING uuid
+        ), took AS (
             UPDATE inventories AS i SET {claim_sql.TAKE}
-            FROM {claim_sql.pg_limited(demand)}
+            FROM {claim_sql.pg_limited(demand, _PLACED)}
             WHERE {claim_sql.PG_SAME_ROW_IN_ORDER} AND {claim_sql.FITS}
             RETURNING 1
         ), enough AS MATERIALIZED (
@@ -385,16 +391,11 @@ def _claim_of(
                 * CAST(sqrt(CASE WHEN {kept} THEN 1 ELSE -1 END) AS integer)
                 AS yes
             FROM took
-        ), placed AS (
-            INSERT INTO instances
-                ({', '.join(claim_sql.INSTANCE)}, created_at) {instances}
-            WHERE (SELECT yes FROM enough) = 1 RETURNING uuid
         ), {joined} held AS (
             INSERT INTO allocations ({', '.join(claim_sql.ALLOCATION)})
             {allocations} WHERE (SELECT yes FROM enough) = 1
         ), counted AS (
             UPDATE counters SET value = value + (SELECT yes FROM enough)
-                + 0 * (SELECT count(*) FROM placed)
             WHERE name = '{REVISION}' RETURNING value
         )
         INSERT INTO changes (revision, touched, lineage, created_at)

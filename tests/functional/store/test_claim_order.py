@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import uuid
 from typing import Any
@@ -12,10 +13,12 @@ import pytest
 from scheduler_service.store import claims
 from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Store
+from tests.support.databases import listens
 from tests.support.stores import (
     DEFAULT_RATIOS,
     import_inventory,
     sent,
+    write_claims,
 )
 
 pytestmark = pytest.mark.db
@@ -135,4 +138,43 @@ def test_no_deadlock_when_batches_name_hosts_in_other_orders(kind, make_store):
     for thread in threads:
         thread.join(60)
     assert not faults
+    assert reasons == []
+
+
+@pytest.mark.parametrize('kind', ['postgresql', 'mariadb'])
+@pytest.mark.parametrize(
+    ('moment', 'meets'),
+    [('FROM allocations', 'claim'), ('DELETE ', 'release')],
+)
+def test_no_deadlock_when_a_release_is_met(kind, moment, meets, make_store):
+    """By a claim of its own instances, or by a release on the same host."""
+    store = make_store(kind)
+    cloud(store, 1)
+    batch = some([1] * 14)
+    mine, others = batch[::2], batch[1::2]
+    write_claims(store, *batch)
+    reasons: list[str] = []
+    store.on_retry = reasons.append
+    uuids = [one.consumer for one in mine]
+
+    def meet() -> None:
+        if meets == 'claim':
+            # PostgreSQL does not wait for rows that are not deleted yet.
+            with contextlib.suppress(claims.ClaimLost):
+                write_claims(store, *reversed(mine))
+        else:
+            gone = [one.consumer for one in others]
+            store.write(lambda w: lifecycle.release(w, gone))
+
+    thread = threading.Thread(target=meet)
+
+    @listens(store, 'before_cursor_execute')
+    def look(conn, cursor, statement, *_):
+        if moment in statement and thread.ident is None:
+            thread.start()
+            thread.join(0.5)
+
+    assert store.write(lambda w: lifecycle.release(w, uuids)) == sorted(uuids)
+    thread.join(30)
+    assert not thread.is_alive()
     assert reasons == []
