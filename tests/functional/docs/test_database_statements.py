@@ -55,7 +55,8 @@ def test_the_user_of_the_daemon_may_do_what_it_does(mariadb, tmp_path, capsys):
         words = ['--config-file', str(config), *command.split()]
         assert manage.main(words) == 0, capsys.readouterr().err
     with connection(url) as conn:
-        assert conn.exec_driver_sql(probe._BLOCKERS['mysql']).all() == []
+        # Other tests may hold locks on the same server.
+        conn.exec_driver_sql(probe._BLOCKERS['mysql']).all()
     # Without the last right, sessions of others are not to be seen.
     run(mariadb[1], f'REVOKE PROCESS ON *.* FROM {name};')
     with connection(url) as conn, pytest.raises(DBAPIError, match='PROCESS'):
