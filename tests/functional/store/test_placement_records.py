@@ -179,6 +179,24 @@ def test_looks_become_rarer(store, claim):
     assert pauses == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60], abs=0.9)
 
 
+def test_an_undo_that_ended_is_repeated_when_the_clock_was_set_back(
+    store, claim
+):
+    answer(store, claim)
+    release(store, claim)
+    (record,) = orphans(store)
+    assert take(store, record) is not None
+    table = schema.placement_claims
+    store.write(
+        lambda w: w.conn.execute(
+            sa.update(table).values(look_at=table.c.look_at + 3600)
+        )
+    )
+    assert orphans(store) == [record]
+    assert take(store, record) is not None
+    assert orphans(store) == []
+
+
 def test_nobody_claims_while_a_claim_is_undone(store, snapshot, claim):
     answer(store, claim)
     release(store, claim)
