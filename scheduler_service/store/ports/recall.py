@@ -102,7 +102,6 @@ class Outcomes:
                 for outcome in unrecorded
                 if not _is_recorded(writer, outcome)
             ]
-            outcomes.add(writer.conn, new)
             for outcome in unrecorded:
                 if outcome.error is None:
                     _check_claims(writer.conn, outcome)
@@ -112,6 +111,7 @@ class Outcomes:
                 for outcome in unrecorded:
                     if outcome.error is not None:
                         _check_refused(writer.conn, outcome)
+            outcomes.add(writer.conn, new)
 
         try:
             self._store.write(work)
