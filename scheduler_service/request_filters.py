@@ -14,26 +14,20 @@ from typing import Any, NamedTuple
 from scheduler_service import errors
 from scheduler_service.model import Aggregate, Request
 from scheduler_service.model.aggregate_map import AggregateMap, SharedUuids
+from scheduler_service.model.requirements.features import (
+    device_traits,
+    property_traits,
+    trait_name,
+)
 from scheduler_service.settings import Settings
 
 # Key of the scope among the attributes cached on a request.
 _CACHE_KEY = 'scope of request filters'
 # How many aggregates of a parameter a query names that people read.
 _MOST_NAMED = 20
-_TRUE = frozenset(('1', 't', 'true', 'on', 'y', 'yes'))
 _TRAIT_PREFIX = 'trait:'
 _REQUIRED = 'required'
 _PROJECT_PREFIX = 'filter_tenant_id'
-# Image property -> prefix of the trait that it stands for.
-_PROPERTY_TRAITS = {
-    'hw_cdrom_bus': 'COMPUTE_STORAGE_BUS_',
-    'hw_disk_bus': 'COMPUTE_STORAGE_BUS_',
-    'hw_video_model': 'COMPUTE_GRAPHICS_MODEL_',
-    'hw_vif_model': 'COMPUTE_NET_VIF_MODEL_',
-    'hw_architecture': 'HW_ARCH_',
-    'hw_emulation_architecture': 'COMPUTE_ARCH_',
-    'hw_viommu_model': 'COMPUTE_VIOMMU_',
-}
 
 
 @dataclasses.dataclass(slots=True)
@@ -168,10 +162,12 @@ def _zone(aggregate: Aggregate) -> list[str | None]:
 
 def require_image_type_support(scoped: ScopedRequest) -> None:
     """Requires hosts that support the image's disk format."""
-    image = scoped.request.image
-    enabled = scoped.settings.query_placement_for_image_type_support
-    if enabled and image is not None and image.disk_format:
-        trait = f'COMPUTE_IMAGE_TYPE_{_trait_name(image.disk_format)}'
+    request = scoped.request
+    if not scoped.settings.query_placement_for_image_type_support:
+        return
+    image = None if request.boot_from_volume else request.image
+    if image is not None and image.disk_format:
+        trait = f'COMPUTE_IMAGE_TYPE_{trait_name(image.disk_format)}'
         scoped.scope.required_traits.add(trait)
 
 
@@ -199,7 +195,7 @@ def isolate_aggregates(scoped: ScopedRequest) -> None:
     every: frozenset[str] = aggregates.memoize(
         'reserving traits', lambda: frozenset().union(*reserved)
     )
-    required = every & _required_traits(request)
+    required = every & request.requested_traits
 
     def work() -> frozenset[str]:
         return SharedUuids(
@@ -225,32 +221,6 @@ def _reserving_traits(aggregate: Aggregate) -> list[frozenset[str]]:
     return [traits] if traits else []
 
 
-def _required_traits(request: Request) -> set[str]:
-    """Return the traits that the flavor or the image requires.
-
-    The flavor's may be in numbered groups: ``trait1:NAME``.
-    """
-    traits = set()
-    for key, value in request.flavor.extra_specs.items():
-        scope, colon, name = key.partition(':')
-        group = scope.removeprefix('trait')
-        if (
-            value == _REQUIRED
-            and colon
-            and scope.startswith('trait')
-            and (not group or (group.isascii() and group.isdigit()))
-        ):
-            traits.add(name)
-    traits.update(
-        key.removeprefix(_TRAIT_PREFIX)
-        for key, value in request.image_properties.items()
-        if key.startswith(_TRAIT_PREFIX) and value == _REQUIRED
-    )
-    # No request can require the trait with the empty name.
-    traits.discard('')
-    return traits
-
-
 def transform_image_metadata(scoped: ScopedRequest) -> None:
     """Requires hosts with the devices that the image's properties name.
 
@@ -260,10 +230,7 @@ def transform_image_metadata(scoped: ScopedRequest) -> None:
     """
     if not scoped.settings.image_metadata_prefilter:
         return
-    for name, prefix in _PROPERTY_TRAITS.items():
-        value = scoped.request.image_properties.get(name)
-        if value:
-            scoped.scope.required_traits.add(prefix + _trait_name(value))
+    scoped.scope.required_traits |= {*property_traits(scoped.request.specs)}
 
 
 def devices_filter(scoped: ScopedRequest) -> None:
@@ -274,32 +241,7 @@ def devices_filter(scoped: ScopedRequest) -> None:
     ephemeral encryption (``hw:ephemeral_encryption`` with its format): each
     an extra spec, and all but the first an image property, too.
     """
-    request, required = scoped.request, scoped.scope.required_traits
-    if request.flavor.extra_specs.get('accel:device_profile'):
-        required.add('COMPUTE_ACCELERATORS')
-    if _is_true(_setting(request, 'virtio_packed_ring')):
-        required.add('COMPUTE_NET_VIRTIO_PACKED')
-    if _setting(request, 'sound_model') == 'virtio':
-        required.add('COMPUTE_SOUND_MODEL_VIRTIO')
-    if _is_true(_setting(request, 'ephemeral_encryption')):
-        trait = 'COMPUTE_EPHEMERAL_ENCRYPTION'
-        required.add(trait)
-        encryption = _setting(request, 'ephemeral_encryption_format')
-        if encryption:
-            required.add(f'{trait}_{_trait_name(encryption)}')
-
-
-def _setting(request: Request, name: str) -> Any:
-    """Return the extra spec ``hw:NAME``, else the property ``hw_NAME``."""
-    value = request.flavor.extra_specs.get(f'hw:{name}')
-    if value is None:
-        return request.image_properties.get(f'hw_{name}')
-    return value
-
-
-def _is_true(value: Any) -> bool:
-    """Whether an extra spec or image property is a true boolean."""
-    return value is not None and str(value).strip().lower() in _TRUE
+    scoped.scope.required_traits |= {*device_traits(scoped.request.specs)}
 
 
 _Keys = Callable[[Aggregate], Iterable[Any]]
@@ -323,11 +265,6 @@ def _uuids_by(
 
     index: dict[Any, frozenset[str]] = aggregates.memoize(name, work)
     return index
-
-
-def _trait_name(value: Any) -> str:
-    """Return a value as names of traits spell it: ``RAW_ISO``."""
-    return str(value).upper().replace('-', '_')
 
 
 BUILT_IN: tuple[Callable[[ScopedRequest], None], ...] = (

@@ -229,7 +229,6 @@ class Scheduler:
         move: bool | None = False,
         caller: Caller | None = None,
         message: DeliveredMessage = NO_MESSAGE,
-        fallback: Request | None = None,
     ) -> Future[Any]:
         """Select hosts for the instances of a request, and claim them.
 
@@ -237,14 +236,11 @@ class Scheduler:
         :param move: instances keep the places that they have beside it;
             None: if a host has one of them
         :param caller: whose rights are checked; None: an operator's command
-        :param fallback: for the same instances by other resources, which is
-            tried where no host has those of the request
         :raises ServiceBusy: too many requests wait
         """
-        ids = message.key(), message.sent_id()
         return self.put(
             HostJob(
-                request=request.with_ids(*ids),
+                request=request.with_ids(message.key(), message.sent_id()),
                 claim=claim,
                 explain=explain,
                 deadline=deadline,
@@ -252,7 +248,6 @@ class Scheduler:
                 moves_unsaid=move is None,
                 caller=caller,
                 message=message,
-                fallback=fallback and fallback.with_ids(*ids),
             )
         )
 

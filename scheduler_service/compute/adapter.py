@@ -135,7 +135,6 @@ class Adapter(base.Adapter):
             self._scheduler,
             self.mirror.changed if self.mirror else lambda: None,
             group.reason == 'full',
-            group.use_placement,
         )
         target = transport.Target(
             group.control_exchange, group.topic, server=name, fanout=True

@@ -76,7 +76,6 @@ class ComputeEndpoint:
 
     :param on_change: called after a cast about a change; must not block
     :ivar full_reasons: callers get every reason why there is no host
-    :param with_groups: whether groups of resources can be claimed
     """
 
     def __init__(
@@ -84,10 +83,8 @@ class ComputeEndpoint:
         scheduler: Scheduler,
         on_change: Callable[[], None],
         full_reasons: bool,
-        with_groups: bool = False,
     ) -> None:
         self._scheduler = scheduler
-        self._with_groups = with_groups
         self._on_change = on_change
         self.full_reasons = full_reasons
 
@@ -108,14 +105,8 @@ class ComputeEndpoint:
             raise errors.InvalidRequest('expected a call, got a cast')
         _check_version(incoming.message.get('version'))
         parsed = self._parse(incoming, _SelectArgs)
-        snapshot = self._scheduler.snapshot()
-        offered = frozenset(snapshot.hosts.resources if snapshot else ())
         translated = translate(
-            parsed.spec_obj,
-            parsed.instance_uuids,
-            incoming.ctxt,
-            offered,
-            self._with_groups,
+            parsed.spec_obj, parsed.instance_uuids, incoming.ctxt
         )
         message = delivered(incoming)
         request = translated.request
@@ -164,7 +155,6 @@ class ComputeEndpoint:
             deadline=until,
             move=None if present else False,
             message=message,
-            fallback=translated.fallback,
         )
 
     def _has_placed(self, request: Request) -> bool:

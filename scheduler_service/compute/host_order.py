@@ -312,7 +312,9 @@ def _instance_request(
     data = spec.get('nova_object.data')
     given = data.get('instance_uuid') if isinstance(data, dict) else None
     instance = given if isinstance(given, str) else str(uuid.uuid4())
-    return translate(spec, [instance], context).request
+    request = translate(spec, [instance], context).request
+    request.refuse_groups()
+    return request
 
 
 class _Properties(msgspec.Struct):

@@ -7,8 +7,6 @@ functions.
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -17,11 +15,11 @@ import msgspec
 from scheduler_service import errors
 from scheduler_service.compute import wire
 from scheduler_service.model import Request, ServerGroup, documents
-from scheduler_service.model.inventory import Count, ResourceClass, Uuid
+from scheduler_service.model.inventory import Uuid
 from scheduler_service.model.limits import NAME_LENGTH
-from scheduler_service.model.request import (
+from scheduler_service.model.request import MAX_INSTANCES
+from scheduler_service.model.request_parts import (
     MAX_GROUPS,
-    MAX_INSTANCES,
     Destination,
     Flavor,
     GuestNuma,
@@ -31,21 +29,14 @@ from scheduler_service.model.request import (
     ResourceGroup,
     Retry,
 )
+from scheduler_service.model.requirements.amounts import asked, known
+from scheduler_service.model.requirements.specs import (
+    TOO_MUCH,
+    Specs,
+    amount_of,
+)
 
 _PAGE_SIZES = {-1: 'small', -2: 'large', -3: 'any'}
-_HYPERTHREADS = 'HW_CPU_HYPERTHREADING'
-_THREADS = {'isolate': 'forbidden', 'require': 'required'}
-_GROUPED = re.compile(r'(resources|trait)([a-zA-Z0-9_-]{1,64}):(.+)')
-# The compute service leaves out all but these and custom ones.
-_CLASSES = frozenset(
-    ('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB', 'VGPU', 'VGPU_DISPLAY_HEAD',
-     'PGPU', 'FPGA', 'PCI_DEVICE', 'SRIOV_NET_VF', 'MEM_ENCRYPTION_CONTEXT',
-     'IPV4_ADDRESS', 'NUMA_SOCKET', 'NUMA_CORE', 'NUMA_THREAD',
-     'NUMA_MEMORY_MB', 'NET_BW_EGR_KILOBIT_PER_SEC',
-     'NET_BW_IGR_KILOBIT_PER_SEC', 'NET_PACKET_RATE_KILOPACKET_PER_SEC',
-     'NET_PACKET_RATE_EGR_KILOPACKET_PER_SEC',
-     'NET_PACKET_RATE_IGR_KILOPACKET_PER_SEC')
-)  # fmt: skip
 # Properties of an image that are lists.
 _LISTS: dict[str, Any] = {
     'traits_required': list[str],
@@ -55,38 +46,15 @@ _LISTS: dict[str, Any] = {
 # Parts of a device's description that placement is asked for.
 _PLACED = ('resource_class', 'traits', 'rp_uuids')
 
-# Features of flavor and image for which a host needs traits or resources, by
-# the names that compute services report. An extra spec of the flavor goes
-# before the property of the image.
-_TRUE = frozenset(('1', 't', 'true', 'on', 'y', 'yes'))
-_TPM_MODELS = {'tpm-crb': 'COMPUTE_SECURITY_TPM_CRB'}
-_TPM_VERSIONS = {'2.0': 'COMPUTE_SECURITY_TPM_2_0'}
-_TPM_SECRETS = {
-    owner: f'COMPUTE_SECURITY_TPM_SECRET_SECURITY_{owner.upper()}'
-    for owner in ('user', 'host', 'deployment')
-}
-_ENCRYPTION = {
-    'amd-sev-es': 'HW_CPU_X86_AMD_SEV_ES',
-    'amd-sev-snp': 'HW_CPU_X86_AMD_SEV_SNP',
-    'intel-tdx': 'HW_CPU_X86_INTEL_TDX',
-}
-_ADDRESS_SPACES = {
-    'passthrough': 'COMPUTE_ADDRESS_SPACE_PASSTHROUGH',
-    'emulate': 'COMPUTE_ADDRESS_SPACE_EMULATED',
-}
-
 
 class ComputeRequest(NamedTuple):
     """A request, with further parts of its RequestSpec.
 
-    :ivar fallback: the same with dedicated CPUs as VCPU, for hosts that do not
-        offer the class PCPU; None: there is no difference
     :ivar group: the server group; None: absent
     :ivar networks: how its networks reach a host; None: absent
     """
 
     request: Request
-    fallback: Request | None
     group: ServerGroup | None
     networks: wire.NetworkMetadata | None
 
@@ -97,7 +65,6 @@ class _Checked(wire.Part):
     instance_uuids: Annotated[
         list[Uuid], msgspec.Meta(min_length=1, max_length=MAX_INSTANCES)
     ] = []
-    amounts: dict[ResourceClass, Count] = {}
     resource_groups: Annotated[
         list[ResourceGroup], msgspec.Meta(max_length=MAX_GROUPS)
     ] = []
@@ -119,16 +86,12 @@ def translate(
     spec_obj: Any,
     instance_uuids: Sequence[Any],
     context: Mapping[str, Any],
-    offered: Collection[str] = (),
-    with_groups: bool = False,
 ) -> ComputeRequest:
     """Return a RequestSpec as a request of ours.
 
     :param spec_obj: the serialized object
     :param instance_uuids: of the instances to place
     :param context: of the caller
-    :param offered: resource classes that some host offers
-    :param with_groups: whether groups of resources can be claimed
     :raises InvalidRequest: it is invalid, or needs something that is not
         supported
     """
@@ -138,57 +101,27 @@ def translate(
     uuids = documents.arguments(
         {'instance_uuids': instance_uuids}, _Checked
     ).instance_uuids
-    fallback = None
     try:
-        request = _request(spec, uuids, context, offered, with_groups)
-        if 'PCPU' in offered and _is_dedicated(spec):
-            fallback = _request(spec, uuids, context, (), with_groups)
+        request = _request(spec, uuids, context)
     except ValueError as fault:
         raise errors.InvalidRequest(str(fault)) from None
     return ComputeRequest(
         request,
-        fallback,
         _server_group(spec.instance_group),
         spec.network_metadata,
     )
 
 
-def _is_dedicated(spec: wire.RequestSpec) -> bool:
-    """Whether all CPUs are dedicated; mixed ones have no other form."""
-    cells = spec.numa_topology.cells if spec.numa_topology else []
-    return {cell.cpu_policy for cell in cells} == {'dedicated'}
-
-
 def _request(
-    spec: wire.RequestSpec,
-    uuids: list[str],
-    context: Mapping[str, Any],
-    offered: Collection[str],
-    with_groups: bool,
+    spec: wire.RequestSpec, uuids: list[str], context: Mapping[str, Any]
 ) -> Request:
     """Return the request."""
-    specs = {
-        name: value
-        for name, value in (spec.flavor.extra_specs or {}).items()
-        if value is not None
-    }
+    specs = known(spec.flavor.extra_specs or {})
     params = spec.request_level_params
-    resource_groups: list[ResourceGroup] = []
-    policy: Any = None
-    if with_groups:
-        resource_groups = _resource_groups(spec, specs)
-        policy = specs.get('group_policy')
-    else:
-        _refuse_groups(spec, specs)
     numa = _numa_topology(spec.numa_topology, spec.network_metadata)
     devices = _pci_requests(spec.pci_requests, _placed_devices(spec))
     group = spec.instance_group
     attempts = _attempts(spec.retry)
-    properties = (spec.image.properties if spec.image else None) or {}
-    amounts = {
-        **_amounts(spec, specs, offered, resource_groups),
-        **_feature_resources(specs, properties),
-    }
     flavor = spec.flavor
     return Request(
         request_id=text(context, 'request_id'),
@@ -223,43 +156,14 @@ def _request(
         if spec.retry
         else None,
         requested_destination=_destination(spec.requested_destination),
-        amounts=documents.arguments({'amounts': amounts}, _Checked).amounts,
-        traits={
-            **dict.fromkeys(_feature_traits(specs, properties), 'required'),
-            **_cpu_traits(spec, offered),
-        },
-        root_traits={
-            **dict.fromkeys(_feature_root_traits(specs), 'required'),
-            **_root_traits(params),
-        },
+        lenient=True,
+        boot_from_volume=bool(spec.is_bfv),
+        root_traits=_root_traits(params),
         numa_topology=numa,
         pci_requests=devices,
-        resource_groups=resource_groups,
-        group_policy=policy if policy in ('none', 'isolate') else None,
-        same_subtree=(params.same_subtree or [])
-        if with_groups and params
-        else [],
+        resource_groups=_resource_groups(spec, specs),
+        same_subtree=(params.same_subtree or []) if params else [],
     )
-
-
-def _refuse_groups(spec: wire.RequestSpec, specs: Mapping[str, str]) -> None:
-    """Refuse groups of resources, which only placement can claim."""
-    groups = 'groups of resources are'
-    found = {}
-    if spec.requested_resources:
-        what = 'resources of ports and device profiles are'
-        found['requested_resources'] = what
-    params = spec.request_level_params
-    if params is not None and params.same_subtree:
-        found['request_level_params.same_subtree'] = groups
-    for name in sorted(filter(_GROUPED.fullmatch, specs)):
-        found[f'flavor.extra_specs.{name}'] = groups
-    for name, what in found.items():
-        raise errors.InvalidRequest(
-            f'{name}: {what} not supported by this scheduler',
-            at=name,
-            unsupported=name,
-        )
 
 
 def _image(sent: wire.Image | None) -> Image | None:
@@ -386,12 +290,13 @@ def _server_group(sent: wire.Group | None) -> ServerGroup | None:
     rules = {}
     most = (sent.rules or {}).get('max_server_per_host')
     if most is not None:
-        if not _is_amount(most):
+        amount = amount_of(most)
+        if amount is None or amount >= TOO_MUCH:
             place = 'instance_group.rules.max_server_per_host'
             raise errors.InvalidRequest(
                 f'{place}: expected a number', at=place
             )
-        rules['max_server_per_host'] = int(most)
+        rules['max_server_per_host'] = amount
     return documents.parse(
         {
             'uuid': sent.uuid,
@@ -408,11 +313,13 @@ def _server_group(sent: wire.Group | None) -> ServerGroup | None:
 def _resource_groups(
     spec: wire.RequestSpec, specs: Mapping[str, str]
 ) -> list[ResourceGroup]:
-    """Return the groups of ports, devices and extra specs."""
-    groups = _numbered_groups(specs)
+    """Return the groups of ports and devices."""
+    groups: dict[str, dict[str, Any]] = {}
     for sent in spec.requested_resources or ():
         group = documents.arguments(sent, _Group)
-        suffix = group.requester_id or _next_number(groups)
+        suffix = group.requester_id or _next_number(
+            [*groups, *asked(Specs(specs, {})).groups]
+        )
         groups[suffix] = {
             'resources': group.resources or {},
             'required': sorted(group.required_traits or ()),
@@ -427,31 +334,6 @@ def _resource_groups(
     return documents.arguments(
         {'resource_groups': suffixed}, _Checked
     ).resource_groups
-
-
-def _numbered_groups(specs: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Return the numbered groups of extra specs, by suffix.
-
-    Values that mean nothing are left out, as the compute service does.
-    """
-    groups: dict[str, dict[str, Any]] = {}
-    for key, value in specs.items():
-        match = _GROUPED.fullmatch(key)
-        if match is None:
-            continue
-        kind, suffix, name = match.groups()
-        group = groups.setdefault(
-            suffix, {'resources': {}, 'required': [], 'forbidden': []}
-        )
-        if kind == 'trait' and value in ('required', 'forbidden'):
-            group[value].append(name)
-        elif kind == 'resources' and _is_class(name) and _is_amount(value):
-            group['resources'][name] = int(value)
-    return {
-        suffix: group
-        for suffix, group in groups.items()
-        if any(group.values())
-    }
 
 
 def _next_number(names: Collection[str]) -> str:
@@ -470,68 +352,6 @@ def _placed_devices(spec: wire.RequestSpec) -> frozenset[str]:
     )
 
 
-def _amounts(
-    spec: wire.RequestSpec,
-    specs: Mapping[str, str],
-    offered: Collection[str],
-    groups: Sequence[ResourceGroup],
-) -> dict[str, int]:
-    """Return resource class -> amount, as compute services count.
-
-    :param offered: resource classes that some host offers
-    :param groups: a class of any of them is not taken of the flavor as well
-    """
-    flavor = spec.flavor
-    amounts = {}
-    for key, value in specs.items():
-        scope, _, name = key.partition(':')
-        if scope == 'resources' and _is_class(name) and _is_amount(value):
-            amounts[name] = int(value)
-    grouped = {name for group in groups for name in group.resources}
-    if not {'VCPU', 'PCPU'} & (amounts.keys() | grouped):
-        amounts.update(_cpus(spec, offered))
-    disk = flavor.ephemeral_gb + -(-flavor.swap // 1024)
-    if not spec.is_bfv:
-        disk += flavor.root_gb
-    for name, amount in (('MEMORY_MB', flavor.memory_mb), ('DISK_GB', disk)):
-        if name not in grouped:
-            amounts.setdefault(name, amount)
-    return {name: amount for name, amount in amounts.items() if amount}
-
-
-def _cpus(spec: wire.RequestSpec, offered: Collection[str]) -> dict[str, int]:
-    """Return shared and dedicated CPUs.
-
-    Where no host offers the class PCPU, all count as VCPU.
-    """
-    topology, total = spec.numa_topology, spec.flavor.vcpus
-    if topology is None or 'PCPU' not in offered:
-        return {'VCPU': total}
-    dedicated = sum(_dedicated_cpus(cell) for cell in topology.cells)
-    if not dedicated:
-        return {'VCPU': total}
-    extra = topology.emulator_threads_policy == 'isolate'
-    return {'VCPU': max(0, total - dedicated), 'PCPU': dedicated + extra}
-
-
-def _cpu_traits(
-    spec: wire.RequestSpec, offered: Collection[str]
-) -> dict[str, Any]:
-    """Return the trait for hyperthreads, where dedicated CPUs need one."""
-    topology = spec.numa_topology
-    if topology is None or 'PCPU' not in offered:
-        return {}
-    policies = {
-        cell.cpu_thread_policy
-        for cell in topology.cells
-        if _dedicated_cpus(cell)
-    }
-    for policy, verdict in _THREADS.items():
-        if policy in policies:
-            return {_HYPERTHREADS: verdict}
-    return {}
-
-
 def _root_traits(params: wire.LevelParams | None) -> dict[str, Any]:
     """Return the traits that the host itself must or must not have."""
     if params is None:
@@ -548,79 +368,6 @@ def _root_traits(params: wire.LevelParams | None) -> dict[str, Any]:
         **dict.fromkeys(required, 'required'),
         **dict.fromkeys(forbidden, 'forbidden'),
     }
-
-
-def _feature_resources(
-    specs: Mapping[str, str], properties: Mapping[str, Any]
-) -> dict[str, int]:
-    """Return resource class -> amount, without CPUs, memory and disk."""
-    amounts: Counter[str] = Counter()
-    for label in specs.get('hw:pmem', '').split(','):
-        if label.strip():
-            name = re.sub(r'[^0-9A-Z]+', '_', label.strip().upper())
-            amounts[f'CUSTOM_PMEM_NAMESPACE_{name}'] += 1
-    if _encrypts_memory(specs, properties):
-        amounts['MEM_ENCRYPTION_CONTEXT'] += 1
-    return dict(amounts)
-
-
-def _feature_root_traits(specs: Mapping[str, str]) -> list[str]:
-    """Return the traits that the host's own provider needs."""
-    secrets = _TPM_SECRETS.get(specs.get('hw:tpm_secret_security', ''))
-    return [secrets] if secrets else []
-
-
-def _feature_traits(
-    specs: Mapping[str, str], properties: Mapping[str, Any]
-) -> list[str]:
-    """Return the traits that a provider of the instance needs."""
-
-    def value(name: str, scope: str = 'hw') -> str:
-        stated: Any = specs.get(f'{scope}:{name}')
-        return str(stated or properties.get(f'{scope}_{name}') or '')
-
-    needed = []
-    if _encrypts_memory(specs, properties):
-        model = value('mem_encryption_model')
-        needed.append(_ENCRYPTION.get(model, 'HW_CPU_X86_AMD_SEV'))
-    if value('maxphysaddr_mode') in _ADDRESS_SPACES:
-        needed.append(_ADDRESS_SPACES[value('maxphysaddr_mode')])
-    version = value('tpm_version')
-    if version:
-        model = value('tpm_model')
-        needed += [
-            _TPM_MODELS.get(model, 'COMPUTE_SECURITY_TPM_TIS'),
-            _TPM_VERSIONS.get(version, 'COMPUTE_SECURITY_TPM_1_2'),
-        ]
-    if value('pci_numa_affinity_policy') == 'socket':
-        needed.append('COMPUTE_SOCKET_PCI_NUMA_AFFINITY')
-    if value('secure_boot', 'os') == 'required':
-        needed.append('COMPUTE_SECURITY_UEFI_SECURE_BOOT')
-    if _is_true(properties.get('hw_firmware_stateless')):
-        needed.append('COMPUTE_SECURITY_STATELESS_FIRMWARE')
-    return needed
-
-
-def _encrypts_memory(
-    specs: Mapping[str, str], properties: Mapping[str, Any]
-) -> bool:
-    return _is_true(specs.get('hw:mem_encryption')) or _is_true(
-        properties.get('hw_mem_encryption')
-    )
-
-
-def _is_true(value: Any) -> bool:
-    return str(value).strip().lower() in _TRUE
-
-
-def _is_class(name: str) -> bool:
-    """Whether the compute service takes this for a resource class."""
-    return name in _CLASSES or name.startswith('CUSTOM_')
-
-
-def _is_amount(value: str) -> bool:
-    value = value.strip()
-    return value.isascii() and value.isdigit() and len(value) <= 15
 
 
 def text(context: Mapping[str, Any], name: str) -> str | None:

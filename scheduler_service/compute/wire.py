@@ -16,7 +16,7 @@ import msgspec
 from scheduler_service import errors
 from scheduler_service.model.inventory import Count, Uuid
 from scheduler_service.model.limits import MAX_NUMA_CELLS, Short
-from scheduler_service.model.request import (
+from scheduler_service.model.request_parts import (
     MAX_CPUS,
     MAX_DEVICES,
     MAX_PAGE_KB,

@@ -17,6 +17,7 @@ from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.topology import Topology
 from scheduler_service.engine.jobs import ExplainJob
 from scheduler_service.engine.queue import RequestQueue
+from scheduler_service.model import Request
 from scheduler_service.pipeline import HostPipeline, explain
 from scheduler_service.pipeline.selection import explanation
 
@@ -57,30 +58,39 @@ class Explainer:
         self, pipeline: HostPipeline, job: ExplainJob, table: HostTable
     ) -> None:
         try:
-            job.finish(self._explanation(pipeline, table, job))
+            request = job.request.with_ids()
+            stored = table.instances.among(request.instance_uuids)
+            request.stored_groups = table.groups_of(stored)
+            job.finish(self._explanation(pipeline, table, request, job.host))
         except Exception as fault:
             job.fail(errors.as_scheduler_error(fault))
         finally:
             self._queue.give_back(job)
 
     def _explanation(
-        self, pipeline: HostPipeline, table: HostTable, job: ExplainJob
+        self,
+        pipeline: HostPipeline,
+        table: HostTable,
+        request: Request,
+        host: str | None,
     ) -> dict[str, Any]:
-        request = job.request.with_ids()
-        stored = table.instances.among(request.instance_uuids)
-        request.stored_groups = table.groups_of(stored)
         results = pipeline.filter_results(table, request)
         subject = explain.Subject(table, request, pipeline.settings)
         report: dict[str, Any] = {
             'request_id': request.request_id,
             'filters': explain.rejections(results, subject),
         }
-        if job.host is not None:
-            report['nodes'] = explain.host_report(results, subject, job.host)
+        if host is not None:
+            report['nodes'] = explain.host_report(results, subject, host)
         try:
             result = pipeline.select(Overlay(table), request, self._rng)
         except errors.NoValidHost as error:
-            return {**report, 'error': error.to_dict()}
+            report['error'] = error.to_dict()
+            form = request.without_pcpu(only_dedicated=True)
+            if form is None:
+                return report
+            other = self._explanation(pipeline, table, form, host)
+            return report if 'error' in other else other
         return {
             **report,
             **explanation(result.reasons),

@@ -145,7 +145,7 @@ class Finisher:
     def refuse(self, job: HostJob, error: errors.SchedulerError) -> None:
         """Give a job an error, count it, and record why.
 
-        Unless it has a fallback: then it is QUEUED for that.
+        Unless it can have VCPU for PCPU: then it is QUEUED for that.
         """
         if job.fall_back(error):
             return

@@ -198,6 +198,7 @@ def fits(
 
     :raises FilterFault: a filter failed
     """
+    request = request.offered_form(table.resources)
     rows = np.flatnonzero(pipeline.filter_hosts(table, request))
     room = _room(table, request, pipeline.settings, rows)
     whole = (

@@ -398,7 +398,7 @@ class SchedulingBatch:
             (self.unfinished if later else self._again).append(job)
 
     def _refuse(self, job: HostJob, error: errors.SchedulerError) -> None:
-        """Refuse a job, or schedule it again by its fallback."""
+        """Refuse a job, or schedule it again with VCPU for PCPU."""
         if self._selector.check_refusal(job, error, self._overlay.table):
             return
         self._finisher.refuse(job, error)

@@ -423,9 +423,8 @@ class HostJob(Job, eq=False, kw_only=True):
     """Hosts for the instances of a request.
 
     :cvar verb: the method that it is a call of
-    :ivar fallback: the request by other resources, while it was not tried
-    :ivar refusal: why no host has those of the first request, once the
-        fallback is tried
+    :ivar without_pcpu: whether dedicated CPUs count as VCPU
+    :ivar refusal: why no host has them as PCPU, once VCPU is tried
     :ivar claim: whether to claim them; else it only says what would happen
     :ivar explain: whether the result carries the reasons
     :ivar move: whether the instances keep the places that they have
@@ -464,7 +463,7 @@ class HostJob(Job, eq=False, kw_only=True):
     verb: ClassVar[str] = 'select_destinations'
 
     request: Request
-    fallback: Request | None = None
+    without_pcpu: bool = False
     refusal: errors.SchedulerError | None = None
     caller: Caller | None = None
     claim: bool = True
@@ -495,15 +494,23 @@ class HostJob(Job, eq=False, kw_only=True):
         self.selection = self.table = None
         self.held, self.placements, self.intents = {}, (), {}
 
+    def take_form(self, form: Request) -> None:
+        """Take the request, or another form of it with VCPU for PCPU."""
+        self.without_pcpu = self.without_pcpu or form is not self.request
+        self.request = form
+
     def fall_back(self, error: errors.SchedulerError) -> bool:
-        """Take the fallback for the request, if no host has its resources.
+        """Have dedicated CPUs count as VCPU, if no host has them as PCPU.
 
         :return: whether it is to be selected for again
         """
-        if self.fallback is None or not isinstance(error, errors.NoValidHost):
+        form = None
+        if isinstance(error, errors.NoValidHost):
+            form = self.request.without_pcpu(only_dedicated=True)
+        if form is None:
             return False
+        self.take_form(form)
         self.begin_anew()
-        self.request, self.fallback = self.fallback, None
         self.refusal = error
         self.placed, self.candidates, self.candidate_rounds = {}, None, 0
         self.extender_scores, self.extender_rounds = None, 0

@@ -188,12 +188,6 @@ class Completer(Protocol):
         The store records them with the claim.
         """
 
-    def check(self, request: Request) -> None:
-        """Check that claims for a request can be completed.
-
-        :raises InvalidRequest: they cannot; it says what is not supported
-        """
-
     def needs_candidates(self, request: Request) -> bool:
         """Whether hosts are selected among candidates for allocations."""
 

@@ -58,13 +58,15 @@ class Selector:
         :raises SchedulerError: the request cannot be scheduled
         """
         self.selections += 1
-        table, request = overlay.table, job.request
+        table = overlay.table
+        job.take_form(job.request.offered_form(table.resources))
+        request = job.request
         if job.pipeline not in (None, self.pipeline):
             # What another pipeline selected does not count.
             job.placed, job.extender_scores, job.candidates = {}, None, None
         job.pipeline = self.pipeline
-        if job.claim and (self.completer or request.resource_groups):
-            self._check_claimable(request)
+        if self.completer is None and not request.is_rebuild:
+            request.refuse_groups()
         recalled = self._claimer.recall(job)
         if recalled is not None:
             recalled.resume(job)
@@ -114,7 +116,7 @@ class Selector:
         job.selection, job.state = selection, State.SELECTED
         job.table, job.held = overlay.table, held
         placements = [made.placement for made in selection.assignments]
-        if job.refusal is not None:
+        if job.without_pcpu:
             for placement in placements:
                 _state_amounts(placement, request.own_resources)
         if held:
@@ -156,17 +158,6 @@ class Selector:
                     job.attempts,
                     request.num_instances,
                 )
-
-    def _check_claimable(self, request: Request) -> None:
-        if self.completer is not None:
-            self.completer.check(request)
-            return
-        suffix = request.resource_groups[0].suffix
-        raise errors.InvalidRequest(
-            f'resource_groups: group {suffix} can only be claimed in the '
-            'placement service ([compute] use_placement)',
-            at='resource_groups',
-        )
 
     def _check_present(
         self,

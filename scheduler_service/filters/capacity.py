@@ -42,9 +42,9 @@ class CapacityFilter(ComparisonFilter, abc.ABC):
     unit: ClassVar[str] = ''
     ratio_key: ClassVar[str] = ''
 
-    @abc.abstractmethod
     def requested(self, request: Request) -> int:
-        """Return the requested amount, in the filter's unit."""
+        """Return what a claim takes, in the filter's unit."""
+        return request.resources.get(self.resource, 0)
 
     def total(self, table: HostTable) -> Any:
         """Return the size of each host, int64[n], in the filter's unit."""
@@ -232,14 +232,16 @@ class ExactCapacityFilter(ComparisonFilter, abc.ABC):
 
     Allocation ratios are not applied: free is the total less what is used.
 
+    :cvar resource: resource class that is compared
     :cvar unit: unit of the amounts, as reasons show it
     """
 
+    resource: ClassVar[str] = ''
     unit: ClassVar[str] = ''
 
-    @abc.abstractmethod
     def requested(self, request: Request) -> int:
-        """Return the requested amount, in the filter's unit."""
+        """Return what a claim takes, in the filter's unit."""
+        return request.resources.get(self.resource, 0)
 
     @abc.abstractmethod
     def free(self, table: HostTable) -> Any:

@@ -8,102 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
-from scheduler_service.filters.unreadable import reading, refusal, spec_path
-from scheduler_service.model import Request
-from scheduler_service.settings import Settings
+from scheduler_service.model.requirements.devices import (
+    DeviceRequest,
+    Properties,
+)
 
 # Device types that only a request for that very type is given.
 _ON_DEMAND = frozenset(('type-PF', 'vdpa'))
-ALIAS_SPEC = 'pci_passthrough:alias'
-# Properties that a device has to have: (name, value) pairs in order.
-Properties = tuple[tuple[str, str | None], ...]
-_ALIAS_KEYS = {
-    'vendor_id': 'vendor_id',
-    'product_id': 'product_id',
-    'device_type': 'dev_type',
-}
-
-
-class DeviceRequest(NamedTuple):
-    """A request for devices of one kind.
-
-    :ivar alternatives: a device has to match any of them
-    :ivar policy: how near it has to be to the NUMA cells of the instance:
-        legacy, preferred, required or socket
-    """
-
-    name: str
-    needed: int
-    alternatives: tuple[Properties, ...]
-    policy: str = 'legacy'
-
-
-def requested_devices(
-    request: Request, settings: Settings
-) -> tuple[DeviceRequest, ...]:
-    """Return the devices of a request.
-
-    ``pci_requests``, or else the devices of the aliases that the flavor names.
-
-    :raises InvalidRequest: an alias is not configured, or a count is no
-        number
-    """
-    if request.pci_requests:
-        return tuple(
-            DeviceRequest(
-                device.name or 'devices',
-                device.count,
-                tuple(
-                    tuple(sorted(properties.items(), key=lambda pair: pair[0]))
-                    for properties in device.alternatives
-                ),
-                device.numa_policy,
-            )
-            for device in request.pci_requests
-        )
-    counts = _alias_counts(request)
-    if not counts:
-        return ()
-    configured = (msgspec.json.decode(text) for text in settings.pci_aliases)
-    aliases = {alias['name']: alias for alias in configured}
-    unknown = [alias for alias, _ in counts if alias not in aliases]
-    if unknown:
-        raise refusal(
-            spec_path(ALIAS_SPEC), 'names of [pci] alias', ', '.join(unknown)
-        )
-    return tuple(
-        DeviceRequest(name, count, (_properties(aliases[name]),))
-        for name, count in counts
-    )
-
-
-def _properties(alias: Mapping[str, Any]) -> Properties:
-    """Return the properties that an alias requires of a device."""
-    return tuple(
-        sorted(
-            (name, alias[key])
-            for key, name in _ALIAS_KEYS.items()
-            if key in alias and (alias[key] or key != 'device_type')
-        )
-    )
-
-
-def _alias_counts(request: Request) -> list[tuple[str, int]]:
-    """Return (alias, count) pairs of ``pci_passthrough:alias``.
-
-    :raises InvalidRequest: a count is not a number
-    """
-    text = request.flavor.extra_specs.get(ALIAS_SPEC)
-    devices: list[tuple[str, int]] = []
-    if not text:
-        return devices
-    with reading(spec_path(ALIAS_SPEC), 'NAME:COUNT', text):
-        for part in text.split(','):
-            alias, _, count = part.strip().partition(':')
-            devices.append((alias, int(count or 1)))
-    return devices
 
 
 class GuestPlace(NamedTuple):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -26,199 +25,9 @@ from scheduler_service import time_slice
 from scheduler_service.columns.dictionary import Floats, Ints, Mask
 from scheduler_service.columns.table import HostTable
 from scheduler_service.filters import unreadable
-from scheduler_service.filters.unreadable import (
-    reading,
-    setting_path,
-)
-from scheduler_service.model import Request
-from scheduler_service.model.limits import MAX_NUMA_CELLS, MAX_RATIO
-from scheduler_service.model.request import MAX_CPUS, GuestNuma
-
-_PAGE_SIZE = re.compile(
-    r'^\s*(\d+)\s*(k|kb|kib|m|mb|mib|g|gb|gib)?\s*$', re.IGNORECASE
-)
-# The extra spec and the image property of the same meaning.
-_NODES = 'hw:numa_nodes', 'hw_numa_nodes'
-_PAGES = 'hw:mem_page_size', 'hw_mem_page_size'
-_THREADS = 'hw:cpu_thread_policy', 'hw_cpu_thread_policy'
-_KIB = {'k': 1, 'm': 1024, 'g': 1024 * 1024}
-_DEDICATED = frozenset(('dedicated', 'mixed'))
-
-
-class GuestCell(NamedTuple):
-    """One NUMA cell of an instance; memory in MB.
-
-    :ivar shared: CPUs that it shares with other instances
-    :ivar dedicated: CPUs that no other instance gets
-    :ivar thread_policy: of dedicated CPUs: prefer, require, isolate, or ''
-    :ivar page_size: small, large, any, a size in KiB as text, or ''
-    """
-
-    shared: int
-    dedicated: int
-    memory: int
-    thread_policy: str = ''
-    page_size: str = ''
-
-
-class GuestTopology(NamedTuple):
-    """The NUMA topology that an instance requires.
-
-    :ivar pinned: whether it has dedicated CPUs, in any of its cells
-    :ivar isolated_emulator: whether emulator threads get a CPU of their own
-    :ivar physnets: physical networks that it is connected to
-    :ivar tunneled: whether it is connected to a tunneled network
-    """
-
-    cells: tuple[GuestCell, ...]
-    pinned: bool = False
-    isolated_emulator: bool = False
-    physnets: frozenset[str] = frozenset()
-    tunneled: bool = False
-
-    @property
-    def shares(self) -> bool:
-        """Whether limits of shared CPUs and memory apply to its cells."""
-        return not self.pinned or any(cell.shared for cell in self.cells)
-
-    def emulator_cpus(self, number: int) -> int:
-        """Return how many CPUs a cell needs for emulator threads."""
-        return int(self.pinned and self.isolated_emulator and not number)
-
-
-def guest_topology(request: Request) -> GuestTopology | None:
-    """Return the topology that a request requires, None for none.
-
-    :raises InvalidRequest: a figure is not a number, or the cells do not add
-        up to the flavor
-    """
-    if request.numa_topology is not None:
-        return _explicit(request.numa_topology)
-    policy = str(_setting(request, 'hw:cpu_policy', 'hw_cpu_policy') or '')
-    page = str(_setting(request, *_PAGES) or '')
-    nodes = _setting(request, *_NODES)
-    pinned = policy in _DEDICATED
-    if nodes is None and not pinned and not page:
-        return None
-    with reading(
-        setting_path(request, *_PAGES),
-        'small, large, any, or a size such as 2MB',
-        page,
-    ):
-        page = _page_size(page)
-    place = setting_path(request, *_NODES)
-    with reading(place, f'a number from 1 to {MAX_NUMA_CELLS}', nodes):
-        count = int(nodes or 1)
-        if not 1 <= count <= MAX_NUMA_CELLS:
-            raise ValueError('out of bounds')
-    with reading(place, 'cells that add up to the flavor', count):
-        sizes = _guest_cells(request, count)
-    emulator = request.flavor.extra_specs.get('hw:emulator_threads_policy')
-    threads = str(_setting(request, *_THREADS) or '')
-    cells = tuple(
-        GuestCell(
-            0 if pinned else cpus, cpus if pinned else 0, memory, threads, page
-        )
-        for cpus, memory in sizes
-    )
-    return GuestTopology(cells, pinned, emulator == 'isolate')
-
-
-def _explicit(guest: GuestNuma) -> GuestTopology:
-    """Return the topology that a request states itself."""
-
-    def either(value: Any, default: Any) -> Any:
-        return default if value is None else value
-
-    cells = []
-    for cell in guest.cells:
-        dedicated = either(cell.dedicated, cell.cpus if guest.pinned else 0)
-        policy = either(cell.thread_policy, guest.thread_policy)
-        page = either(cell.page_size, guest.page_size)
-        shared = cell.cpus - dedicated
-        cells.append(
-            GuestCell(shared, dedicated, cell.memory_mb, policy, page)
-        )
-    return GuestTopology(
-        tuple(cells),
-        guest.pinned,
-        guest.isolated_emulator,
-        frozenset(guest.physnets),
-        guest.tunneled,
-    )
-
-
-def _setting(request: Request, spec: str, image_property: str) -> Any:
-    """Return an extra spec of the flavor, else the image property."""
-    value = request.flavor.extra_specs.get(spec)
-    if value is None:
-        return request.image_properties.get(image_property)
-    return value
-
-
-def _guest_cells(request: Request, count: int) -> Sequence[tuple[int, int]]:
-    """Return (CPUs, MB) of the cells: of extra specs, or equal shares.
-
-    :raises ValueError: the flavor cannot be divided so
-    """
-    flavor = request.flavor
-    specs = flavor.extra_specs
-    if any(f'hw:numa_cpus.{number}' in specs for number in range(count)):
-        cells = [
-            (
-                _cpu_count(specs[f'hw:numa_cpus.{number}']),
-                int(specs[f'hw:numa_mem.{number}']),
-            )
-            for number in range(count)
-        ]
-        memory = sum(cell[1] for cell in cells)
-        if memory != flavor.memory_mb:
-            raise ValueError(
-                f'the cells of hw:numa_mem have {memory} MB in all, the '
-                f'flavor has {flavor.memory_mb} MB'
-            )
-        return cells
-    if flavor.vcpus % count or flavor.memory_mb % count:
-        raise ValueError(
-            f'{flavor.vcpus} vCPUs and {flavor.memory_mb} MB cannot be '
-            f'divided evenly among {count} NUMA cells'
-        )
-    return [(flavor.vcpus // count, flavor.memory_mb // count)] * count
-
-
-def _cpu_count(text: str) -> int:
-    """Return how many CPUs a list such as ``0-2,4,^1`` names.
-
-    :raises ValueError: it is no list of CPUs, or their numbers are too large
-    """
-    included = excluded = 0
-    for item in text.split(','):
-        part = item.strip()
-        first, _, last = part.removeprefix('^').partition('-')
-        if int(last or first) >= MAX_CPUS:
-            raise ValueError(f'expected CPUs below {MAX_CPUS}')
-        # A bit for each CPU.
-        cpus = (1 << (int(last or first) + 1)) - (1 << int(first))
-        if part.startswith('^'):
-            excluded |= max(cpus, 0)
-        else:
-            included |= max(cpus, 0)
-    return (included & ~excluded).bit_count()
-
-
-def _page_size(text: str) -> str:
-    """Return a page size in KiB, or the word as it is.
-
-    :raises ValueError: it is neither a size nor a word of the list
-    """
-    match = _PAGE_SIZE.match(text)
-    if match is None:
-        if text not in ('', 'small', 'large', 'any'):
-            raise ValueError('neither a size nor a word')
-        return text
-    unit = (match[2] or 'k')[0].lower()
-    return str(int(match[1]) * _KIB[unit])
-
+from scheduler_service.model.limits import MAX_RATIO
+from scheduler_service.model.requirements.numa import GuestCell, GuestTopology
+from scheduler_service.model.requirements.specs import FAULTS
 
 # How many parsed topologies are kept, of about 1 KiB each.
 _KEPT = 32_768
@@ -330,14 +139,14 @@ def columns_of(text: bytes | None) -> CellColumns:
     """Return the cells of one topology, none if it cannot be read."""
     try:
         return _parse(text)
-    except unreadable.FAULTS:
+    except FAULTS:
         return _one_topology([], [], _NO_RATIOS)
 
 
 def _parse(text: bytes | None) -> CellColumns:
     """Read one topology.
 
-    :raises Exception: one of ``unreadable.FAULTS``: it has another form
+    :raises Exception: one of ``FAULTS``: it has another form
     """
     host = msgspec.json.decode(text) if text else None
     cells = (host or {}).get('cells') or []

@@ -18,13 +18,15 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from scheduler_service.filters import numa, unreadable
+from scheduler_service.filters import numa
 from scheduler_service.filters.devices import (
-    DeviceRequest,
     GuestPlace,
     has_devices,
     without_devices,
 )
+from scheduler_service.model.requirements.devices import DeviceRequest
+from scheduler_service.model.requirements.numa import GuestCell, GuestTopology
+from scheduler_service.model.requirements.specs import FAULTS
 
 # How many results are kept, of a few KiB each.
 _KEPT = 4096
@@ -49,7 +51,7 @@ class Needs(NamedTuple):
     :ivar guest: None: its cells do not count
     """
 
-    guest: numa.GuestTopology | None
+    guest: GuestTopology | None
     devices: tuple[DeviceRequest, ...]
 
 
@@ -67,7 +69,7 @@ def with_instance(host: HostReports, needs: Needs) -> HostReports | None:
     """
     try:
         return _with_instance(host, needs)
-    except unreadable.FAULTS:
+    except FAULTS:
         return None
 
 
@@ -149,9 +151,7 @@ def _free_cpus(cell: dict[str, Any]) -> set[int]:
     return usable.difference(cell.get('pinned_cpus') or ())
 
 
-def _put(
-    cell: dict[str, Any], guest: numa.GuestCell, emulator_cpus: int
-) -> None:
+def _put(cell: dict[str, Any], guest: GuestCell, emulator_cpus: int) -> None:
     """Count a guest cell, which fits, as a part of a host cell."""
     cell['memory_usage'] = int(cell.get('memory_usage') or 0) + guest.memory
     cell['cpu_usage'] = int(cell.get('cpu_usage') or 0) + guest.shared
@@ -165,7 +165,7 @@ def _put(
 
 
 def _pinned(
-    cell: dict[str, Any], guest: numa.GuestCell, emulator_cpus: int
+    cell: dict[str, Any], guest: GuestCell, emulator_cpus: int
 ) -> list[int]:
     """Return the CPUs of a host cell that other instances cannot get.
 
@@ -197,7 +197,7 @@ def _pinned(
 
 
 def _page(
-    pages: Sequence[dict[str, Any]], guest: numa.GuestCell
+    pages: Sequence[dict[str, Any]], guest: GuestCell
 ) -> dict[str, Any] | None:
     """Return the pages that the memory lies in; None: no pages.
 
@@ -221,7 +221,7 @@ def _page(
 
 
 def fits_near(
-    guest: numa.GuestTopology,
+    guest: GuestTopology,
     devices: Sequence[DeviceRequest],
     cells: Sequence[Any],
     pools: Sequence[Any],
@@ -244,7 +244,7 @@ def fits_near(
 
 
 def _is_near(
-    guest: numa.GuestTopology,
+    guest: GuestTopology,
     devices: Sequence[DeviceRequest],
     cells: Sequence[Any],
     pools: Sequence[Any],
@@ -274,7 +274,7 @@ def _place(cells: Sequence[Any], chosen: Sequence[int]) -> GuestPlace:
 
 
 def _reaches_networks(
-    guest: numa.GuestTopology, cells: Sequence[Any], chosen: Sequence[int]
+    guest: GuestTopology, cells: Sequence[Any], chosen: Sequence[int]
 ) -> bool:
     """Return whether no network needs another cell than the chosen.
 

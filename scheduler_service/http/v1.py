@@ -117,7 +117,7 @@ class V1:
         if self._scheduler.snapshot() is None:
             raise errors.ServiceBusy('The hosts are not loaded yet')
         future = self._scheduler.explain(
-            documents.request(parsed.request), parsed.host
+            documents.checked_request(parsed.request), parsed.host
         )
         try:
             return future.result(_TIMEOUT_S)

@@ -32,12 +32,10 @@ from scheduler_service.model.reply import (
     Selection,
     plain,
 )
-from scheduler_service.model.request import (
+from scheduler_service.model.request import Entry, Request, ZoneRequest
+from scheduler_service.model.request_parts import (
     Destination,
-    Entry,
     Flavor,
     Image,
-    Request,
     Retry,
-    ZoneRequest,
 )

@@ -42,6 +42,16 @@ def request(document: Any) -> Request:
     return parse(document, Request)
 
 
+def checked_request(document: Any) -> Request:
+    """Parse a request of a caller, in which every extra spec means something.
+
+    :raises InvalidRequest: with the place and what was expected there
+    """
+    parsed = request(document)
+    parsed.check()
+    return parsed
+
+
 def zone(document: Any, named: bool = True) -> ZoneRequest:
     """Parse a schedule_zone request.
 

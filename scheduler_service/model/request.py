@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import copy
 import operator
-import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -23,27 +22,36 @@ from scheduler_service.model.inventory import (
     Uuid,
     dashed,
 )
-from scheduler_service.model.limits import (
-    MAX_NUMA_CELLS,
-    Name,
-    Short,
+from scheduler_service.model.limits import Name, Short
+from scheduler_service.model.request_parts import (
+    MAX_GROUPS,
+    Destination,
+    Flavor,
+    GuestNuma,
+    Image,
+    PciRequest,
+    ResourceGroup,
+    Retry,
 )
+from scheduler_service.model.requirements import (
+    amounts,
+    devices,
+    features,
+    numa,
+)
+from scheduler_service.model.requirements.amounts import Asked
+from scheduler_service.model.requirements.devices import DeviceRequest
+from scheduler_service.model.requirements.features import Features
+from scheduler_service.model.requirements.numa import GuestTopology
+from scheduler_service.model.requirements.specs import Specs, spec_path
+from scheduler_service.settings import Settings
 
 T = TypeVar('T')
 MAX_INSTANCES = 1000
-# Extra specs of a flavor, and properties of an image. Some filters look at
-# all hosts for each of them, and all other requests wait meanwhile.
-MAX_SETTINGS = 512
-MAX_GROUPS = 64
-MAX_DEVICES = 4096
-MAX_CPUS = 4096
-MAX_PAGE_KB = 10**15 - 1
-_PAGE_SIZE = r'^(|small|large|any|[0-9]{1,15})\Z'
-_DIGITS = re.compile('[0-9]+')
 # Classes that only a host's own provider has, or a provider that hosts share.
 HOST_CLASSES = frozenset(('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB'))
-# Stands for all amounts of more than 15 digits: no host has as much.
-_TOO_MUCH = 10**15
+_HYPERTHREADS = 'HW_CPU_HYPERTHREADING'
+_THREADS = {'isolate': 'forbidden', 'require': 'required'}
 _PLACING, _STORED_GROUPS = 'placing now', 'stored groups'
 _WHY_IGNORED = 'why ignored'
 _MESSAGES = uuid.UUID('6f0d7e1b-5a83-5d0f-9c52-2f6f3ad1c7e4')
@@ -66,149 +74,14 @@ class cached_property(Generic[T]):
         return value
 
 
-class Flavor(Document):
-    """The flavor: size and extra specs of one instance."""
-
-    flavorid: str | None = None
-    name: str | None = None
-    vcpus: Count = 0
-    memory_mb: Count = 0
-    root_gb: Count = 0
-    ephemeral_gb: Count = 0
-    swap: Count = 0
-    extra_specs: Annotated[
-        dict[str, str], msgspec.Meta(max_length=MAX_SETTINGS)
-    ] = {}
-
-
-class Image(Document):
-    """The image to boot: what matters for scheduling."""
-
-    id: str | None = None
-    properties: Annotated[
-        dict[str, Any], msgspec.Meta(max_length=MAX_SETTINGS)
-    ] = {}
-    disk_format: str | None = None
-
-
-class Retry(Document):
-    """Earlier attempts to build the same instance."""
-
-    num_attempts: Count = 0
-    hosts: list[tuple[str, str]] = []
-
-
-class Destination(Document):
-    """A host, node, cell or aggregates that the caller requires.
-
-    :ivar aggregates: uuids, each entry one or several with commas between
-        them; a host has to be in one aggregate of each entry
-    :ivar forbidden_aggregates: uuids; a host must be in none of them
-    """
-
-    host: str | None = None
-    node: str | None = None
-    cell: str | None = None
-    allow_cross_cell_move: bool = False
-    aggregates: list[str] = []
-    forbidden_aggregates: list[str] = []
-
-
-class PciRequest(Document):
-    """PCI devices of one kind.
-
-    :ivar alternatives: a device has to match one of them: properties such as
-        ``vendor_id`` with their values, ``dev_type`` among them; None as a
-        value: the device does not have the property
-    :ivar name: of the alias that they stand for, for reasons
-    :ivar numa_policy: how near they are to the NUMA cells of the instance
-    :ivar groups: prefix, before a hyphen, of the suffixes of the resource
-        groups that claim the devices, a group for each; None: in no group
-    """
-
-    alternatives: Annotated[
-        list[dict[str, str | None]], msgspec.Meta(min_length=1)
-    ]
-    count: Annotated[int, msgspec.Meta(ge=1, le=MAX_DEVICES)] = 1
-    name: str | None = None
-    numa_policy: Literal['legacy', 'preferred', 'required', 'socket'] = (
-        'legacy'
-    )
-    groups: Short | None = None
-
-
-ThreadPolicy = Literal['', 'prefer', 'require', 'isolate']
-PageSize = Annotated[str, msgspec.Meta(pattern=_PAGE_SIZE)]
-
-
-class GuestNumaCell(Document):
-    """A NUMA cell of an instance: number of CPUs, and memory in MB.
-
-    :ivar dedicated: how many of its CPUs are dedicated to the instance; None:
-        all of them if the topology is pinned, else none
-    :ivar thread_policy: None: that of the topology
-    :ivar page_size: None: that of the topology
-    """
-
-    cpus: Annotated[int, msgspec.Meta(ge=0, le=MAX_CPUS)]
-    memory_mb: Count
-    dedicated: Annotated[int, msgspec.Meta(ge=0, le=MAX_CPUS)] | None = None
-    thread_policy: ThreadPolicy | None = None
-    page_size: PageSize | None = None
-
-    def __post_init__(self) -> None:
-        if self.dedicated is not None and self.dedicated > self.cpus:
-            raise ValueError(
-                f'expected at most {self.cpus} dedicated CPUs, as the cell '
-                f'has, got {self.dedicated}'
-            )
-
-
-class GuestNuma(Document):
-    """The NUMA topology of an instance.
-
-    :ivar pinned: whether it has CPUs that are dedicated to it
-    :ivar isolated_emulator: whether emulator threads get a CPU of their own
-    :ivar page_size: small, large, any, a size in KiB as text, or empty
-    :ivar physnets: physical networks that the instance is connected to
-    :ivar tunneled: whether it is connected to a tunneled network
-    """
-
-    cells: Annotated[
-        list[GuestNumaCell],
-        msgspec.Meta(min_length=1, max_length=MAX_NUMA_CELLS),
-    ]
-    pinned: bool = False
-    thread_policy: ThreadPolicy = ''
-    isolated_emulator: bool = False
-    page_size: PageSize = ''
-    physnets: list[Short] = []
-    tunneled: bool = False
-
-
-class ResourceGroup(Document):
-    """Resources that a single provider of a host's tree has to have.
-
-    :ivar suffix: names the group, as in a query of the placement service
-    :ivar aggregates: uuids, each entry one or several with commas between
-        them; the provider has to be in one aggregate of each entry
-    :ivar in_tree: uuid of a provider whose tree it has to be in; None: that
-        of the host
-    """
-
-    suffix: Annotated[str, msgspec.Meta(pattern=r'^[a-zA-Z0-9_-]{1,64}\Z')]
-    resources: dict[ResourceClass, Count] = {}
-    required: list[Trait] = []
-    forbidden: list[Trait] = []
-    aggregates: list[Short] = []
-    forbidden_aggregates: list[Short] = []
-    in_tree: Short | None = None
-
-
 class Request(Document, dict=True):
     """How many instances of which flavor, and on which hosts they may be.
 
     :ivar ignore_nodes: (service host, node) pairs
+    :ivar lenient: as in the compute service, what means nothing is left out,
+        and a zone that no aggregate has restricts nothing
+    :ivar boot_from_volume: its root disk is a volume, so that the host needs
+        none for it
     :ivar amounts: resource class -> what one instance takes, in place of
         what follows from the flavor; None: what follows from it
     :ivar traits: in addition to the traits of flavor and image
@@ -245,6 +118,8 @@ class Request(Document, dict=True):
     retry: Retry | None = None
     requested_destination: Destination | None = None
     ignore_nodes: list[tuple[str, str]] = []
+    lenient: bool = False
+    boot_from_volume: bool = False
     amounts: dict[ResourceClass, Count] | None = None
     traits: dict[Trait, Literal['required', 'forbidden']] = {}
     root_traits: dict[Trait, Literal['required', 'forbidden']] = {}
@@ -286,7 +161,7 @@ class Request(Document, dict=True):
                     f'expected different suffixes, got 2 x {suffix}'
                 )
         for suffix in {name for names in self.same_subtree for name in names}:
-            if suffix not in counts:
+            if suffix not in counts and suffix not in self._asked.groups:
                 raise ValueError(f'same_subtree: there is no group {suffix}')
 
     def with_ids(
@@ -404,10 +279,114 @@ class Request(Document, dict=True):
         return frozenset((key, str(v)) for key, v in properties.items())
 
     @cached_property
+    def specs(self) -> Specs:
+        """The flavor's extra specs with the image's properties."""
+        return Specs(self.flavor.extra_specs, self.image_properties)
+
+    @cached_property
+    def _asked(self) -> Asked:
+        return amounts.asked(self.specs)
+
+    @cached_property
+    def _features(self) -> Features:
+        return features.features(self.specs)
+
+    @cached_property
+    def guest(self) -> GuestTopology | None:
+        """The NUMA topology of an instance; None: it needs none.
+
+        :raises InvalidRequest: flavor and image do not describe any
+        """
+        if self.numa_topology is not None:
+            return numa.explicit(self.numa_topology)
+        return numa.derived(self.specs, self.flavor)
+
+    @cached_property
+    def provider_groups(self) -> list[ResourceGroup]:
+        """What single providers have to have: by the request and its flavor.
+
+        :raises InvalidRequest: two groups have the same suffix
+        """
+        named = self._asked.groups
+        for group in self.resource_groups:
+            if group.suffix in named:
+                raise errors.InvalidRequest(
+                    'resource_groups: expected other suffixes than those of '
+                    f'the flavor, got {group.suffix}',
+                    at='resource_groups',
+                )
+        if not named:
+            return self.resource_groups
+        return [*map(named.__getitem__, sorted(named)), *self.resource_groups]
+
+    def refuse_groups(self) -> None:
+        """Refuse groups of resources, which only placement can claim.
+
+        :raises InvalidRequest: there is a group; it says where
+        """
+        if not self.provider_groups:
+            return
+        suffix = self.provider_groups[0].suffix
+        scopes = f'resources{suffix}:', f'trait{suffix}:'
+        place = 'requested_resources' if self.lenient else 'resource_groups'
+        for key in self.flavor.extra_specs:
+            if key.startswith(scopes):
+                place = spec_path(key)
+                break
+        raise errors.InvalidRequest(
+            f'{place}: group {suffix} can only be claimed in the placement '
+            'service ([compute] use_placement)',
+            at=place,
+            unsupported=place,
+        )
+
+    @property
+    def policy_of_groups(self) -> str:
+        """The policy of groups: none, isolate, or not stated."""
+        return self.group_policy or self._asked.policy
+
+    def check(self) -> None:
+        """Check that every extra spec and property means something.
+
+        :raises InvalidRequest: with the first one that does not; or no group
+            has the resources of a device profile
+        """
+        strict = self.specs._replace(strict=True)
+        amounts.asked(strict)
+        features.features(strict)
+        features.device_traits(strict)
+        if self.numa_topology is None:
+            numa.derived(strict, self.flavor)
+        name = 'accel:device_profile'
+        if self.flavor.extra_specs.get(name) and not self.resource_groups:
+            raise errors.InvalidRequest(
+                f'{spec_path(name)}: expected the resources of the profile in '
+                'resource_groups, too',
+                at=spec_path(name),
+            )
+
+    def devices(self, settings: Settings) -> tuple[DeviceRequest, ...]:
+        """Return the PCI devices of an instance.
+
+        ``pci_requests``, or else the devices of the aliases that the flavor
+        names.
+
+        :raises InvalidRequest: an alias is not configured, or a count is no
+            number
+        """
+        if self.pci_requests:
+            return devices.stated(self.pci_requests)
+        return devices.of_aliases(self.specs, settings.pci_aliases)
+
+    @cached_property
     def disk_mb(self) -> int:
-        """Root and ephemeral disk and swap together, in MB."""
-        flavor = self.flavor
-        return 1024 * (flavor.root_gb + flavor.ephemeral_gb) + flavor.swap
+        """The disk of an instance, in MB: swap counts as it is."""
+        stated = self.amounts is not None or 'DISK_GB' in self._asked.amounts
+        if stated or any(
+            'DISK_GB' in each.resources for each in self.provider_groups
+        ):
+            return 1024 * self.resources.get('DISK_GB', 0)
+        return amounts.disk_mb(self.flavor, self.boot_from_volume)
 
     @cached_property
     def resources(self) -> dict[str, int]:
@@ -415,10 +394,10 @@ class Request(Document, dict=True):
 
         The resources of groups count as well.
         """
-        if not self.resource_groups:
+        if not self.provider_groups:
             return self.own_resources
         total = Counter(self.own_resources)
-        for group in self.resource_groups:
+        for group in self.provider_groups:
             total.update(group.resources)
         return dict(sorted(total.items()))
 
@@ -426,44 +405,113 @@ class Request(Document, dict=True):
     def own_resources(self) -> dict[str, int]:
         """Amount of each resource class, without those of groups.
 
-        VCPU, MEMORY_MB and DISK_GB (swap rounded up to a GB) of the flavor,
-        each overridden by the extra spec ``resources:CLASS``; or what the
-        request has in ``amounts``. Classes with an amount of 0 are left out.
+        VCPU, PCPU, MEMORY_MB and DISK_GB (swap rounded up to a GB) of the
+        flavor, each overridden by the extra spec ``resources:CLASS``, and
+        what its features need; or what the request has in ``amounts``.
+        Classes with an amount of 0 are left out.
+
+        :raises InvalidRequest: an extra spec or a property means nothing
         """
         if self.amounts is not None:
             return {name: n for name, n in self.amounts.items() if n}
-        flavor = self.flavor
-        swap_gb = -(-flavor.swap // 1024)
-        amounts = {
-            'VCPU': flavor.vcpus,
-            'MEMORY_MB': flavor.memory_mb,
-            'DISK_GB': flavor.root_gb + flavor.ephemeral_gb + swap_gb,
-        }
-        for key, value in flavor.extra_specs.items():
-            scope, _, name = key.partition(':')
-            if scope == 'resources' and name and _DIGITS.fullmatch(value):
-                digits = value.lstrip('0') or '0'
-                amounts[name] = int(digits) if len(digits) <= 15 else _TOO_MUCH
-        return {name: amount for name, amount in amounts.items() if amount}
+        own = amounts.of_instance(
+            self.flavor,
+            self._asked.amounts,
+            {
+                name
+                for group in self.provider_groups
+                for name in group.resources
+            },
+            self.guest,
+            self.boot_from_volume,
+        )
+        own.update(self._features.resources)
+        return own
+
+    @cached_property
+    def _pins(self) -> bool:
+        """Whether dedicated CPUs follow from a policy, and count as PCPU."""
+        return (
+            self.amounts is None
+            and self.guest is not None
+            and self.guest.dedicated > 0
+        )
+
+    def without_pcpu(self, only_dedicated: bool = False) -> Request | None:
+        """Return the same request with dedicated CPUs as VCPU.
+
+        :param only_dedicated: an instance with shared CPUs, too, has no such
+            form
+        :return: None: there is no difference, or no such form
+        """
+        own, guest = self.own_resources, self.guest
+        if (
+            not self._pins
+            or 'PCPU' not in own
+            or 'PCPU' in self._asked.amounts
+            or (only_dedicated and guest and guest.shared)
+        ):
+            return None
+        shared = {**own, 'VCPU': self.flavor.vcpus}
+        del shared['PCPU']
+        return self.having(amounts=shared)
+
+    def offered_form(self, offered: Container[str]) -> Request:
+        """Return the request in the form that some hosts may satisfy.
+
+        :param offered: resource classes that some host offers
+        """
+        if 'PCPU' in offered or 'PCPU' not in self.own_resources:
+            return self
+        return self.without_pcpu() or self
+
+    @cached_property
+    def _threads(self) -> str | None:
+        """Whether dedicated CPUs require or forbid hyperthreads."""
+        stated = any(self.specs.both('cpu_thread_policy'))
+        if not (self.numa_topology or stated) or not self._pins:
+            return None
+        cells = self.guest.cells if self.guest else ()
+        policies = {cell.thread_policy for cell in cells if cell.dedicated}
+        return next(
+            (_THREADS[each] for each in _THREADS if each in policies), None
+        )
 
     @cached_property
     def required_traits(self) -> frozenset[str]:
         """Traits that flavor, image or request require of the host."""
-        return (
-            _traits(self.flavor.extra_specs, 'required')
-            | _traits(self.image_properties, 'required')
-            | _traits_of(self.traits, 'required')
-            | _traits_of(self.root_traits, 'required')
-        )
+        return self._traits('required') | self.root_required
 
     @cached_property
     def forbidden_traits(self) -> frozenset[str]:
         """Traits that the host must not have, by flavor or request."""
-        return (
-            _traits(self.flavor.extra_specs, 'forbidden')
-            | _traits_of(self.traits, 'forbidden')
-            | _traits_of(self.root_traits, 'forbidden')
+        return self._traits('forbidden') | _traits_of(
+            self.root_traits, 'forbidden'
         )
+
+    @cached_property
+    def root_required(self) -> frozenset[str]:
+        """Traits that the host's own provider has to have."""
+        return (
+            _traits_of(self.root_traits, 'required')
+            | self._features.root_traits
+        )
+
+    def _traits(self, verdict: str) -> frozenset[str]:
+        """Return traits in no group, without those of the root alone."""
+        found = {*_traits_of(self._asked.traits, verdict)}
+        found |= _traits_of(self.traits, verdict)
+        if verdict == 'required':
+            found |= self._features.traits
+            found.update(
+                key[6:]
+                for key, value in self.image_properties.items()
+                if key.startswith('trait:') and value == verdict
+            )
+            found.discard('')
+        if self._threads == verdict:
+            found.add(_HYPERTHREADS)
+        return frozenset(found)
 
     @cached_property
     def tree_traits(self) -> tuple[frozenset[str], frozenset[str]]:
@@ -475,8 +523,15 @@ class Request(Document, dict=True):
         if self.own_resources.keys() <= HOST_CLASSES:
             return frozenset(), frozenset()
         return (
-            self.required_traits - _traits_of(self.root_traits, 'required'),
+            self.required_traits - self.root_required,
             self.forbidden_traits - _traits_of(self.root_traits, 'forbidden'),
+        )
+
+    @cached_property
+    def requested_traits(self) -> frozenset[str]:
+        """Traits that flavor, image or a group require, of any provider."""
+        return self._traits('required').union(
+            *(group.required for group in self.provider_groups)
         )
 
     @cached_property
@@ -573,18 +628,7 @@ class PoolCandidates(Document):
 Entry = Request | ZoneRequest | errors.SchedulerError
 
 
-def _traits(specs: dict[str, Any], requirement: str) -> frozenset[str]:
-    """Return X of every key ``trait:X`` with a value."""
-    return frozenset(
-        key[6:]
-        for key, value in specs.items()
-        if key.startswith('trait:') and value == requirement and len(key) > 6
-    )
-
-
-def _traits_of(
-    traits: dict[str, Literal['required', 'forbidden']], requirement: str
-) -> frozenset[str]:
+def _traits_of(traits: Mapping[str, str], requirement: str) -> frozenset[str]:
     return frozenset(name for name in traits if traits[name] == requirement)
 
 

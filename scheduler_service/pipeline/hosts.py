@@ -100,6 +100,7 @@ class HostPipeline:
         :raises FilterFault: a filter or weigher failed
         """
         table, uuids = overlay.table, request.instance_uuids
+        request = request.offered_form(table.resources)
         several = request.num_instances > 1
         if placed is None:
             placed = {}
@@ -185,6 +186,7 @@ class HostPipeline:
 
         :raises FilterFault: a filter failed
         """
+        request = request.offered_form(table.resources)
         steps = self._filtering.plan(table, request)
         mask, _ = self._filtering.run(table, request, steps)
         return mask
@@ -205,6 +207,7 @@ class HostPipeline:
         self, table: HostTable, request: Request
     ) -> list[FilterResult]:
         """Return the result of each filter for every host."""
+        request = request.offered_form(table.resources)
         return self._filtering.results(table, request)
 
     def full_hosts(self, table: HostTable, request: Request) -> Mask:

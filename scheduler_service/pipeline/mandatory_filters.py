@@ -15,9 +15,8 @@ from scheduler_service.columns.dictionary import Mask, Rows, combinations
 from scheduler_service.columns.reports import decoded
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
-from scheduler_service.filters import host_attributes, numa
+from scheduler_service.filters import host_attributes
 from scheduler_service.filters.base import HostFilter, RowFilter, RowSet
-from scheduler_service.filters.devices import requested_devices
 from scheduler_service.filters.hosts.numa_topology_filter import (
     NUMATopologyFilter,
 )
@@ -233,7 +232,7 @@ class Traits(HostFilter):
             anywhere.union(
                 *(
                     group.required
-                    for group in request.resource_groups
+                    for group in request.provider_groups
                     if not group.resources.keys() <= HOST_CLASSES
                 )
             ),
@@ -346,18 +345,8 @@ class EarlierInstances(RowFilter):
 
     def _needs(self, request: Request, settings: Settings) -> Needs | None:
         """Return what counts of an instance; None: nothing."""
-        guest = numa.guest_topology(request) if self._cells else None
-        is_near = guest is not None and bool(request.pci_requests)
-        devices = (
-            requested_devices(request, settings)
-            if self._devices or is_near
-            else ()
-        )
-        if not request.pci_requests:
-            # Aliases do not say any distance.
-            devices = tuple(
-                device._replace(policy='preferred') for device in devices
-            )
+        guest = request.guest if self._cells else None
+        devices = request.devices(settings) if self._devices or guest else ()
         if not guest and not devices:
             return None
         return interned(Needs(guest, devices))

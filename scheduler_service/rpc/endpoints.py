@@ -131,7 +131,7 @@ class SchedulerEndpoint:
         def submit() -> Future[Any]:
             parsed = parse_arguments(incoming.args, _SelectArgs)
             caller = authorization.caller(self._enforcer, incoming)
-            request = documents.parse(parsed.request, Request)
+            request = documents.checked_request(parsed.request)
             if parsed.claim:
                 _check_amounts(request)
             authorization.select(caller, request, parsed.claim)
@@ -200,7 +200,7 @@ class SchedulerEndpoint:
         """Return what would be selected and why; nothing is claimed."""
         parsed = parse_arguments(incoming.args, _ExplainArgs)
         caller = authorization.caller(self._enforcer, incoming)
-        request = documents.parse(parsed.request, Request)
+        request = documents.checked_request(parsed.request)
         request.project_id = request.project_id or caller.project_id
         future = self._scheduler.explain(
             request, parsed.host, incoming.deadline
@@ -270,7 +270,7 @@ def _entry(args: _EntryArgs, caller: RequestContext) -> Entry:
     """Parse an entry of schedule_many; an error takes its place."""
     try:
         if args.select_destinations is not None:
-            request = documents.parse(args.select_destinations, Request)
+            request = documents.checked_request(args.select_destinations)
             _check_amounts(request)
             authorization.select(caller, request)
             return request

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from scheduler_service.filters.numa import GuestCell, GuestTopology
+from scheduler_service.model.requirements.numa import GuestCell, GuestTopology
 
 
 def passes(

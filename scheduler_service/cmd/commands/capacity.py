@@ -123,7 +123,7 @@ def _request(text: str) -> Request:
         document = read_document(text, errors.InvalidRequest)
         if isinstance(document, dict) and 'flavor' not in document:
             document = {'flavor': document}
-        return documents.request(document)
+        return documents.checked_request(document)
     flavor: dict[str, Any] = {}
     specs: dict[str, str] = {}
     try:
@@ -137,7 +137,9 @@ def _request(text: str) -> Request:
                     f'{key}: neither a size ({", ".join(_NUMBERS)}) nor an '
                     'extra spec with a colon'
                 )
-        return documents.request({'flavor': {**flavor, 'extra_specs': specs}})
+        return documents.checked_request(
+            {'flavor': {**flavor, 'extra_specs': specs}}
+        )
     except argparse.ArgumentTypeError as fault:
         raise WrongUsage(f'argument --flavor: {fault}') from None
     except errors.InvalidRequest as fault:

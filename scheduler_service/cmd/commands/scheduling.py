@@ -58,7 +58,7 @@ def select(args: Any, conf: Any) -> None:
                 args,
                 conf,
                 lambda scheduler: scheduler.select_destinations(
-                    documents.request(document), **options
+                    documents.checked_request(document), **options
                 ),
                 lambda client: client.select_destinations(
                     _CONTEXT, document, **options
@@ -76,7 +76,7 @@ def _explain(args: Any, conf: Any, document: Any) -> None:
         args,
         conf,
         lambda scheduler: scheduler.explain(
-            documents.request(document), args.host
+            documents.checked_request(document), args.host
         ),
         lambda client: client.explain(_CONTEXT, document, args.host),
     )

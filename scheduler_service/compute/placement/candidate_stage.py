@@ -250,7 +250,7 @@ class CandidateStage:
 
         :param hosts: how many there are
         """
-        suffixes = [group.suffix for group in request.resource_groups]
+        suffixes = [group.suffix for group in request.provider_groups]
         suffixes += [''] if request.own_resources else []
         missing = suffixes
         if len(suffixes) > 1:

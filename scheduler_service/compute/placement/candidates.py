@@ -16,7 +16,7 @@ import msgspec
 
 from scheduler_service.compute.placement.client import PLAIN
 from scheduler_service.model import Request, Selection
-from scheduler_service.model.request import PciRequest, ResourceGroup
+from scheduler_service.model.request_parts import PciRequest, ResourceGroup
 from scheduler_service.pipeline import Assignment, Bonuses
 from scheduler_service.request_filters import Scope
 
@@ -93,7 +93,7 @@ def with_devices(request: Request, tree: Tree) -> Request:
 
 def is_needed(request: Request) -> bool:
     """Whether only the service can say how a request fits a host."""
-    return bool(request.resource_groups) or not (
+    return bool(request.provider_groups) or not (
         request.own_resources.keys() <= PLAIN
     )
 
@@ -225,12 +225,12 @@ def query_of(
         query += [('required', traits)] if traits else []
         query += [('in_tree', tree)] if tree else []
     groups = [
-        group for group in request.resource_groups if group.suffix != without
+        group for group in request.provider_groups if group.suffix != without
     ]
     for group in groups:
         query += _group(group, tree)
-    if len(groups) > 1 or request.group_policy:
-        query.append(('group_policy', request.group_policy or 'none'))
+    if len(groups) > 1 or request.policy_of_groups:
+        query.append(('group_policy', request.policy_of_groups or 'none'))
     if scope is not None:
         needed, unwanted = request.tree_traits
         traits = _traits(
@@ -251,7 +251,7 @@ def described(request: Request, suffix: str) -> str:
     amounts, traits, name = request.own_resources, '', 'what is in no group'
     if not suffix:
         traits = _traits(*request.tree_traits)
-    for group in request.resource_groups:
+    for group in request.provider_groups:
         if group.suffix == suffix:
             amounts, name = group.resources, f'group {suffix}'
             traits = _traits(group.required, group.forbidden)

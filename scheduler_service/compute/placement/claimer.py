@@ -8,7 +8,6 @@ The engine's thread hands jobs over and goes on. Threads of
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -40,44 +39,10 @@ from scheduler_service.compute.placement.undoing import PlacementUndoer
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob, State, is_late
 from scheduler_service.engine.queue import RequestQueue
-from scheduler_service.model import Request, Selection
+from scheduler_service.model import Selection
 from scheduler_service.store.claims import placement_records
 from scheduler_service.store.connection import Store, in_chunks
 from scheduler_service.store.rows import document
-
-# Extra specs that the compute service turns into more than an amount of the
-# host's own provider.
-_UNSUPPORTED = re.compile(
-    r'(resources|trait|member_of|in_tree)[^:]+:.*'
-    r'|group_policy|same_subtree.*|accel:.*|hw:pmem|hw:mem_encryption'
-    r'|hw:tpm_.*|member_of|in_tree'
-)
-_PINNED = ('dedicated', 'mixed')
-_PINNING = ('hw:cpu_policy', 'hw_cpu_policy')
-
-
-def check_claimable(request: Request) -> None:
-    """Check that the request itself holds all amounts that it needs.
-
-    :raises InvalidRequest: extra specs or image properties need more
-    """
-    if request.amounts is not None:
-        return
-    specs = request.flavor.extra_specs
-    properties = *specs.items(), *request.image_properties.items()
-    unsupported = [name for name in specs if _UNSUPPORTED.fullmatch(name)] + [
-        f'{name}={value}'
-        for name, value in properties
-        if name in _PINNING and value in _PINNED
-    ]
-    if unsupported:
-        what = unsupported[0]
-        raise errors.InvalidRequest(
-            f'{what} is not supported with claims in the placement service: '
-            "only amounts of the host's own provider are",
-            at=what,
-        )
-
 
 LOG = logging.getLogger(__name__)
 _THREADS = 4
@@ -131,7 +96,6 @@ class PlacementClaimer:
         for thread in self._threads:
             thread.start()
 
-    check = staticmethod(check_claimable)
     needs_candidates = staticmethod(candidates.is_needed)
 
     def plan(self, job: HostJob) -> None:

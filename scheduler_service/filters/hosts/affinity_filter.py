@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from scheduler_service.columns.table import HostTable
 from scheduler_service.filters.base import RowFilter, RowSet
-from scheduler_service.filters.unreadable import refusal
 from scheduler_service.model import Request, ServerGroup
+from scheduler_service.model.requirements.specs import refusal
 from scheduler_service.settings import Settings
 
 

@@ -11,14 +11,10 @@ from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
 from scheduler_service.filters.base import HostFilter
-from scheduler_service.filters.unreadable import (
-    REQUIREMENT,
-    UNREADABLE,
-    reading,
-    spec_path,
-)
+from scheduler_service.filters.unreadable import REQUIREMENT, UNREADABLE
 from scheduler_service.model import Request
 from scheduler_service.model.image_properties import KNOWN
+from scheduler_service.model.requirements.specs import reading, spec_path
 from scheduler_service.settings import Settings
 
 #: Key -> values of all aggregates of a host, split at commas.

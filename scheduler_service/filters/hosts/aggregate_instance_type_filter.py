@@ -14,14 +14,10 @@ from scheduler_service.filters.hosts.aggregate_filter import (
     Metadata,
     any_matches,
 )
-from scheduler_service.filters.unreadable import (
-    REQUIREMENT,
-    UNREADABLE,
-    reading,
-    spec_path,
-)
+from scheduler_service.filters.unreadable import REQUIREMENT, UNREADABLE
 from scheduler_service.model import Request
 from scheduler_service.model.problems import shown
+from scheduler_service.model.requirements.specs import reading, spec_path
 from scheduler_service.settings import Settings
 
 

@@ -16,11 +16,10 @@ from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.unreadable import (
     REQUIREMENT,
     UNREADABLE,
-    reading,
-    spec_path,
     where_readable,
 )
 from scheduler_service.model import Request
+from scheduler_service.model.requirements.specs import reading, spec_path
 from scheduler_service.settings import Settings
 
 Path = tuple[str, ...]

@@ -20,18 +20,16 @@ from scheduler_service.settings import Settings
 class CoreFilter(CapacityFilter):
     """Passes hosts with enough vCPUs left.
 
-    ``vcpus x cpu_allocation_ratio - vcpus_used >= flavor.vcpus``. A host
-    that reports no vCPUs at all passes, because its data is not collected.
-    Without ``allow_self_overcommit`` the host also needs as many vCPUs as
-    the flavor has.
+    ``vcpus x cpu_allocation_ratio - vcpus_used >= requested``, where vCPUs
+    that count as another class are not requested. A host that reports no
+    vCPUs at all passes, because its data is not collected. Without
+    ``allow_self_overcommit`` the host also needs as many vCPUs in all as are
+    requested.
     """
 
     resource = 'VCPU'
     limit_name = 'vcpu'
     unit = 'vCPUs'
-
-    def requested(self, request: Request) -> int:
-        return request.flavor.vcpus
 
     def exempt(self, table: HostTable) -> Mask | None:
         exempt: Mask = self.total(table) == 0
@@ -57,15 +55,13 @@ class AggregateCoreFilter(CoreFilter):
 
 
 class ExactCoreFilter(ExactCapacityFilter):
-    """Passes hosts with exactly the flavor's vCPUs free.
+    """Passes hosts with exactly the requested vCPUs free.
 
     A host that reports no vCPUs at all fails.
     """
 
+    resource = 'VCPU'
     unit = 'vCPUs'
-
-    def requested(self, request: Request) -> int:
-        return request.flavor.vcpus
 
     def free(self, table: HostTable) -> Any:
         """Return the vCPUs that are not used, float64[n].

@@ -18,6 +18,9 @@ from scheduler_service.settings import Settings
 class DiskFilter(CapacityFilter):
     """Passes hosts with enough disk left for root, ephemeral and swap.
 
+    A root disk that is a volume counts as 0, and an amount of DISK_GB that the
+    request states goes before those of the flavor.
+
     ``local_gb x 1024 x disk_allocation_ratio - used >= requested``, in MB,
     where used is ``local_gb x 1024`` less the free disk. Where
     ``disk_available_least`` is less than what is free by count, it is the
@@ -72,6 +75,7 @@ class ExactDiskFilter(ExactCapacityFilter):
     Requested are root, ephemeral and swap together, in MB.
     """
 
+    resource = 'DISK_GB'
     unit = 'MB of disk'
 
     def requested(self, request: Request) -> int:

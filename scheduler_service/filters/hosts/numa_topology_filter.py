@@ -19,10 +19,6 @@ from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
 from scheduler_service.filters import host_attributes, numa
 from scheduler_service.filters.base import HostFilter, figure
-from scheduler_service.filters.devices import (
-    DeviceRequest,
-    requested_devices,
-)
 from scheduler_service.filters.numa_placement import fits_near
 from scheduler_service.filters.unreadable import where_readable
 from scheduler_service.model import Request
@@ -60,10 +56,10 @@ class NUMATopologyFilter(HostFilter):
 
         :raises TimeSliceOver: other requests have their turn first
         """
-        guest = numa.guest_topology(request)
+        guest = request.guest
         if guest is None:
             return None
-        devices = _devices(request, settings)
+        devices = request.devices(settings)
         cells = numa.cell_columns(table)
         listed = decoded(table, 'pci_device_pools')
         hosts, pools, combination = _distinct(
@@ -99,14 +95,14 @@ class NUMATopologyFilter(HostFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        guest = numa.guest_topology(request)
-        devices = _devices(request, settings)
+        guest = request.guest
+        devices = request.devices(settings)
         return (guest, devices) if guest and devices else guest
 
     def has_devices(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> bool:
-        guest = numa.guest_topology(request)
+        guest = request.guest
         if guest is None:
             return True
         limits = self.numa_limits(table, row, request, settings)
@@ -114,7 +110,7 @@ class NUMATopologyFilter(HostFilter):
         ratios = (np.array([limits[name]], np.float64) for name in _RATIOS)
         return where_readable(fits_near)(
             guest,
-            _devices(request, settings),
+            request.devices(settings),
             decoded(table, 'numa_topology').at(row)['cells'],
             decoded(table, 'pci_device_pools').at(row) or [],
             numa.cell_columns(table),
@@ -124,7 +120,7 @@ class NUMATopologyFilter(HostFilter):
     def numa_limits(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> dict[str, float]:
-        if numa.guest_topology(request) is None:
+        if request.guest is None:
             return {}
         code = table.coded['numa_topology'].codes[row]
         stated = numa.cell_columns(table).ratios[code].tolist()
@@ -142,7 +138,7 @@ class NUMATopologyFilter(HostFilter):
         if not topologies.at(row):
             return 'the host reports no NUMA topology'
         why = numa.why_unreadable(topologies.at(row))
-        guest = numa.guest_topology(request)
+        guest = request.guest
         if why or guest is None:
             return why
         limits = self.numa_limits(table, row, request, settings)
@@ -161,7 +157,7 @@ class NUMATopologyFilter(HostFilter):
         whole = numa.fits_on(guest, columns, hosts, [range(starts[1])])
         text = '; '.join(map(_sentence, short or demands))
         if whole:
-            devices = _devices(request, settings)
+            devices = request.devices(settings)
             names = ', '.join(f'{one.name}:{one.needed}' for one in devices)
             return f'no NUMA cells that fit are near {names or "the networks"}'
         return text if short else f'no NUMA cell has all of {text}'
@@ -170,7 +166,7 @@ class NUMATopologyFilter(HostFilter):
         self, table: HostTable, request: Request, settings: Settings
     ) -> tuple[np.ndarray[Any, Any], str] | None:
         """Return what the cells of hosts lack of what most hosts lack."""
-        guest = numa.guest_topology(request)
+        guest = request.guest
         if guest is None:
             return None
 
@@ -234,10 +230,3 @@ def _distinct(
         for at, column in enumerate(columns)
     )
     return numa.Hosts(topologies, *ratios), codes[2:], combination
-
-
-def _devices(
-    request: Request, settings: Settings
-) -> tuple[DeviceRequest, ...]:
-    """Return devices whose distance counts: aliases do not say any."""
-    return requested_devices(request, settings) if request.pci_requests else ()

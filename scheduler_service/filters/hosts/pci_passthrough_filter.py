@@ -10,7 +10,6 @@ from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.devices import (
     free_devices,
     has_devices,
-    requested_devices,
 )
 from scheduler_service.filters.unreadable import where_readable, why_unreadable
 from scheduler_service.model import Request
@@ -30,7 +29,7 @@ class PciPassthroughFilter(HostFilter):
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        devices = requested_devices(request, settings)
+        devices = request.devices(settings)
         if not devices:
             return None
         return decoded(table, 'pci_device_pools').mask_where(
@@ -40,20 +39,20 @@ class PciPassthroughFilter(HostFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        return requested_devices(request, settings) or None
+        return request.devices(settings) or None
 
     def has_devices(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> bool:
         pools = decoded(table, 'pci_device_pools').at(row) or []
-        devices = requested_devices(request, settings)
+        devices = request.devices(settings)
         return where_readable(has_devices)(pools, devices)
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
         pools = decoded(table, 'pci_device_pools').at(row) or []
-        devices = requested_devices(request, settings)
+        devices = request.devices(settings)
         why = why_unreadable(
             lambda free: has_devices(free, devices),
             'pci_device_pools',

@@ -9,24 +9,20 @@ from scheduler_service.filters.capacity import (
     CapacityFilter,
     ExactCapacityFilter,
 )
-from scheduler_service.model import Request
 
 
 class RamFilter(CapacityFilter):
     """Passes hosts with enough memory left.
 
-    ``memory_mb x ram_allocation_ratio - memory_mb_used >= flavor.memory_mb``:
-    the ratio multiplies the whole memory, not the free part. Without
-    ``allow_self_overcommit`` the host also needs as much memory in all as
-    the flavor has.
+    ``memory_mb x ram_allocation_ratio - memory_mb_used >= requested``: the
+    ratio multiplies the whole memory, not the free part. Without
+    ``allow_self_overcommit`` the host also needs as much memory in all as is
+    requested.
     """
 
     resource = 'MEMORY_MB'
     limit_name = 'memory_mb'
     unit = 'MB'
-
-    def requested(self, request: Request) -> int:
-        return request.flavor.memory_mb
 
 
 class AggregateRamFilter(RamFilter):
@@ -41,12 +37,10 @@ class AggregateRamFilter(RamFilter):
 
 
 class ExactRamFilter(ExactCapacityFilter):
-    """Passes hosts with exactly the flavor's memory free."""
+    """Passes hosts with exactly the requested memory free."""
 
+    resource = 'MEMORY_MB'
     unit = 'MB'
-
-    def requested(self, request: Request) -> int:
-        return request.flavor.memory_mb
 
     def free(self, table: HostTable) -> Any:
         return table.unused('MEMORY_MB')

@@ -11,8 +11,9 @@ from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
 from scheduler_service.filters.base import HostFilter
-from scheduler_service.filters.unreadable import UNREADABLE, reading, refusal
+from scheduler_service.filters.unreadable import UNREADABLE
 from scheduler_service.model import Request
+from scheduler_service.model.requirements.specs import reading, refusal
 from scheduler_service.settings import Settings
 
 _NEAR = 'scheduler_hints.build_near_host_ip'

@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
 from scheduler_service.model import Instance, Request, documents
-from scheduler_service.model.request import Flavor
+from scheduler_service.model.request_parts import Flavor
 from scheduler_service.store import schema
 from scheduler_service.store.reading import loading
 from scheduler_service.store.rows import select_in

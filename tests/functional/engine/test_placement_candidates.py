@@ -28,7 +28,7 @@ from tests.support.placement_engines import (
     request,
 )
 from tests.support.services import new_conf
-from tests.support.stores import claim_state
+from tests.support.stores import claim_state, import_inventory
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.db
@@ -222,6 +222,22 @@ def test_several_instances_get_providers_of_their_own(store, fake):
         assert fake.allocations == {}
 
 
+def has_single_cpus(store: Any) -> None:
+    """Add a host with one CPU for each kind of instances."""
+    host = {
+        'host': 'small', 'vcpus': 1, 'memory_mb': 4096, 'local_gb': 100,
+        'cpu_allocation_ratio': 1.0, 'resources': {'PCPU': {'total': 1}},
+    }  # fmt: skip
+    import_inventory(store, {'hosts': [host]})
+
+
+def pinned(*uuids: str, **more: Any) -> Any:
+    """Return a request for instances with two dedicated CPUs each."""
+    flavor = {'vcpus': 2, 'memory_mb': 512, 'root_gb': 1}
+    specs = {'hw:cpu_policy': 'dedicated'}
+    return request(*uuids, flavor={**flavor, 'extra_specs': specs}, **more)
+
+
 @pytest.mark.parametrize(
     'groups', [[], [{'suffix': '1', 'resources': {FPGA: 1}}]]
 )
@@ -229,13 +245,11 @@ def test_a_fallback_is_claimed_where_no_host_has_the_first_resources(
     store, fake, groups
 ):
     roots = has_hosts(store, fake, [4], [4])
+    has_single_cpus(store)
     (vm,) = new()
-    amounts = {**TAKEN, 'VCPU': 0, 'PCPU': TAKEN['VCPU']}
-    message = Message(
-        'select_destinations',
-        (request(vm, amounts=amounts, resource_groups=groups),),
-        {'fallback': request(vm, resource_groups=groups)},
-    )
+    taken = {**TAKEN, 'VCPU': 2}
+    asked = pinned(vm, resource_groups=groups)
+    message = Message('select_destinations', (asked,), {})
     with engine(store, fake) as running:
         first = message.run(running)
         (placed,) = first['placements']
@@ -246,23 +260,20 @@ def test_a_fallback_is_claimed_where_no_host_has_the_first_resources(
                 roots,
                 strict=True,
             )
-        ] == [TAKEN, TAKEN]
+        ] == [taken, taken]
         held = fake.allocations[vm]
-        assert held[roots[0]] == TAKEN
+        assert held[roots[0]] == taken
         assert len(held) == 1 + len(groups)
         assert message.run(running) == first
         assert fake.allocations[vm] == held
 
 
 def test_a_refusal_says_what_the_first_resources_lack(store, fake):
-    has_hosts(store, fake, [4])
+    has_single_cpus(store)
     (vm,) = new()
     with engine(store, fake) as running:
-        future = running.select_destinations(
-            request(vm, amounts={'PCPU': 1}),
-            fallback=request(vm, amounts={'VCPU': 500}),
-        )
-        with pytest.raises(errors.NoValidHost, match='1 PCPU'):
+        future = running.select_destinations(pinned(vm))
+        with pytest.raises(errors.NoValidHost, match='lacks 1 PCPU'):
             future.result(20)
 
 

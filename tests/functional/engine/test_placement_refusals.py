@@ -127,7 +127,7 @@ def test_a_full_host_is_asked_about_once(store, fake, provider):
     first, second = new(2)
     with engine(store, fake) as running:
         running.select_destinations(whole_host(first)).result(20)
-        with pytest.raises(errors.NoValidHost, match='h1 lacks 1 vCPUs'):
+        with pytest.raises(errors.NoValidHost, match='h1 lacks 64 vCPUs'):
             running.select_destinations(whole_host(second)).result(20)
     assert asked(fake) == 1
     assert fake.allocations == {first: {provider: WHOLE}}
@@ -151,7 +151,7 @@ def test_a_service_that_is_away_changes_no_refusal(
         first, second = new(2)
         running.select_destinations(whole_host(first)).result(20)
         monkeypatch.setattr(fake, 'read', lambda *_: (503, {}))
-        with pytest.raises(errors.NoValidHost, match='h1 lacks 1 vCPUs'):
+        with pytest.raises(errors.NoValidHost, match='h1 lacks 64 vCPUs'):
             running.select_destinations(whole_host(second)).result(20)
 
 

@@ -14,10 +14,7 @@ PORT = str(uuid.uuid4())
 
 def translated(**fields):
     """Return our request for a RequestSpec with these fields."""
-    made = request.translate(
-        spec(**fields), [str(uuid.uuid4())], {}, with_groups=True
-    )
-    return made.request
+    return request.translate(spec(**fields), [str(uuid.uuid4())], {}).request
 
 
 def group(**fields):
@@ -66,13 +63,13 @@ def test_numbered_extra_specs():
         ),
         requested_resources=[group(resources={'CUSTOM_Z': 1})],
     )
-    found = {one.suffix: one for one in made.resource_groups}
+    found = {one.suffix: one for one in made.provider_groups}
     assert found['1'].required == ['CUSTOM_A']
     assert found['_x'].resources == {'VGPU': 2}
     assert found['_x'].forbidden == ['CUSTOM_B']
     # A group without a name gets the next number.
     assert found['2'].resources == {'CUSTOM_Z': 1}
-    assert made.group_policy == 'isolate'
+    assert made.policy_of_groups == 'isolate'
     assert made.own_resources['VCPU'] == 3
 
 
@@ -85,8 +82,8 @@ def test_extra_specs_that_mean_nothing_are_left_out():
         'group_policy': 'isolated',
     }
     made = translated(flavor=flavor(extra_specs=specs))
-    assert made.resource_groups == []
-    assert made.group_policy is None
+    assert made.provider_groups == []
+    assert not made.policy_of_groups
     assert 'WRONG' not in made.resources
 
 

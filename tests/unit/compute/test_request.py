@@ -15,9 +15,9 @@ CONTEXT = {'request_id': 'req-1', 'project_id': 'p', 'user_id': 'u'}
 AGGREGATE = '063397db-16f5-4313-97f3-86f5fac2c7dd'
 
 
-def translated(*offered, **fields):
+def translated(**fields):
     """Return a request for one instance, as it is translated."""
-    return request.translate(spec(**fields), [UUID], CONTEXT, offered).request
+    return request.translate(spec(**fields), [UUID], CONTEXT).request
 
 
 def refusal(**fields):
@@ -43,6 +43,7 @@ def test_recorded_requests_are_translated_field_by_field(name):
         'user_id': 'bench',
         **({'num_instances': 3} if name == 'three' else {}),
         'instance_uuids': uuids,
+        'lenient': True,
         'flavor': {
             'flavorid': '1',
             'name': 'm1.small',
@@ -60,7 +61,11 @@ def test_recorded_requests_are_translated_field_by_field(name):
                 'img_hv_type': 'kvm',
             },
         },
-        'amounts': {'VCPU': wanted['vcpus'], 'MEMORY_MB': 2048, 'DISK_GB': 20},
+    }
+    assert made.request.resources == {
+        'VCPU': wanted['vcpus'],
+        'MEMORY_MB': 2048,
+        'DISK_GB': 20,
     }
 
 
@@ -68,20 +73,6 @@ def full():
     """Return the recorded message with every object and field."""
     message = nova_wire.sent('full')
     return message, message['args']['spec_obj']['nova_object.data']
-
-
-def test_groups_of_resources_are_refused_by_name():
-    message, data = full()
-    args = message['args']
-    with pytest.raises(errors.InvalidRequest) as caught:
-        request.translate(args['spec_obj'], args['instance_uuids'], CONTEXT)
-    assert caught.value.facts['unsupported'] == 'requested_resources'
-    data['requested_resources'] = []
-    with pytest.raises(errors.InvalidRequest) as caught:
-        request.translate(args['spec_obj'], args['instance_uuids'], CONTEXT)
-    assert caught.value.facts['unsupported'] == (
-        'request_level_params.same_subtree'
-    )
 
 
 def test_a_request_with_every_other_object_is_translated():
@@ -212,7 +203,7 @@ def test_dedicated_cpus_are_a_class_of_their_own_where_hosts_offer_it():
         {**cell, 'cpu_policy': 'mixed', 'cpu_thread_policy': 'isolate'},
         emulator_threads_policy='isolate',
     )
-    found = translated('VCPU', 'PCPU', **fields)
+    found = translated(**fields).offered_form(['VCPU', 'PCPU'])
     assert found.resources['VCPU'] == 1
     assert found.resources['PCPU'] == 2
     assert found.forbidden_traits == {'HW_CPU_HYPERTHREADING'}
@@ -228,29 +219,27 @@ def test_dedicated_cpus_are_a_class_of_their_own_where_hosts_offer_it():
         'pinned': True,
         'isolated_emulator': True,
     }
-    plain = translated('VCPU', **fields)
+    plain = translated(**fields).offered_form(['VCPU'])
     assert plain.resources['VCPU'] == 2
     assert not plain.forbidden_traits
 
 
 def test_only_dedicated_cpus_have_a_fallback():
-    def fallback(*offered, **cell):
-        fields = numa({'memory': 2048, **cell})
-        return request.translate(
-            spec(**fields), [UUID], CONTEXT, offered
-        ).fallback
+    def fallback(**cell):
+        found = translated(**numa({'memory': 2048, **cell}))
+        return found.without_pcpu(only_dedicated=True)
 
     dedicated = {'cpuset': [], 'pcpuset': [0], 'cpu_policy': 'dedicated'}
-    made = fallback('VCPU', 'PCPU', **dedicated, cpu_thread_policy='isolate')
+    made = fallback(**dedicated, cpu_thread_policy='isolate')
     assert made.resources['VCPU']
     assert 'PCPU' not in made.resources
     assert not made.forbidden_traits
     assert made.numa_topology.pinned
     # There is no difference, or nova-scheduler has none.
-    assert fallback('VCPU', **dedicated) is None
+    assert made.without_pcpu() is None
     mixed = {'cpuset': [0], 'pcpuset': [1], 'cpu_policy': 'mixed'}
-    assert fallback('VCPU', 'PCPU', **mixed) is None
-    assert fallback('VCPU', 'PCPU', cpuset=[0]) is None
+    assert fallback(**mixed) is None
+    assert fallback(cpuset=[0]) is None
 
 
 @pytest.mark.parametrize(
@@ -277,7 +266,7 @@ def test_a_cell_of_a_mixed_instance_may_have_no_dedicated_cpus():
         {**cell, 'cpuset': [2, 3], 'pcpuset': []},
     )
     size = flavor(vcpus=4)
-    found = translated('VCPU', 'PCPU', flavor=size, **fields)
+    found = translated(flavor=size, **fields)
     assert (found.resources['VCPU'], found.resources['PCPU']) == (3, 1)
     assert [one.dedicated for one in found.numa_topology.cells] == [1, 0]
 
@@ -307,23 +296,6 @@ def pci(spec, **fields):
     }
 
 
-@pytest.mark.parametrize(
-    ('fields', 'name'),
-    [
-        (
-            {'flavor': flavor(extra_specs={'resources1:VGPU': '1'})},
-            'flavor.extra_specs.resources1:VGPU',
-        ),
-        (
-            {'flavor': flavor(extra_specs={'trait_A:X': 'required'})},
-            'flavor.extra_specs.trait_A:X',
-        ),
-    ],
-)
-def test_what_the_engine_has_no_notion_of_is_refused_by_name(fields, name):
-    assert refusal(**fields).facts['unsupported'] == name
-
-
 def test_devices_are_described_without_what_placement_is_asked_for():
     parts = {'resource_class': 'CUSTOM_A', 'traits': 'B', 'rp_uuids': 'x'}
     found = translated(
@@ -342,6 +314,7 @@ def test_images_may_require_traits_and_have_cells():
         hw_numa_cpus=[[0, 1], [2]],
         hw_numa_mem=[512, 256],
         hw_firmware_stateless=True,
+        hw_firmware_type='uefi',
         os_secure_boot='required',
         hw_disk_bus=None,
     )
@@ -354,6 +327,7 @@ def test_images_may_require_traits_and_have_cells():
         'hw_numa_mem.0': 512,
         'hw_numa_mem.1': 256,
         'hw_firmware_stateless': True,
+        'hw_firmware_type': 'uefi',
         'os_secure_boot': 'required',
     }
     assert found.required_traits == {

@@ -16,7 +16,7 @@ from scheduler_service.filters.hosts.numa_topology_filter import (
     NUMATopologyFilter,
 )
 from scheduler_service.filters.unreadable import UNREADABLE
-from scheduler_service.model import Host, documents
+from scheduler_service.model import Host, documents, requirements
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
 from tests.support import numa_rule
@@ -85,7 +85,7 @@ def assert_as_the_rule_says(hosts, guest):
     )
     ratios = {'cpu_allocation_ratio': 2.0, 'ram_allocation_ratio': 1.5}
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(numa, 'guest_topology', lambda _: guest)
+        monkeypatch.setattr(requirements.numa, 'derived', lambda *_: guest)
         hosts = passing(NUMATopologyFilter(), document, {}, **ratios)
     assert hosts == [
         name
@@ -166,7 +166,7 @@ def test_a_pair_of_cells_for_the_same_host_cell_is_refused_at_once():
     cells = 16
     specs = {'numa_nodes': str(cells)}
     for number in range(cells):
-        specs[f'numa_cpus.{number}'] = '0-1'
+        specs[f'numa_cpus.{number}'] = f'{2 * number}-{2 * number + 1}'
         specs[f'numa_mem.{number}'] = str(10 + number)
     memory = sum(10 + number for number in range(cells))
     request = guest(2 * cells, memory, **specs)

@@ -101,9 +101,9 @@ def test_a_host_that_reports_no_topology_fails():
                 768,
                 numa_nodes='2',
                 **{
-                    'numa_cpus.0': '0',
+                    'numa_cpus.0': '2',
                     'numa_mem.0': '256',
-                    'numa_cpus.1': '1-4,^2',
+                    'numa_cpus.1': '0-3,^2',
                     'numa_mem.1': '512',
                 },
             ),
@@ -199,7 +199,7 @@ def test_an_image_cannot_ask_for_any_number_of_cells(nodes):
         ([{}], {'numa_nodes': '2'}, '2 NUMA cells requested, the host has 1'),
         (
             [{'cpu_usage': 4}, {'cpu_usage': 3}],
-            {'numa_nodes': '2', 'numa_cpus.0': '0,1', 'numa_mem.0': '256',
+            {'vcpus': 3, 'numa_nodes': '2', 'numa_cpus.0': '0,1', 'numa_mem.0': '256',
              'numa_cpus.1': '2', 'numa_mem.1': '256'},
             '2 + 1 shared CPUs requested of NUMA cells, free: 1, 0',
         ),
@@ -383,15 +383,6 @@ def test_a_network_needs_a_cell_that_it_has_an_affinity_to(networks, expected):
     assert passes(document, asked) is expected
 
 
-def test_a_reversed_range_names_no_cpu():
-    """As the compute service reads it."""
-    specs = {'numa_mem.0': '512', 'numa_nodes': '1'}
-    one = request(2, 512, **specs, **{'numa_cpus.0': '1-2,3-2'})
-    guest = numa.guest_topology(documents.request(one))
-    assert guest is not None
-    assert guest.cells == (numa.GuestCell(2, 0, 512),)
-
-
 def test_limits_are_the_ratios_that_the_cells_were_fitted_within():
     document = inventory(
         own={'numa_topology': {
@@ -410,15 +401,3 @@ def test_limits_are_the_ratios_that_the_cells_were_fitted_within():
     assert none['cpu_allocation_ratio'] == 4.0
     plain = documents.request(request())
     assert NUMATopologyFilter().numa_limits(hosts, 0, plain, settings) == {}
-
-
-@pytest.mark.parametrize(
-    ('text', 'kib'),
-    [('4', '4'), ('2MB', '2048'), ('2 m', '2048'), ('1GiB', '1048576'),
-     ('2048kB', '2048'), ('large', 'large')],
-)  # fmt: skip
-def test_page_sizes_are_counted_in_kib(text, kib):
-    one = request(numa_nodes='1', mem_page_size=text)
-    guest = numa.guest_topology(documents.request(one))
-    assert guest is not None
-    assert guest.cells[0].page_size == kib

@@ -2,7 +2,10 @@
 
 import pytest
 
-from scheduler_service.filters.hosts.core_filter import AggregateCoreFilter
+from scheduler_service.filters.hosts.core_filter import (
+    AggregateCoreFilter,
+    CoreFilter,
+)
 from scheduler_service.filters.hosts.disk_filter import DiskFilter
 from scheduler_service.filters.hosts.ram_filter import (
     AggregateRamFilter,
@@ -204,25 +207,53 @@ def test_no_class_is_named_when_the_last_unit_fits(memory_mb, expected):
     ('amount', 'expected'), [('2000', ['a']), ('2001', [])]
 )
 def test_ratio_of_a_configured_filter_bounds_a_claim(amount, expected):
-    """The filter itself judges another amount than the claim takes."""
     specs = {'resources:MEMORY_MB': amount}
     request = {'flavor': {'memory_mb': 1, 'extra_specs': specs}}
     document = inventory(
         a={'memory_mb': 1000},
         aggregates=(aggregate('a', ram_allocation_ratio='2.0'),),
     )
-    room = CapacityCheck([AggregateRamFilter()])
-    assert passing(room, document, request, **PLAIN) == expected
-
-
-@pytest.mark.parametrize(('amount', 'expected'), [('10', ['a']), ('11', [])])
-def test_disk_of_a_claim_is_compared_when_the_flavor_has_another(
-    amount, expected
-):
-    specs = {'resources:DISK_GB': amount}
-    request = {'flavor': {'root_gb': 1, 'extra_specs': specs}}
-    document = inventory(a={'local_gb': 10})
-    assert passing(DiskFilter(), document, request) == ['a']
-    assert (
-        passing(CapacityCheck([DiskFilter()]), document, request) == expected
+    assert passing(AggregateRamFilter(), document, request, **PLAIN) == (
+        expected
     )
+
+
+@pytest.mark.parametrize(
+    'kind',
+    [CoreFilter, RamFilter, DiskFilter, AggregateCoreFilter],
+)
+@pytest.mark.parametrize(
+    ('request_', 'fits'),
+    [
+        ({'boot_from_volume': True}, True),
+        ({'amounts': {'VCPU': 2, 'MEMORY_MB': 2048, 'DISK_GB': 10}}, True),
+        ({'amounts': {'VCPU': 3, 'MEMORY_MB': 3072, 'DISK_GB': 11}}, False),
+        ({'amounts': {}}, True),
+        (
+            {
+                'resource_groups': [
+                    {
+                        'suffix': '1',
+                        'resources': {
+                            'VCPU': 3,
+                            'MEMORY_MB': 3072,
+                            'DISK_GB': 11,
+                        },
+                    }
+                ]
+            },
+            False,
+        ),
+    ],
+    ids=['volume', 'less', 'more', 'nothing', 'group'],
+)
+def test_a_capacity_filter_judges_what_the_claim_takes(kind, request_, fits):
+    """The flavor has 40 GB, of which no host has so many."""
+    flavor = {'vcpus': 2, 'memory_mb': 2048, 'root_gb': 40}
+    document = inventory(a={'vcpus': 2, 'memory_mb': 2048, 'local_gb': 10})
+    ratios = dict.fromkeys(PLAIN, 1.0)
+    asked = {'flavor': flavor, **request_}
+    found = passing(kind(), document, asked, **ratios)
+    assert (found == ['a']) is fits
+    both = passing(CapacityCheck([kind()]), document, asked, **ratios)
+    assert both == found

@@ -142,7 +142,7 @@ def test_an_aggregate_is_open_to_those_who_require_its_traits(
     ('request_', 'forbidden'),
     [
         (flavor(**{'trait1:A': 'required'}), False),
-        (flavor(**{'traitx:A': 'required'}), True),
+        (flavor(**{'trait_x:A': 'required'}), False),
         (flavor(**{'trait:A': 'preferred'}), True),
         (flavor(**{'trait:A': 'Required'}), True),
         (image(**{'trait:A': 'required'}), False),
