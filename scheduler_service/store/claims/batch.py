@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -110,7 +110,7 @@ class ClaimBatch:
 
         :raises ClaimLost: a claim does not fit any more, breaks a policy,
             names a group that appeared or changed its project since the hosts
-            were read, or that its instance is not in by now, its consumer
+            were read, its instance is or gets in another group, its consumer
             holds a claim already, its request has an outcome, or what an
             earlier claim of it left in the placement service is not undone
             yet; the transaction has to be rolled back
@@ -120,7 +120,8 @@ class ClaimBatch:
         dialect = conn.dialect.name
         stored = [c.consumer for c in claims if c.is_present or c.move]
         locked = lifecycle.lock(conn, stored)
-        groups = _lock_groups(conn, claims, locked, self._policies)
+        members = _memberships(conn, locked)
+        groups = _lock_groups(conn, claims, members, self._policies)
         try:
             _insert(writer, claims, locked)
         except db_exception.DBDuplicateEntry:
@@ -135,9 +136,14 @@ class ClaimBatch:
             )
             if updated.rowcount != len(demand):
                 raise ClaimLost
-        # The last look: a release that is committed later finds these claims.
+        # The last look: a release that is committed later finds these claims,
+        # as does a claim in a group that a stored instance is put in later.
         revision = writer.take_revision()
-        if outcomes.came_first(conn, claims):
+        joined = {(claim.group, claim.consumer) for claim in claims}
+        if (
+            outcomes.came_first(conn, claims)
+            or _memberships(conn, locked) - members - joined
+        ):
             raise ClaimLost
         return revision
 
@@ -304,10 +310,18 @@ def _allocate(
     )
 
 
+def _memberships(
+    conn: Connection, instances: Iterable[str]
+) -> set[tuple[str, str]]:
+    """Return the (group, instance) pairs of instances."""
+    found = rows.select_among(conn, _MEMBERSHIPS, instances)
+    return {(row.group_uuid, row.instance_uuid) for row in found}
+
+
 def _lock_groups(
     conn: Connection,
     claims: Sequence[Claim],
-    locked: Mapping[str, Any],
+    stored: Collection[tuple[str, str]],
     policies: Collection[str],
 ) -> dict[str, dict[str, set[str]]]:
     """Lock the groups of all instances, and check their strict policies.
@@ -318,23 +332,23 @@ def _lock_groups(
     that lock: a claim may still see a member that has gone, and is then lost
     although it could have been made.
 
-    :param locked: rows of the instances that are stored: none of them joins a
-        group with another claim meanwhile
+    :param stored: (group, instance) pairs of instances whose rows are locked:
+        none of them joins a group with another claim meanwhile
     :param policies: the policies that are strict
     :return: the groups that exist, with the hosts of each member
     :raises ClaimLost: a strict policy would be broken, a group has another
         project by now, or the instance is in others
     """
     groups_of: dict[str, set[str]] = defaultdict(set)
-    for row in rows.select_among(conn, _MEMBERSHIPS, locked):
-        groups_of[row.instance_uuid].add(row.group_uuid)
+    for uuid, instance in stored:
+        groups_of[instance].add(uuid)
     others = set()
     for claim in claims:
-        stored = groups_of[claim.consumer]
-        if claim.group and claim.group not in stored:
-            if stored:
+        own = groups_of[claim.consumer]
+        if claim.group and claim.group not in own:
+            if own:
                 others.add(claim.group)
-            stored.add(claim.group)
+            own.add(claim.group)
     uuids = set[str]().union(*groups_of.values())
     if not uuids:
         return {}

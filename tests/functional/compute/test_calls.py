@@ -293,6 +293,18 @@ def test_an_instance_that_a_host_has_moves(compute):
     assert claims(compute.store)[instance] == ('compute-1', 'confirmed')
 
 
+def test_a_member_moves_by_the_policy_of_its_group(compute):
+    """The request spec need not have the group."""
+    first, second = (str(uuid.uuid4()) for _ in range(2))
+    compute.select(uuids=[first], **group_of(first))
+    compute.select(uuids=[second], **group_of(first, second))
+    compute.daemon.scheduler.confirm([first, second]).result(10)
+    reply = compute.select(uuids=[first], ignore_hosts=['compute-1'])
+    assert hosts_of(reply)[0][0] == 'compute-3'
+    lost = compute.daemon.scheduler.health.counters().get('claims_lost', 0)
+    assert lost == 0
+
+
 def test_an_instance_may_move_within_its_host(compute):
     """The conductor names the host that it must leave, if it must."""
     instance = str(uuid.uuid4())

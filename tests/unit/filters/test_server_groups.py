@@ -1,5 +1,6 @@
 """Filters by server groups, and by the instances that hints name."""
 
+import numpy as np
 import pytest
 
 from scheduler_service.filters.hosts.affinity_filter import (
@@ -184,6 +185,44 @@ def test_a_host_that_the_request_names_has_a_member():
     request = {**REQUEST, 'group_hosts': ['c']}
     hosts = passing(ServerGroupAffinityFilter(), document, request)
     assert hosts == ['c']
+
+
+@pytest.mark.parametrize('named', [None, GROUP])
+@pytest.mark.parametrize(
+    ('host_filter', 'expected', 'sentence'),
+    [
+        (
+            ServerGroupAffinityFilter(),
+            ['b'],
+            'the members of the server group are on b, c, not on this host',
+        ),
+        (
+            ServerGroupAntiAffinityFilter(),
+            [],
+            'members of the server group on this host: 1, at most 1 allowed',
+        ),
+    ],
+)
+def test_all_groups_of_the_placed_instance_count(
+    host_filter, expected, sentence, named
+):
+    policy = host_filter.policy
+    other = {**server_group(policy, 2, 3), 'uuid': uuid(0)}
+    hosts = table(hosts_with(server_group(policy, 1, 2), other))
+    request = documents.request(
+        {'instance_group': named, 'instance_uuids': [uuid(8), uuid(9)]}
+    )
+    request.stored_groups = {uuid(8): [GROUP, uuid(0)]}
+    request = request.having(ignore_hosts=['x'])
+    assert request.shape is None
+    mask = host_filter.mask(hosts, request, Settings())
+    passed = [hosts.host_at(row) for row in np.flatnonzero(mask)]
+    assert passed == expected
+    assert host_filter.reason(hosts, 0, request, Settings()) == sentence
+    request.placing = uuid(9)
+    assert (host_filter.mask(hosts, request, Settings()) is None) != bool(
+        named
+    )
 
 
 @BY_POLICY
