@@ -91,6 +91,8 @@ class RabbitConsumer(Consumer):
         self._wake = os.eventfd(0)
         weakref.finalize(self, os.close, self._wake)
         self._poll = self._new_poll()
+        # Monotonic time at which no message was there that is unread by now.
+        self._all_read_at = math.inf
         self._connection: Connection | None = None
         self._channel: Any = None
         # The number of the present connection, or of the next.
@@ -410,7 +412,12 @@ class RabbitConsumer(Consumer):
         if self._inbox or buffered:
             seconds = 0.0
         wait_s = min(max(seconds, 0.0), _LONGEST_WAIT_S)
-        ready = dict(self._poll.poll(math.ceil(1000 * wait_s)))
+        now = time.monotonic()
+        ready = dict(self._poll.poll(0))
+        if not (buffered or ready.keys() - {self._wake}):
+            self._all_read_at = now
+        if wait_s and not ready:
+            ready = dict(self._poll.poll(math.ceil(1000 * wait_s)))
         self._waiting = False
         if ready.pop(self._wake, None):
             os.eventfd_read(self._wake)
@@ -428,16 +435,23 @@ class RabbitConsumer(Consumer):
         """Keep a message that arrived until it is its turn."""
         tag = message.delivery_info['delivery_tag']
         self._unacknowledged[tag] = False
+        came_after = self._all_read_at
         self._inbox.append(
-            (self._accept, (self._number, tag, shared, message))
+            (self._accept, (self._number, tag, shared, message, came_after))
         )
 
     def _accept(
-        self, number: int, tag: int, shared: bool, message: Any
+        self,
+        number: int,
+        tag: int,
+        shared: bool,
+        message: Any,
+        came_after: float,
     ) -> None:
         """Hand a message to the server, unless it was handed over before.
 
         :param number: of the connection
+        :param came_after: as of :class:`Request`
         """
         if number != self._number:
             return
@@ -469,6 +483,7 @@ class RabbitConsumer(Consumer):
             earlier.tags = self._number, [*self._tags_of(earlier), tag]
             return
         request.shared = shared
+        request.came_after = came_after
         request.connection = self._number
         request.tags = self._number, [tag]
         if key is not None:

@@ -11,6 +11,7 @@ import bz2
 import dataclasses
 import json
 import lzma
+import math
 import os
 import time
 import traceback
@@ -174,6 +175,8 @@ class Request:
     :ivar deadline: monotonic time at which the caller gives up; None: never
     :ivar redelivered: whether it was delivered before, to any daemon, and may
         have been processed
+    :ivar came_after: monotonic time at which it had not arrived; infinite:
+        it is not known
     :ivar shared: whether it came from the queue that daemons share
     :ivar returns: how often it was returned to its queue, or its connection
         was lost; only quorum queues count that
@@ -192,6 +195,7 @@ class Request:
     timeout: Any = None
     deadline: float | None = None
     redelivered: bool = False
+    came_after: float = math.inf
     shared: bool = False
     returns: int = 0
     settled: bool = False

@@ -10,6 +10,7 @@ it back to the queue with its next state or with the reason why it has none.
 from __future__ import annotations
 
 import enum
+import math
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from concurrent.futures import Future
@@ -52,6 +53,8 @@ class DeliveredMessage(msgspec.Struct, frozen=True):
     :ivar redelivered: whether it was delivered before, to any daemon
     :ivar sent_at: seconds since the epoch at which it was sent, by the
         caller's clock; None: the caller did not say
+    :ivar came_after: monotonic time at which it had not arrived; infinite:
+        it is not known
     :ivar lane: of whoever sent it: callers get fair shares by it
     :ivar is_lost: says whether the connection that it came over is closed, so
         that the broker may have given it to another daemon
@@ -66,6 +69,7 @@ class DeliveredMessage(msgspec.Struct, frozen=True):
     is_lost: Callable[[], bool] = lambda: False
     context: Mapping[str, Any] = {}
     trace: tracing.Trace | None = None
+    came_after: float = math.inf
 
     def sent_id(self, name: str = 'request_id') -> str | None:
         """Return an id that the caller's log knows the request by.

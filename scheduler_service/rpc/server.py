@@ -311,6 +311,7 @@ def delivered(incoming: Request) -> DeliveredMessage:
         incoming.is_lost,
         ctxt,
         incoming.trace,
+        incoming.came_after,
     )
 
 

@@ -306,33 +306,45 @@ def _check_released(conn: Connection, job: HostJob) -> None:
 
     :raises RequestCancelled: an instance was, or may have been
     """
-    message = job.message
-    waited = time.monotonic() - max(job.queued_at, job.may_run_at)
-    request = job.request
+    now, request = time.monotonic(), job.request
     for release in outcomes.releases(
         conn, request.instance_uuids, request.project_id
     ):
-        if release.kind == outcomes.MOVE and not job.move:
-            since = False
-        elif not message.redelivered and release.age >= 0:
-            # Callers' clocks differ: the order in which they came is sure.
-            since = release.age < waited
-        elif not message.redelivered and release.revision <= job.came_at:
-            # The database's clock was set back since the release.
-            since = False
-        elif message.sent_at and release.sent_at:
-            since = release.sent_at >= message.sent_at
-        elif message.sent_at:
-            since = release.released_at >= message.sent_at
-        else:
-            # It may have been sent before: the safe side.
-            since = True
         seen = job.releases_seen.get(release.instance, 0)
         job.releases_seen[release.instance] = max(seen, release.revision)
-        if since:
+        if release.kind == outcomes.MOVE and not job.move:
+            continue
+        if _may_be_later(release, job, now):
             raise errors.RequestCancelled(
                 'An instance of the request was released after the request '
                 'was sent',
                 request_id=request.request_id,
                 instance_uuid=release.instance,
             )
+
+
+def _may_be_later(release: outcomes.Release, job: HostJob, now: float) -> bool:
+    """Whether a release may have been sent after a request.
+
+    :param now: monotonic time
+    """
+    message = job.message
+    # Callers' clocks differ: the order in which messages came is sure.
+    if message.redelivered:
+        pass
+    elif release.age < 0:
+        # The database's clock was set back since the release.
+        if release.revision <= job.came_at:
+            return False
+    elif release.age < now - max(job.queued_at, job.may_run_at):
+        return True
+    elif (
+        # Until it was read a message may have waited.
+        release.age >= now - max(message.came_after, job.may_run_at)
+        or not (message.sent_at and release.sent_at)
+    ):
+        return False
+    if message.sent_at and release.sent_at:
+        return release.sent_at >= message.sent_at
+    # Without any time it may have been sent before: the safe side.
+    return not message.sent_at or release.released_at >= message.sent_at
