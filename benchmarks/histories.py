@@ -1,15 +1,21 @@
 """What callers are told, explained: is there an order that gives it all?
 
 ``python -m benchmarks.histories postgresql`` runs 3 daemons and 10 callers
-for a minute. They select, move, confirm, drop, release and repeat the same 14
+for a minute. They select, move, confirm, drop, release and repeat the same 17
 instances on 4 hosts with little room, some of them in server groups, while
 hosts report these instances and the tables are read again and again, each
-time in one snapshot. Afterwards an order of each instance's operations is
-searched that explains all answers. It prints what was wrong, and fails where
-anything is. Calls that timed out and claimed nothing are counted apart.
+time in one snapshot. Between these each caller has an instance of its own for
+a while: it is released just after its selection was sent, selected again
+while it is released, moved without its group, or asked for again by a caller
+that waits for two seconds only. Afterwards an order of each instance's
+operations is searched that explains all answers. It prints what was wrong,
+and fails where anything is. Calls that timed out and claimed nothing are
+counted apart.
 
-``--faults`` kills daemons and restarts the servers meanwhile; ``--base REV``
-runs the daemons of an earlier commit.
+``--slow`` puts the database behind a line on which nothing travels for 2.0 to
+2.6 seconds, again and again; ``--faults`` kills daemons and restarts the
+servers meanwhile; ``--only again stray`` has callers do nothing else; ``--base
+REV`` runs the daemons of an earlier commit.
 """
 
 from __future__ import annotations
@@ -22,7 +28,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks import common
+from benchmarks import common, slow_line
 from tests.support import chaos, clouds, histories, servers
 from tests.support.databases import new_database
 
@@ -55,9 +61,13 @@ def started(
     ):
         config = common.write_config(pathlib.Path(folder), url, bus)
         common.import_inventory(config, histories.inventory(), programs)
-        with clouds.running(
-            url, bus, args.daemons, programs=programs
-        ) as cloud:
+        way = slow_line.through(url, 0, True) if args.slow else None
+        with (
+            way or contextlib.nullcontext('') as near,
+            clouds.running(
+                url, bus, args.daemons, programs=programs, way=near
+            ) as cloud,
+        ):
             yield cloud
 
 
@@ -78,6 +88,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             args.callers,
             args.seed,
             disturb if args.faults else None,
+            kinds=args.only,
         )
 
 
@@ -93,6 +104,13 @@ def main() -> None:
     parser.add_argument(
         '--every', type=float, default=3, help='seconds between faults'
     )
+    parser.add_argument(
+        '--slow', action='store_true', help='have the database stall at times'
+    )
+    parser.add_argument(
+        '--only', nargs='+', choices={*histories.KINDS}, metavar='KIND',
+        default=histories.KINDS, help='what callers do',
+    )  # fmt: skip
     parser.add_argument('--base', help='earlier commit to run daemons of')
     parser.add_argument('--seed', type=int, default=1)
     parser.add_argument('--json', action='store_true')

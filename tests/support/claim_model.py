@@ -17,8 +17,8 @@ class Place(NamedTuple):
 
     :ivar state: claimed, confirmed, reported, or empty: it is not known
     :ivar target: where it moves to; empty: it does not move
-    :ivar by: the number of the operation that claimed, if that operation got
-        no answer; -1 otherwise
+    :ivar by: the number of the operation that claimed, as long as no caller
+        got the place as an answer; -1 otherwise
     :ivar target_by: the same of the move
     """
 
@@ -50,7 +50,8 @@ class Operation(NamedTuple):
     :ivar host: that reports
     :ivar listed: whether the host of a sync has the instance
     :ivar number: of a select or move without an answer, and of its undo
-    :ivar settled: when the caller stopped waiting
+    :ivar sent: when it had been sent for certain: the broker had it, or its
+        caller had stopped waiting
     """
 
     kind: str
@@ -60,7 +61,7 @@ class Operation(NamedTuple):
     host: str = ''
     listed: bool = False
     number: int = -1
-    settled: float = 0.0
+    sent: float = UNANSWERED
 
     @property
     def is_claim(self) -> bool:
@@ -68,9 +69,25 @@ class Operation(NamedTuple):
         return self.kind in ('select', 'move')
 
     @property
+    def is_told(self) -> bool:
+        """Whether a caller got an answer."""
+        return self.end != UNANSWERED and self.kind in _TOLD
+
+    @property
     def effect(self) -> Any:
         """What it does beside its answer."""
         return self.kind, self.host, self.listed, self.number
+
+    def precedes(self, other: Operation) -> bool:
+        """Whether another one, which was sent after it, ends it.
+
+        What it claims is claimed before then, or never.
+        """
+        if other.kind == 'undo':
+            return self.is_claim and self.number == other.number
+        return self.sent < other.start and other.kind in _ENDS.get(
+            self.kind, ()
+        )
 
 
 class Model:
@@ -107,8 +124,7 @@ class Model:
     def _select(self, place: Place, one: Operation) -> Sequence[Place]:
         """A claim is repeated as it is; otherwise one is made."""
         if place.is_claimed:
-            told = one.end == UNANSWERED or one.answer == place.host
-            return (place,) if told else ()
+            return _repeated(place, one, place.host, by=-1)
         return [
             place._replace(state='claimed', host=host, by=one.number)
             for host in self._chosen(one)
@@ -120,8 +136,7 @@ class Model:
         if not place.state:
             return self._select(place, one)
         if place.target:
-            told = one.end == UNANSWERED or one.answer == place.target
-            return (place,) if told else ()
+            return _repeated(place, one, place.target, target_by=-1)
         return [
             place._replace(target=host, target_by=one.number)
             for host in self._chosen(one)
@@ -130,6 +145,18 @@ class Model:
 
     def _chosen(self, one: Operation) -> Sequence[str]:
         return self._hosts if one.end == UNANSWERED else (one.answer,)
+
+
+def _repeated(
+    place: Place, one: Operation, host: str, **answered: int
+) -> Sequence[Place]:
+    """Return the place after its claim was the answer of one more request.
+
+    From then on no undo takes it back.
+    """
+    if one.end == UNANSWERED:
+        return (place,)
+    return (place._replace(**answered),) if one.answer == host else ()
 
 
 def _released(place: Place) -> Place:
@@ -204,6 +231,9 @@ def _undone(place: Place, number: int) -> Place:
     return place
 
 
+_TOLD = ('select', 'move', 'release', 'confirm', 'drop_moves')
+# What ends requests that were sent before, by the kind of these.
+_ENDS = {'select': ('release',), 'move': ('release', 'drop_moves')}
 _CHANGES: dict[str, Callable[[Place], Place]] = {
     'release': _released,
     'confirm': _confirmed,

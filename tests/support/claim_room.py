@@ -1,8 +1,8 @@
 """Whether a request was refused though there was room all the while.
 
 Where an instance may have been follows from the answers: what was claimed
-before a release was sent is gone when that is answered, since the release
-ends what was claimed and cancels what was requested before it. Everything
+before a release was sent, or asked for, is gone when that is answered, since
+the release ends what was claimed and cancels what was requested. Everything
 else counts as if it was there. A host that reported an instance, also one
 where it has no claim, is its place until the host or another one reports
 otherwise: it takes no room there, and does not move there.
@@ -10,6 +10,7 @@ otherwise: it takes no room there, and does not move there.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -23,24 +24,30 @@ class Member(NamedTuple):
     :ivar size: what it takes of a host
     :ivar group: its server group; empty: none
     :ivar policy: of the group
+    :ivar most: members that may be on a host, where they are kept apart
     """
 
     size: int
     group: str = ''
     policy: str = ''
+    most: int = 1
 
 
 class Refusal(NamedTuple):
-    """A request that got NoValidHost.
+    """A request that got an error.
 
-    :ivar kind: select or move
+    :ivar kind: of request
     :ivar instances: of the request
+    :ivar error: its name
+    :ivar lost: how often others took what it was to claim; 0: no host passed
     """
 
     kind: str
     start: float
     end: float
     instances: Sequence[str]
+    error: str = 'NoValidHost'
+    lost: int = 0
 
 
 class _Stay(NamedTuple):
@@ -68,6 +75,12 @@ class Room:
         self._capacity = capacity
         self._members = members
         every = frozenset(capacity)
+        self._changes = [
+            (one.start, one.end)
+            for history in histories.values()
+            for one in history
+            if one.kind != 'read'
+        ]
         self._stays = {
             uuid: _stays(list(history), every)
             for uuid, history in histories.items()
@@ -80,8 +93,16 @@ class Room:
     def fitting(self, one: Refusal) -> str | None:
         """Return a host that a refused request fitted on all the while.
 
-        Several instances fit if one host had room for all of them.
+        Several instances fit if one host had room for all of them. A request
+        that lost its claims was refused rightly if as many others may have
+        come first; its first attempt may have been on an old snapshot.
         """
+        beside = sum(
+            start <= one.end and end >= one.start
+            for start, end in self._changes
+        )
+        if one.lost and beside >= one.lost - 1:
+            return None
         held = {
             uuid: hosts
             for uuid in self._stays
@@ -95,28 +116,31 @@ class Room:
                 for uuid in one.instances
             ),
         )
+        fits = []
         for host, capacity in self._capacity.items():
             used = sum(
                 self._members[uuid].size
                 for uuid, hosts in held.items()
                 if host in hosts
             )
-            if host in own or used + need > capacity:
-                continue
-            if self._allowed(one, held, host):
-                return host
-        return None
+            if host not in own and used + need <= capacity:
+                fits.append(host)
+        allowed = self._allowed(one, held, fits)
+        return allowed[0] if allowed else None
 
     def _held(self, uuid: str, one: Refusal) -> frozenset[str]:
         return _during(self._stays[uuid], one)
 
     def _allowed(
-        self, one: Refusal, held: Mapping[str, frozenset[str]], host: str
-    ) -> bool:
-        """Whether the group's policy allowed a host all the while."""
+        self,
+        one: Refusal,
+        held: Mapping[str, frozenset[str]],
+        fits: Sequence[str],
+    ) -> Sequence[str]:
+        """Return hosts of *fits* that a group's policy allowed all along."""
         mine = self._members[one.instances[0]]
         if not mine.group:
-            return True
+            return fits
         members = {
             uuid: hosts
             for uuid, hosts in held.items()
@@ -124,17 +148,22 @@ class Room:
         }
         if mine.policy == 'affinity':
             # The filter passes hosts of members alone, of which one that
-            # moves is one itself. Without members the first instance goes
-            # to a host that may have no room for those that have to follow.
-            together = bool(members) or len(one.instances) == 1
-            return together and all(
-                hosts == {host} for hosts in members.values()
-            )
-        return len(one.instances) == 1 and not any(
-            host in hosts
+            # moves is one itself: there is room wherever members may be.
+            # Without members the first instance goes to a host that may have
+            # no room for those that have to follow.
+            theirs = frozenset[str]().union(*members.values())
+            if not (theirs or len(one.instances) == 1) or theirs - {*fits}:
+                return ()
+            return sorted(theirs) or fits
+        beside = Counter(
+            host
             for uuid, hosts in members.items()
             if uuid not in one.instances
+            for host in hosts
         )
+        if len(one.instances) > 1:
+            return ()
+        return [host for host in fits if beside[host] < mine.most]
 
 
 def _during(stays: Iterable[_Stay], one: Refusal) -> frozenset[str]:
@@ -185,15 +214,15 @@ def _stays(history: Sequence[Operation], every: frozenset[str]) -> list[_Stay]:
     for one in history:
         if not one.is_claim:
             continue
-        answered = one.end != UNANSWERED
         end = min(
             (
                 each.end
                 for each in releases
-                if each.start > (one.end if answered else one.settled)
+                if each.start > min(one.sent, one.end)
             ),
             default=UNANSWERED,
         )
+        answered = one.end != UNANSWERED
         hosts = frozenset((one.answer,)) if answered else every
         found.append(_Stay(one.start, end, hosts))
     return found

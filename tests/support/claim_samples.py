@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from scheduler_service.store import schema
-from tests.support.claim_model import NOWHERE, Place
+from tests.support.claim_model import Place
 from tests.support.claim_room import Member
 
 # What every instance takes beside its memory.
@@ -129,21 +129,29 @@ def _claims(
 
 
 def _groups(tables: _Tables, members: Mapping[str, Member]) -> Iterable[str]:
-    """Yield groups whose members hold claims that their policy forbids."""
-    for group, uuids in tables.groups.items():
-        hosts = [
-            {host for host in (place.host, place.target) if host}
-            for uuid in uuids
-            if (place := tables.places.get(uuid, NOWHERE)).is_claimed
-        ]
-        policy = members[min(uuids)].policy
-        counts = Counter(host for some in hosts for host in some)
-        if policy == 'affinity':
+    """Yield members that left their groups, and policies that do not hold.
+
+    What belongs to a group is what was placed as its member.
+    """
+    placed: dict[str, dict[str, set[str]]] = defaultdict(dict)
+    for uuid, place in tables.places.items():
+        group = members[uuid].group
+        if not group or not place.is_claimed:
+            continue
+        placed[group][uuid] = {
+            one for one in (place.host, place.target) if one
+        }
+        if uuid not in tables.groups[group]:
+            yield f'{uuid} has a claim, and is no member of {group}'
+    for group, hosts in placed.items():
+        some = members[min(hosts)]
+        counts = Counter(host for each in hosts.values() for host in each)
+        if some.policy == 'affinity':
             kept = len(hosts) < 2 or len(hosts) in counts.values()
         else:
-            kept = max(counts.values(), default=0) <= 1
+            kept = max(counts.values()) <= some.most
         if not kept:
-            yield f'{policy} group {group} has members on {dict(counts)}'
+            yield f'{some.policy} group {group} has members on {dict(counts)}'
 
 
 def _row(kind: str, *columns: Any) -> sa.Select[Any]:

@@ -199,6 +199,7 @@ def running(
     heartbeat_s: int = 60,
     programs: pathlib.Path | None = None,
     kind: type[T] = Cloud,
+    way: str = '',
 ) -> Iterator[T]:
     """Run daemons on a database that has its tables, and on a topic.
 
@@ -206,13 +207,14 @@ def running(
     :param heartbeat_s: after how long a silent broker is taken for dead
     :param programs: as of :class:`Cloud`
     :param kind: of cloud
+    :param way: the URL by which daemons reach the database; empty: the same
     """
     bus_options = {**DURABLE, 'heartbeat_timeout_threshold': heartbeat_s}
     store = Store.connect(database, max_pool_size=20)
     with tempfile.TemporaryDirectory() as folder:
         place = pathlib.Path(folder)
         topic = f't{uuid.uuid4().hex[:8]}'
-        url = store.engine.url.render_as_string(hide_password=False)
+        url = way or store.engine.url.render_as_string(hide_password=False)
         lines = [f'{name} = {value}' for name, value in bus_options.items()]
         (place / 'a.conf').write_text(
             f'[DEFAULT]\ntransport_url = {bus}\n'

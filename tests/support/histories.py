@@ -2,20 +2,24 @@
 
 Several callers select, move, confirm and release the same instances at the
 same time, and hosts report them, while the tables are read again and again.
-Afterwards the answers are explained: see :mod:`tests.support.claim_model`.
+Between these each caller has instances of its own for a while, and does to
+them what goes wrong most easily. Afterwards the answers are explained: see
+:mod:`tests.support.claim_model`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import operator
+import queue
 import random
 import threading
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -29,20 +33,32 @@ from tests.support.clouds import Cloud
 from tests.support.documents import CONTEXT, OWNER
 from tests.support.linearizability import UNANSWERED, GaveUp, find_order
 
+import oslo_messaging  # isort: skip
+
 _UNIT_MB = 256
 # Less than the instances below take together.
 CAPACITY_MB = {
     f'h{n}': units * _UNIT_MB for n, units in enumerate((2, 3, 4, 5))
 }
-_APART, _TOGETHER = (
-    str(uuid.uuid5(uuid.NAMESPACE_DNS, name)) for name in ('apart', 'together')
+_APART, _PAIRED, _TOGETHER = (
+    str(uuid.uuid5(uuid.NAMESPACE_DNS, name))
+    for name in ('apart', 'paired', 'together')
+)
+_GROUPED = (
+    Member(_UNIT_MB, _APART, 'anti-affinity'),
+    Member(_UNIT_MB, _PAIRED, 'anti-affinity', most=2),
+    Member(_UNIT_MB, _TOGETHER, 'affinity'),
 )
 _MEMBERS = (
-    [Member(_UNIT_MB)] * 5
-    + [Member(2 * _UNIT_MB)] * 3
-    + [Member(_UNIT_MB, _APART, 'anti-affinity')] * 3
-    + [Member(_UNIT_MB, _TOGETHER, 'affinity')] * 3
+    [Member(_UNIT_MB)] * 5 + [Member(2 * _UNIT_MB)] * 3 + [*_GROUPED] * 3
 )
+# What callers do, as often as it is listed: to instances that they share, and
+# to instances of their own (the methods of Caller with these names).
+KINDS = (
+    *['select'] * 9, *['release'] * 7, *['move'] * 3, *['confirm'] * 3,
+    *['drop_moves'] * 2,
+    *['contest'] * 3, *['again'] * 2, *['stray'] * 2, 'repeat',
+)  # fmt: skip
 # An instance is replaced after so many, so that the search stays small.
 _MOST_OPERATIONS = 40
 _MOST_UNANSWERED = 4
@@ -51,12 +67,15 @@ _SHOWN = 5
 _REPORTERS = 3
 _CLIENTS = 4
 _CALL_TIMEOUT_S = 15.0
+# Of callers that soon ask again.
+_HASTY_TIMEOUT_S = 2.0
+_CLAIMING = ('select', 'move')
 # Answers that say nothing of what happened.
 _UNKNOWN = (errors.StoreUnavailable, errors.ServiceBusy, errors.TooLate)
 
 
 def inventory() -> dict[str, Any]:
-    """Return hosts that are nearly full at once, and two groups."""
+    """Return hosts that are nearly full at once, and groups."""
     return {
         'hosts': [
             {'host': host, 'vcpus': 64, 'memory_mb': size, 'local_gb': 100,
@@ -65,8 +84,10 @@ def inventory() -> dict[str, Any]:
             for host, size in CAPACITY_MB.items()
         ],
         'server_groups': [
-            {'uuid': _APART, 'policy': 'anti-affinity'},
-            {'uuid': _TOGETHER, 'policy': 'affinity'},
+            {'uuid': one.group, 'policy': one.policy,
+             'rules': {} if one.most == 1 else
+             {'max_server_per_host': one.most}}
+            for one in _GROUPED
         ],
     }  # fmt: skip
 
@@ -77,7 +98,8 @@ class Instance:
 
     :ivar operations: that concern it, as they end
     :ivar host: where it was placed last, as far as is known
-    :ivar retired: whether no caller chooses it any more
+    :ivar retired: whether callers do not choose it, or not any more
+    :ivar done_at: when it was released for good
     """
 
     uuid: str
@@ -86,23 +108,20 @@ class Instance:
     unanswered: int = 0
     host: str = ''
     retired: bool = False
+    done_at: float = UNANSWERED
 
 
 class Board:
     """The instances that callers choose from, and all that was answered.
 
     :ivar every: all instances so far, by uuid
-    :ivar refusals: requests that got NoValidHost
-    :ivar cancelled: requests that got RequestCancelled
-    :ivar untrue: answers that nothing explains
+    :ivar refusals: requests that got an error, and changed nothing
     :ivar counts: how often each thing happened
     """
 
     def __init__(self, seed: int) -> None:
         self.every: dict[str, Instance] = {}
         self.refusals: list[Refusal] = []
-        self.cancelled: list[Refusal] = []
-        self.untrue: list[str] = []
         self.counts: Counter[str] = Counter()
         self._rng = random.Random(seed)
         self._lock = threading.Lock()
@@ -113,6 +132,13 @@ class Board:
         made = Instance(str(name), member)
         self.every[made.uuid] = made
         return made
+
+    def own(self, member: Member) -> Instance:
+        """Return a new instance that nobody else chooses."""
+        with self._lock:
+            one = self._new(member)
+        one.retired = True
+        return one
 
     def choose(self, rng: random.Random, count: int = 1) -> list[Instance]:
         """Return any instances."""
@@ -138,15 +164,34 @@ class Board:
                 if slot.host == host and not slot.member.group
             ]
 
-    def listed(self) -> list[Instance]:
-        """Return all instances so far."""
+    def listed(self, since: float) -> list[Instance]:
+        """Return all instances that may have been anywhere since then."""
         with self._lock:
-            return list(self.every.values())
+            return [one for one in self.every.values() if one.done_at > since]
 
     def count(self, what: str) -> None:
         """Count something that happened."""
         with self._lock:
             self.counts[what] += 1
+
+    def refused(self, one: Refusal) -> None:
+        """Note an error.
+
+        A request that was cancelled because of one of its instances may have
+        claimed places for others, which it has given up by then.
+        """
+        with self._lock:
+            self.counts[one.error] += 1
+            self.refusals.append(one)
+            if one.error != 'RequestCancelled' or len(one.instances) == 1:
+                return
+            for operations in (
+                self.every[name].operations for name in one.instances
+            ):
+                made = Operation(
+                    one.kind, one.start, UNANSWERED, number=len(operations)
+                )
+                operations += made, made._replace(kind='undo', end=one.end)
 
     def record(self, one: Instance, operation: Operation) -> None:
         """Note an operation; retire an instance that had enough of them."""
@@ -169,6 +214,65 @@ class Board:
                 self._slots[at] = self._new(one.member)
 
 
+class Answers:
+    """What is cast in reply to casts, for those that wait for it.
+
+    :ivar destination: that a cast names
+    """
+
+    def __init__(self, cloud: Cloud) -> None:
+        topic = f'{cloud.topic}-answers'
+        self.destination = {'topic': topic}
+        self._lock = threading.Lock()
+        self._told: dict[str, queue.Queue[dict[str, Any]]] = {}
+        self._server = oslo_messaging.get_rpc_server(
+            cloud.client().transport,
+            oslo_messaging.Target(topic=topic, server='me'),
+            [self],
+        )
+        self._server.start()
+
+    def scheduler_answer(self, ctxt: Any, **told: Any) -> None:
+        """Take a reply."""
+        self._of(told['request_id']).put(told)
+
+    def wait(self, request_id: str, seconds: float) -> dict[str, Any]:
+        """Return the result of a cast.
+
+        :raises SchedulerError: it was refused
+        :raises MessagingTimeout: there is no reply
+        """
+        try:
+            told = self._of(request_id).get(timeout=seconds)
+        except queue.Empty:
+            raise oslo_messaging.MessagingTimeout from None
+        if told['error']:
+            raise errors.from_dict(told['error'])
+        result: dict[str, Any] = told['result']
+        return result
+
+    def stop(self) -> None:
+        """Take no more replies."""
+        self._server.stop()
+        self._server.wait()
+
+    def _of(self, request_id: str) -> queue.Queue[dict[str, Any]]:
+        with self._lock:
+            return self._told.setdefault(request_id, queue.Queue())
+
+
+class Lines(NamedTuple):
+    """What a caller reaches daemons by.
+
+    :ivar client: that is patient
+    :ivar hasty: a client that gives up soon
+    """
+
+    client: SchedulerClient
+    hasty: SchedulerClient
+    answers: Answers
+
+
 class Caller(threading.Thread):
     """One caller; it knows what it is told, and no more.
 
@@ -178,27 +282,36 @@ class Caller(threading.Thread):
     def __init__(
         self,
         cloud: Cloud,
-        client: SchedulerClient,
+        lines: Lines,
         board: Board,
         seed: int,
         over: threading.Event,
+        kinds: Sequence[str] = KINDS,
     ) -> None:
         super().__init__(name=f'caller-{seed}')
         self.fault: BaseException | None = None
         self._cloud = cloud
-        self._client = client
+        self._lines = lines
         self._board = board
         self._rng = random.Random(seed)
         self._over = over
+        self._kinds = kinds
+        self._own = {
+            'contest': self._contest,
+            'again': self._again,
+            'stray': self._stray,
+            'repeat': self._repeat,
+        }
 
     def run(self) -> None:
         """Do one thing after the other."""
-        kinds = ['select'] * 9 + ['release'] * 7
-        kinds += ['move'] * 3 + ['confirm'] * 3 + ['drop_moves'] * 2
         try:
             while not self._over.is_set():
-                kind = self._rng.choice(kinds)
-                self._do(kind, self._some(kind))
+                kind = self._rng.choice(self._kinds)
+                if kind in self._own:
+                    self._do_own(kind)
+                else:
+                    self._do(kind, self._some(kind))
         except BaseException as fault:
             self.fault = fault
 
@@ -216,38 +329,137 @@ class Caller(threading.Thread):
         """Do something to instances; release those that were retired."""
         self._call(kind, some)
         for one in some:
-            while one.retired and not self._call('release', [one]):
-                continue
+            if one.retired:
+                self._release(one)
 
-    def _call(self, kind: str, some: Sequence[Instance]) -> bool:
-        """Call, and note the answer; return whether there was one."""
+    def _do_own(self, kind: str) -> None:
+        """Do something to an instance that nobody else knows."""
         self._board.count(kind)
-        uuids = [one.uuid for one in some]
-        # What is in a group belongs to a project from the start.
-        grouped = all(one.member.group for one in some)
-        context = OWNER if grouped else CONTEXT
+        grouped = kind in ('again', 'stray')
+        one = self._board.own(
+            self._rng.choice(_GROUPED if grouped else _MEMBERS)
+        )
+        self._own[kind](one)
+        self._release(one)
+        one.done_at = time.monotonic()
+
+    def _contest(self, one: Instance) -> None:
+        """Have an instance released just after its selection was sent."""
+        request = _request([one])
         start = time.monotonic()
-        try:
-            if kind in ('select', 'move'):
-                answer = self._client.select_destinations(
-                    context, _request(some), move=kind == 'move'
+        # The broker has confirmed it when this returns.
+        cast = self._lines.client.select_destinations_cast(
+            _context([one]), request, reply_to=self._lines.answers.destination
+        )
+        sent = time.monotonic()
+        self._pause(0.001, 0.02)
+        self._call('release', [one])
+
+        def ask() -> dict[str, Any]:
+            return _told(
+                self._lines.answers.wait(cast['request_id'], _CALL_TIMEOUT_S)
+            )
+
+        self._note('select', [one], ask, start, sent)
+
+    def _again(self, one: Instance) -> None:
+        """Have a member released, and selected again at the same time."""
+        self._call('select', [one])
+        for _ in range(3):
+            release = threading.Thread(
+                target=self._call, args=('release', [one])
+            )
+            release.start()
+            self._pause(0, 0.02)
+            self._call('select', [one])
+            release.join()
+        self._call('select', [one])
+        self._pause(0.05, 0.3)
+
+    def _stray(self, one: Instance) -> None:
+        """Have a member moved by a request that does not name its group."""
+        if self._call('select', [one]) and self._call(
+            'move', [one], named=False
+        ):
+            self._pause(0.05, 0.1)
+            self._call(self._rng.choice(('confirm', 'drop_moves')), [one])
+        self._pause(0.05, 0.3)
+
+    def _repeat(self, one: Instance) -> None:
+        """Have an instance selected in haste, until there is an answer."""
+        for _ in range(_MOST_UNANSWERED):
+            told = self._call('select', [one], client=self._lines.hasty)
+            if told is not None:
+                break
+        self._pause(0.3, 1)
+        self._call('select', [one])
+
+    def _pause(self, least: float, most: float) -> None:
+        time.sleep(self._rng.uniform(least, most))
+
+    def _release(self, one: Instance) -> None:
+        """Release until there is an answer."""
+        while self._call('release', [one]) is None:
+            continue
+
+    def _call(
+        self,
+        kind: str,
+        some: Sequence[Instance],
+        named: bool = True,
+        client: SchedulerClient | None = None,
+    ) -> dict[str, Any] | None:
+        """Call, and note the answer; return it, or None if there was none.
+
+        :param named: whether a request names the group of its instances
+        """
+        caller, context = client or self._lines.client, _context(some)
+        uuids = [one.uuid for one in some]
+
+        def ask() -> dict[str, Any]:
+            if kind in _CLAIMING:
+                return _told(
+                    caller.select_destinations(
+                        context, _request(some, named), move=kind == 'move'
+                    )
                 )
-                told = {
-                    placement['instance_uuid']: placement['selected']['host']
-                    for placement in answer['placements']
-                }
-            else:
-                changed = getattr(self._client, kind)(context, uuids)
-                told = {one: one in changed for one in uuids}
+            changed = getattr(caller, kind)(context, uuids)
+            return {one: one in changed for one in uuids}
+
+        self._board.count(kind)
+        return self._note(kind, some, ask, time.monotonic())
+
+    def _note(
+        self,
+        kind: str,
+        some: Sequence[Instance],
+        ask: Callable[[], dict[str, Any]],
+        start: float,
+        sent: float | None = None,
+    ) -> dict[str, Any] | None:
+        """Wait for an answer, and note it.
+
+        :param sent: when the broker had it; None: that is not known before
+            the caller has stopped waiting
+        :return: by instance; empty: it was refused; None: there was none
+        """
+        uuids = [one.uuid for one in some]
+        told = None
+        try:
+            told = ask()
         except errors.SchedulerError as error:
             if not isinstance(error, _UNKNOWN):
-                self._refused(
-                    Refusal(kind, start, time.monotonic(), uuids), error
-                )
-                return True
-            told = self._unanswered(kind, uuids, error)
+                lost = isinstance(error, errors.MaxRetriesExceeded)
+                self._board.refused(
+                    Refusal(
+                        kind, start, time.monotonic(), uuids, error.name,
+                        error.facts['attempts'] if lost else 0,
+                    )
+                )  # fmt: skip
+                return {}
+            self._unanswered(kind, uuids, error)
         except Exception as fault:
-            told = self._unanswered(kind, uuids, fault)
+            self._unanswered(kind, uuids, fault)
         end = time.monotonic()
         for one in some:
             self._board.record(
@@ -255,32 +467,22 @@ class Caller(threading.Thread):
                 Operation(
                     kind,
                     start,
-                    end if told else UNANSWERED,
-                    told.get(one.uuid),
-                    settled=end,
+                    UNANSWERED if told is None else end,
+                    told and told[one.uuid],
+                    sent=sent or end,
                 ),
             )
-        return bool(told)
+        return told
 
     def _unanswered(
         self, kind: str, uuids: Sequence[str], fault: Exception
-    ) -> dict[str, Any]:
-        claiming = uuids if kind in ('select', 'move') else ()
+    ) -> None:
+        claiming = uuids if kind in _CLAIMING else ()
         self._board.count(
             self._cloud.missing_reply(fault, claiming, kind == 'move')
         )
-        time.sleep(0.2)
-        return {}
-
-    def _refused(self, one: Refusal, error: errors.SchedulerError) -> None:
-        """Note a refusal, which changed nothing."""
-        self._board.count(error.name)
-        if error.name == 'NoValidHost':
-            self._board.refusals.append(one)
-        elif error.name == 'RequestCancelled':
-            self._board.cancelled.append(one)
-        elif error.name != 'MaxRetriesExceeded':
-            self._board.untrue.append(f'{one}: {error.name}: {error}')
+        if not isinstance(fault, oslo_messaging.MessagingTimeout):
+            time.sleep(0.2)
 
 
 class Reporter(threading.Thread):
@@ -350,9 +552,7 @@ class Reporter(threading.Thread):
 
     def _sync(self, host: str) -> None:
         here = self._board.on(host)
-        with self._noting(
-            'sync', host, {one: one in here for one in self._board.listed()}
-        ):
+        with self._noting('sync', host, dict.fromkeys(here, True)):
             self._client.call(
                 CONTEXT, 'sync_instance_info',
                 host_name=host, instance_uuids=[one.uuid for one in here],
@@ -370,9 +570,9 @@ class Reporter(threading.Thread):
         start = time.monotonic()
         yield
         end = time.monotonic()
-        for one in {*self._board.listed()} - {*concerned}:
-            if kind == 'sync':
-                concerned[one] = False
+        if kind == 'sync':
+            others = dict.fromkeys(self._board.listed(start), False)
+            concerned = others | concerned
         for one, listed in concerned.items():
             self._board.record(
                 one, Operation(kind, start, end, host=host, listed=listed)
@@ -384,6 +584,7 @@ class Sampler(threading.Thread):
 
     :ivar samples: how many snapshots it took
     :ivar wrong: what was wrong in each one that was
+    :ivar wrong_at: when these were taken
     """
 
     def __init__(
@@ -392,6 +593,7 @@ class Sampler(threading.Thread):
         super().__init__(name='sampler')
         self.samples = 0
         self.wrong: list[list[str]] = []
+        self.wrong_at: list[float] = []
         self.fault: BaseException | None = None
         self._store = cloud.store
         self._board = board
@@ -416,6 +618,7 @@ class Sampler(threading.Thread):
         self.samples += 1
         if found.wrong:
             self.wrong.append(found.wrong)
+            self.wrong_at.append(time.monotonic())
         return found.places
 
 
@@ -436,20 +639,31 @@ def run(
     seed: int = 1,
     disturb: Callable[[], Any] | None = None,
     quiet_s: float = 2.0,
+    kinds: Sequence[str] = KINDS,
 ) -> dict[str, Any]:
     """Run callers on the hosts of :func:`inventory`; explain the answers.
 
     :param disturb: has faults happen for as long as callers are to run;
         None: nothing happens, and hosts report their instances
     :param quiet_s: until the last message has been processed
+    :param kinds: what callers do
+    :return: counts, what was wrong, and after how many seconds each first was
     """
     over = threading.Event()
     board = Board(seed)
     # Of a connection each: to close one takes seconds.
     clients = [cloud.client(_CALL_TIMEOUT_S) for _ in range(_CLIENTS)]
+    hasty, answers = cloud.client(_HASTY_TIMEOUT_S), Answers(cloud)
     sampler = Sampler(cloud, board, over)
     crowd: list[Any] = [
-        Caller(cloud, clients[n % len(clients)], board, seed * 1000 + n, over)
+        Caller(
+            cloud,
+            Lines(clients[n % len(clients)], hasty, answers),
+            board,
+            seed * 1000 + n,
+            over,
+            kinds,
+        )
         for n in range(callers)
     ]
     crowd.append(sampler)
@@ -457,6 +671,7 @@ def run(
         crowd += [
             Reporter(clients[n], board, n, over) for n in range(_REPORTERS)
         ]
+    began = time.monotonic()
     for one in crowd:
         one.start()
     try:
@@ -465,6 +680,7 @@ def run(
         over.set()
         for one in crowd:
             one.join()
+        answers.stop()
     for one in crowd:
         if one.fault is not None:
             raise one.fault
@@ -475,17 +691,24 @@ def run(
     for one in board.every.values():
         there = places.get(one.uuid, NOWHERE)
         one.operations.append(Operation('read', start, end, there))
+    judged, times = _judge(board)
+    times['wrong_samples'] = sampler.wrong_at
     return {
         'faults': dict(happened or {}),
-        **_judge(board),
+        **judged,
+        'first_after_s': {
+            kind: round(min(some) - began, 1)
+            for kind, some in times.items()
+            if some
+        },
         'samples': sampler.samples,
         'wrong_samples': len(sampler.wrong),
         'first_wrong': sampler.wrong[:_SHOWN],
     }
 
 
-def _judge(board: Board) -> dict[str, Any]:
-    """Return what of the answers nothing explains."""
+def _judge(board: Board) -> tuple[dict[str, Any], dict[str, list[float]]]:
+    """Return what of the answers nothing explains, and when each was got."""
     histories = {one.uuid: one.operations for one in board.every.values()}
     model = Model(tuple(CAPACITY_MB))
     without, gave_up = [], []
@@ -497,36 +720,49 @@ def _judge(board: Board) -> dict[str, Any]:
             gave_up.append(name)
     members = {one.uuid: one.member for one in board.every.values()}
     room = Room(CAPACITY_MB, members, histories)
-    refused = [
-        f'{refusal} was refused, and fitted on {host}: '
-        f'{members[refusal.instances[0]]}'
-        for refusal in board.refusals
-        if (host := room.fitting(refusal))
-    ]
-    cancelled = [
-        f'{one} was cancelled, and nobody released anything'
-        for one in board.cancelled
-        if not _was_released(one, histories)
-    ]
-    untrue = board.untrue + refused + cancelled
-    return {
+    untrue = []
+    for one in board.refusals:
+        if one.error in ('NoValidHost', 'MaxRetriesExceeded'):
+            host = room.fitting(one)
+            text = host and f'fitted on {host}: {members[one.instances[0]]}'
+        elif one.error == 'RequestCancelled':
+            released = _was_released(one, histories)
+            text = None if released else 'nobody released anything'
+        else:
+            text = 'that error is none of this'
+        if text:
+            untrue.append((one.end, f'{one}: {text}'))
+    # The last answer that a caller got of each.
+    times = {
+        'without_order': [
+            max(one.end for one in histories[name] if one.is_told)
+            for name in without
+        ],
+        'untrue': [at for at, _ in untrue],
+    }
+    judged = {
         'operations': sum(map(len, histories.values())),
         'calls': dict(board.counts),
         'histories': len(histories),
         'without_order': len(without),
         'gave_up': len(gave_up),
         'untrue': len(untrue),
-        'first_untrue': untrue[:_SHOWN],
+        'first_untrue': [text for _, text in untrue[:_SHOWN]],
         'first_without_order': [
-            _told(histories[name]) for name in without[:_SHOWN]
+            _readable(name, histories[name], board.refusals)
+            for name in without[:_SHOWN]
         ],
     }
+    return judged, times
 
 
 def _was_released(one: Refusal, histories: dict[str, list[Operation]]) -> bool:
-    """Whether an instance was released after a request was sent."""
+    """Whether an instance was released after a request was sent.
+
+    Hosts that report where an instance is not end its claim, too.
+    """
     return any(
-        each.kind in ('release', 'drop_moves')
+        each.kind in ('release', 'drop_moves', 'has', 'gone', 'sync')
         and each.start <= one.end
         and each.end >= one.start
         for name in one.instances
@@ -534,20 +770,46 @@ def _was_released(one: Refusal, histories: dict[str, list[Operation]]) -> bool:
     )
 
 
-def _told(history: Sequence[Operation]) -> list[str]:
-    """Return a history as lines to read."""
+def _readable(
+    name: str, history: Sequence[Operation], refusals: Sequence[Refusal]
+) -> list[str]:
+    """Return a history as lines to read, with what was refused."""
     first = min(one.start for one in history)
+    lines = [
+        (one.start, one.end, one.kind, f'{one.host}{"+" * one.listed}',
+         one.answer)
+        for one in history
+    ]  # fmt: skip
+    lines += [
+        (one.start, one.end, one.kind, len(one.instances), one.error)
+        for one in refusals
+        if name in one.instances
+    ]
     return [
-        f'{one.start - first:.3f} {one.end - first:.3f} {one.kind} '
-        f'{one.host}{"+" if one.listed else ""} {one.answer}'
-        for one in sorted(history, key=lambda one: one.start)
+        f'{start - first:.3f} {end - first:.3f} {kind} {details} {answer}'
+        for start, end, kind, details, answer in sorted(
+            lines, key=operator.itemgetter(0)
+        )
     ]
 
 
-def _request(some: Sequence[Instance]) -> dict[str, Any]:
+def _context(some: Sequence[Instance]) -> dict[str, Any]:
+    """Return a context; what is in a group belongs to a project at once."""
+    return OWNER if all(one.member.group for one in some) else CONTEXT
+
+
+def _told(answer: Any) -> dict[str, Any]:
+    """Return the hosts of an answer, by instance."""
+    return {
+        placement['instance_uuid']: placement['selected']['host']
+        for placement in answer['placements']
+    }
+
+
+def _request(some: Sequence[Instance], named: bool = True) -> dict[str, Any]:
     member = some[0].member
     return {
         'instance_uuids': [one.uuid for one in some],
         'flavor': {'memory_mb': member.size, 'vcpus': claim_samples.VCPUS},
-        'instance_group': member.group or None,
+        'instance_group': member.group if named and member.group else None,
     }

@@ -5,14 +5,16 @@ two operations of which one was answered before the other was sent, the first
 comes first; any others may have happened either way round. Where a model
 takes the operations one by one in some such order and gives every answer
 that was got, the answers are right. An operation without an answer may have
-happened at any time after it was sent, or never.
+happened at any time after it was sent, or never. Operations may have an order
+beside that of time: what :meth:`Timed.precedes` another one happens before it
+or never.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 UNANSWERED = math.inf
 MOST_STATES = 200_000
@@ -35,6 +37,9 @@ class Timed(Protocol):
     @property
     def effect(self) -> Hashable: ...
 
+    def precedes(self, other: Any) -> bool:
+        """Whether it cannot happen once another one has happened."""
+
 
 S = TypeVar('S', bound=Hashable)
 T = TypeVar('T', bound=Timed)
@@ -42,6 +47,30 @@ T = TypeVar('T', bound=Timed)
 
 class GaveUp(Exception):
     """The search visited too many states to go on."""
+
+
+class _Bounds(NamedTuple):
+    """What an operation has to come after and before, as bits.
+
+    :ivar needs: with answers, that have happened before it
+    :ivar barred_by: one of which has not happened before it
+    """
+
+    needs: int
+    barred_by: int
+
+
+def _bounds(sent: Sequence[Timed]) -> list[_Bounds]:
+    bounds = []
+    for one in sent:
+        needs = barred_by = 0
+        for at, other in enumerate(sent):
+            if other.end != UNANSWERED and other.precedes(one):
+                needs |= 1 << at
+            if one.precedes(other):
+                barred_by |= 1 << at
+        bounds.append(_Bounds(needs, barred_by))
+    return bounds
 
 
 def find_order(
@@ -63,12 +92,13 @@ def find_order(
     wanted = sum(
         1 << at for at, one in enumerate(sent) if one.end != UNANSWERED
     )
+    bounds = _bounds(sent)
     root = 0, initial
     # How each (operations that happened, state) was reached.
     reached: dict[tuple[int, S], tuple[tuple[int, S], int] | None] = {
         root: None
     }
-    stack = [(root, _following(root, sent, steps))]
+    stack = [(root, _following(root, sent, bounds, steps))]
     while stack:
         node, following = stack[-1]
         if node[0] & wanted == wanted:
@@ -79,7 +109,7 @@ def find_order(
             if len(reached) >= most_states:
                 raise GaveUp
             reached[after] = node, at
-            stack.append((after, _following(after, sent, steps)))
+            stack.append((after, _following(after, sent, bounds, steps)))
             break
         else:
             stack.pop()
@@ -89,12 +119,13 @@ def find_order(
 def _following(
     node: tuple[int, S],
     sent: Sequence[T],
+    bounds: Sequence[_Bounds],
     steps: Callable[[S, T], Iterable[S]],
 ) -> Iterator[tuple[tuple[int, S], int]]:
     """Yield where one more operation leads, those with answers first."""
     happened, state = node
     unanswered = []
-    for at in _next(happened, sent):
+    for at in _next(happened, sent, bounds):
         if sent[at].end == UNANSWERED:
             unanswered.append(at)
             continue
@@ -109,7 +140,9 @@ def _following(
                 yield (happened | 1 << at, after), at
 
 
-def _next(happened: int, sent: Sequence[T]) -> list[int]:
+def _next(
+    happened: int, sent: Sequence[T], bounds: Sequence[_Bounds]
+) -> list[int]:
     """Return which operations no other one has to come before."""
     found: list[int] = []
     first_end = UNANSWERED
@@ -120,7 +153,13 @@ def _next(happened: int, sent: Sequence[T]) -> list[int]:
             break
         found.append(at)
         first_end = min(first_end, one.end)
-    return [at for at in found if sent[at].start <= first_end]
+    return [
+        at
+        for at in found
+        if sent[at].start <= first_end
+        and not bounds[at].needs & ~happened
+        and not bounds[at].barred_by & happened
+    ]
 
 
 def _path(

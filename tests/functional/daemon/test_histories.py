@@ -12,7 +12,7 @@ pytestmark = [
 ]
 
 
-# Fourteen callers share as many instances: each instance is contended for
+# Ten callers share seventeen instances: each instance is contended for
 # within the first second, and orders that do not fit show from then on.
 @pytest.mark.parametrize(
     ('kind', 'daemons', 'seconds'),

@@ -1,5 +1,6 @@
 """Operations of the store in any order keep use equal to allocations."""
 
+import contextlib
 import uuid
 from typing import Any
 
@@ -69,6 +70,13 @@ class Verbs(RuleBasedStateMachine):
             'server_groups': [{'uuid': GROUP, 'policy': 'anti-affinity'}],
         })  # fmt: skip
         self.follower = load_snapshot(self.store)
+        # That were placed as members, and are not gone.
+        self.members = {*CONSUMERS[:2]}
+        write_claims(self.store, *(
+            claim_on(self.follower, row, consumer=one, group=GROUP,
+                     amounts={'MEMORY_MB': 256, 'VCPU': 1})
+            for row, one in enumerate(CONSUMERS[:2])
+        ), policies=STRICT)  # fmt: skip
 
     @rule(
         consumers=some,
@@ -92,6 +100,19 @@ class Verbs(RuleBasedStateMachine):
             write_claims(self.store, *wanted, policies=STRICT)
         except claims.ClaimLost:
             assert held(self.store) == before
+            return
+        if grouped:
+            self.members.update(consumers)
+
+    @precondition(lambda self: self.members)
+    @rule(row=st.integers(0, 2))
+    def move_a_member_without_its_group(self, row):
+        moved = claim_on(
+            load_snapshot(self.store), row, consumer=min(self.members),
+            is_present=True, amounts={'VCPU': 1}, move=True,
+        )  # fmt: skip
+        with contextlib.suppress(claims.ClaimLost):
+            write_claims(self.store, moved, policies=STRICT)
 
     @rule(consumers=some)
     def release(self, consumers):
@@ -170,6 +191,9 @@ class Verbs(RuleBasedStateMachine):
             assert group_hosts(conn)
             self.follower = change_feed.refresh(conn, self.follower)
             assert_same_snapshot(self.follower, snapshot.load_snapshot(conn))
+        hosts = self.follower.hosts
+        self.members = {*hosts.instances.among(self.members)}
+        assert self.members <= {*hosts.groups[GROUP].members}
 
 
 def held(store: Store) -> set[tuple[str, int, str, int]]:
@@ -184,13 +208,14 @@ def group_hosts(conn: Any) -> bool:
 
     Hosts may report members together: that is not for claims to prevent.
     """
-    inst, members = schema.instances, schema.server_group_members
-    found = conn.execute(
-        sa.select(inst.c.host)
-        .join(members, members.c.instance_uuid == inst.c.uuid)
-        .where(inst.c.state == 'claimed')
-    ).scalars()
-    hosts = list(found)
+    inst, moves = schema.instances, schema.moves
+    places = sa.union_all(
+        sa.select(inst.c.uuid, inst.c.host).where(inst.c.state == 'claimed'),
+        sa.select(moves.c.instance_uuid, moves.c.host),
+    ).subquery()
+    members = schema.server_group_members.c.instance_uuid
+    mine = sa.select(places).where(places.c.uuid.in_(sa.select(members)))
+    hosts = [host for _, host in {tuple(row) for row in conn.execute(mine)}]
     return len(hosts) == len(set(hosts))
 
 

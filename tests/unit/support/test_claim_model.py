@@ -14,10 +14,10 @@ def do(kind: str, start: float, answer: Any = None, took: float = 1, **how):
     return Operation(kind, start, start + took, answer, **how)
 
 
-def lost(kind: str, start: float, number: int = 0):
+def lost(kind: str, start: float, number: int = 0, sent: float = UNANSWERED):
     """Return an operation without an answer, and what may undo it."""
     return [
-        Operation(kind, start, UNANSWERED, number=number),
+        Operation(kind, start, UNANSWERED, number=number, sent=sent),
         Operation('undo', start, UNANSWERED, number=number),
     ]
 
@@ -107,10 +107,58 @@ def test_an_unanswered_selection_claims_late_or_never_and_is_undone():
     assert is_explained(*selected, do('select', 2, 'c'))
     late = [do('release', 2, False), do('release', 4, True)]
     assert is_explained(*selected, *late)
-    undone = [do('select', 2, 'c'), do('release', 4, False)]
+    undone = [do('select', 2, 'b', took=3), do('release', 3, False)]
     assert is_explained(*selected, *undone)
     twice = [do('release', 2, True), do('release', 4, True)]
     assert not is_explained(*selected, *twice)
+
+
+def test_undo_takes_back_nothing_that_a_repeated_request_got():
+    again = [do('select', 2, 'c'), do('select', 4, 'c')]
+    for selected in ([], lost('select', 0), lost('select', 3, number=1)):
+        assert is_explained(*selected, *again, do('release', 6, True))
+        assert not is_explained(*selected, *again, do('release', 6, False))
+        assert not is_explained(*selected, *again, do('select', 6, 'a'))
+        assert not is_explained(*selected, *again, do('read', 6, NOWHERE))
+    moved = [do('select', 0, 'a'), *lost('move', 2), do('move', 4, 'b')]
+    assert is_explained(*moved, do('drop_moves', 6, True))
+    assert not is_explained(*moved, do('drop_moves', 6, False))
+
+
+def test_a_request_that_was_cancelled_has_given_up_what_it_claimed():
+    made, undo = lost('select', 0)
+    cancelled = [made, undo._replace(end=4)]
+    assert is_explained(*cancelled, do('release', 2, True))
+    assert is_explained(*cancelled, do('release', 5, False))
+    assert not is_explained(*cancelled, do('release', 5, True))
+    assert not is_explained(
+        *cancelled, do('release', 1, True), do('release', 3, True)
+    )
+
+
+def test_a_release_ends_requests_that_were_sent_before_it():
+    beside = do('select', 0, 'a', took=9, sent=1)
+    claimed = Place('claimed', 'a')
+    assert is_explained(beside, do('release', 2, True))
+    assert not is_explained(beside, do('release', 2, False))
+    assert not is_explained(beside, do('read', 12, claimed),
+                            do('release', 2, False))  # fmt: skip
+    # It may have been sent later.
+    unsure = beside._replace(sent=UNANSWERED)
+    assert is_explained(unsure, do('release', 2, False))
+    # One that has no answer is cancelled, too.
+    ended = [do('release', 2, False), do('read', 9, claimed)]
+    assert is_explained(*lost('select', 0), *ended)
+    assert not is_explained(*lost('select', 0, sent=1), *ended)
+    assert is_explained(*lost('select', 0, sent=3), *ended)
+
+
+def test_a_dropped_move_ends_moves_alone_that_were_sent_before_it():
+    start, drop = do('select', 0, 'a'), do('drop_moves', 4, False)
+    move = do('move', 2, 'b', took=9, sent=3)
+    assert is_explained(start, move, drop._replace(answer=True))
+    assert not is_explained(start, move, drop)
+    assert is_explained(do('select', 2, 'a', took=9, sent=3), drop)
 
 
 def test_undo_takes_back_nothing_that_is_confirmed_or_claimed_by_others():

@@ -10,10 +10,14 @@ class Op(NamedTuple):
     end: float
     write: int | None = None
     read: int | None = None
+    ended_by: int | None = None
 
     @property
     def effect(self):
         return self.write
+
+    def precedes(self, other):
+        return self.ended_by is not None and self.ended_by == other.write
 
 
 def steps(value: int, one: Op):
@@ -65,3 +69,24 @@ def test_unanswered_operations_that_do_the_same_are_tried_once():
     lost = [Op(n, UNANSWERED, write=n % 2) for n in range(40)]
     assert order(*lost, Op(50, 51, read=9), most_states=2000) is None
     assert order(*lost, Op(50, 51, read=1)) == [lost[1], Op(50, 51, read=1)]
+
+
+def test_what_another_operation_ends_happens_before_it_or_never():
+    ended, end = Op(0, 9, write=7, ended_by=1), Op(2, 3, write=1)
+    assert order(ended, end, Op(4, 5, read=1)) == [
+        ended,
+        end,
+        Op(4, 5, read=1),
+    ]
+    assert order(ended, end, Op(4, 5, read=7)) is None
+    lost = Op(0, UNANSWERED, write=7, ended_by=1)
+    assert order(lost, end, Op(4, 5, read=7)) is None
+    assert order(lost, Op(1, 5, read=7), end) is not None
+    assert order(lost, Op(2, 3, write=2), Op(4, 5, read=7)) is not None
+    # One without an answer ends nothing as long as it need not have happened.
+    maybe = Op(2, UNANSWERED, write=1)
+    assert order(ended, maybe, Op(12, 13, read=7)) == [
+        ended,
+        Op(12, 13, read=7),
+    ]
+    assert order(ended, maybe, Op(4, 5, read=1), Op(12, 13, read=7)) is None
