@@ -1,8 +1,9 @@
 """Loads the plug-ins that are configured; an unknown name is an error.
 
 Built-in plug-ins come from one table for each kind, other plug-ins by dotted
-path or entry point. Paths of a compute service's configuration files stand for
-our own. Called by the main thread, before the engine starts.
+path or entry point. Classes of a compute service stand for our own with the
+same name, whether or not it is installed. Called by the main thread, before
+the engine starts.
 """
 
 from __future__ import annotations
@@ -10,25 +11,29 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
 from scheduler_service import errors, weighers
-from scheduler_service.filters import pools
+from scheduler_service.filters import hosts, pools
 from scheduler_service.filters.hosts import AdaptedHostFilter, HostFilter
 from scheduler_service.filters.pools import PoolFilter
 from scheduler_service.weighers import Weigher
 
+LOG = logging.getLogger(__name__)
+
 HOST_NAMESPACE = 'scheduler_service.filters.hosts'
 WEIGHER_NAMESPACE = 'scheduler_service.weighers'
-_OUR_FILTERS = 'scheduler_service.filters.hosts.all_filters'
-_ALIASES = {
-    'nova.scheduler.filters.all_filters': _OUR_FILTERS,
-    'nova.scheduler.filters.standard_filters': _OUR_FILTERS,
-    'nova.scheduler.weights.all_weighers': (
-        'scheduler_service.weighers.all_weighers'
-    ),
+_FUNCTIONS: dict[str, Any] = {
+    'nova.scheduler.filters.all_filters': hosts.all_filters,
+    'nova.scheduler.filters.standard_filters': hosts.all_filters,
+    'nova.scheduler.weights.all_weighers': weighers.all_weighers,
+}
+_FOREIGN: dict[str, dict[str, Any]] = {
+    'nova.scheduler.filters': {kind.name: kind for kind in hosts.BUILT_IN},
+    'nova.scheduler.weights': {kind.name: kind for kind in weighers.BUILT_IN},
 }
 
 
@@ -38,15 +43,23 @@ def host_filters(
     """Return the enabled host filters in order.
 
     :param available: dotted paths of classes, or of functions returning them
+    :param enabled: names, or such paths
     :raises FilterNotFound: a path cannot be loaded, or names are unknown; the
         error lists all of them, and the names that are available
     """
     universe: dict[str, Any] = {}
     for path in available:
-        for kind in _classes(path):
-            universe[_name(kind)] = kind
+        kinds = _classes(path)
+        if len(kinds) == 1 and kinds[0] in hosts.BUILT_IN:
+            LOG.warning(
+                'available_filters: %s is built in: it needs no entry beside '
+                'scheduler_service.filters.hosts.all_filters',
+                path,
+            )
+        universe.update((_name(kind), kind) for kind in kinds)
     universe.update(_entry_points(HOST_NAMESPACE))
-    return [_host_filter(kind) for kind in _pick(universe, enabled, 'filter')]
+    kinds = _pick(universe, enabled, 'filter', hosts.BUILT_IN)
+    return [_host_filter(kind) for kind in kinds]
 
 
 def pool_filters(enabled: Sequence[str]) -> list[type[PoolFilter]]:
@@ -71,31 +84,42 @@ def host_weighers(configured: Sequence[str]) -> list[Weigher]:
     """
     universe: dict[str, Any] = {kind.name: kind for kind in weighers.BUILT_IN}
     universe.update(_entry_points(WEIGHER_NAMESPACE))
-    selected: dict[str, Any] = {}
-    for name in configured:
-        kinds = (
-            _classes(name)
-            if '.' in name
-            else _pick(universe, [name], 'weigher')
-        )
-        selected.update((_name(kind), kind) for kind in kinds)
+    selected = {
+        _name(kind): kind for kind in _pick(universe, configured, 'weigher')
+    }
+    for name, kind in selected.items():
+        if not (inspect.isclass(kind) and issubclass(kind, Weigher)):
+            raise errors.FilterNotFound(
+                f'{name} is not a weigher of this service: it does not extend '
+                'scheduler_service.weighers.Weigher',
+                names=[name],
+            )
     return [kind() for kind in selected.values()]
 
 
 def _pick(
-    universe: Mapping[str, Any], names: Sequence[str], what: str
+    universe: Mapping[str, Any],
+    names: Sequence[str],
+    what: str,
+    built_in: Iterable[Any] = (),
 ) -> list[Any]:
-    """Return the plug-ins with these names.
+    """Return the plug-ins with these names, or at these dotted paths.
 
     :param what: the kind of plug-in, for the error
+    :param built_in: those that come with the service
     :raises FilterNotFound: lists every unknown name, with the closest match
     """
-    unknown = [name for name in names if name not in universe]
+    unknown = [
+        name for name in names if name not in universe and '.' not in name
+    ]
     if unknown:
+        known = {kind.name for kind in built_in}
         described = []
         for name in unknown:
             close = difflib.get_close_matches(name, universe, 1)
             hint = f' (did you mean {close[0]}?)' if close else ''
+            if name in known:
+                hint = ' (it is built in, but available_filters leaves it out)'
             described.append(f'{name}{hint}')
         raise errors.FilterNotFound(
             f'Unknown {what}: {", ".join(described)}. '
@@ -103,11 +127,16 @@ def _pick(
             names=unknown,
             available=sorted(universe),
         )
-    kinds = (universe[name] for name in names)
-    return [
-        kind.load() if isinstance(kind, metadata.EntryPoint) else kind
-        for kind in kinds
-    ]
+    kinds: list[Any] = []
+    for name in names:
+        kind = universe.get(name)
+        if kind is None:
+            kinds += _classes(name)
+        elif isinstance(kind, metadata.EntryPoint):
+            kinds.append(kind.load())
+        else:
+            kinds.append(kind)
+    return kinds
 
 
 def _entry_points(namespace: str) -> dict[str, metadata.EntryPoint]:
@@ -127,24 +156,37 @@ def _classes(path: str) -> list[Any]:
 
     :raises FilterNotFound: it cannot be imported
     """
-    real = _ALIASES.get(path, path)
-    module, _, name = real.rpartition('.')
-    try:
-        target = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as fault:
-        raise errors.FilterNotFound(
-            f'{path} cannot be loaded: {fault}', names=[path]
-        ) from fault
+    target = _FUNCTIONS.get(path) or _namesake(path)
+    if target is None:
+        module, _, name = path.rpartition('.')
+        try:
+            target = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as fault:
+            raise errors.FilterNotFound(
+                f'{path} cannot be loaded: {fault}', names=[path]
+            ) from fault
     if inspect.isclass(target):
         return [target]
     try:
-        return list(target())
+        return [
+            _namesake(f'{kind.__module__}.{kind.__name__}') or kind
+            for kind in target()
+        ]
     except Exception as fault:
         raise errors.FilterNotFound(
             f'{path} is neither a class nor a function that returns classes: '
             f'{fault}',
             names=[path],
         ) from fault
+
+
+def _namesake(path: str) -> Any:
+    """Return our class for one of a compute service; None: we have none."""
+    package, _, name = path.rpartition('.')
+    for foreign, kinds in _FOREIGN.items():
+        if f'{package}.'.startswith(f'{foreign}.'):
+            return kinds.get(name)
+    return None
 
 
 def _name(kind: Any) -> str:

@@ -46,7 +46,8 @@ entry point ``scheduler_service.filters.hosts`` are always available.
 Possible values:
 
 * the dotted path of a filter class, or of a function that returns a list of
-  filter classes
+  filter classes; ``nova.scheduler.filters.all_filters`` stands for the filters
+  that are built in
 
 Related options:
 
@@ -77,6 +78,7 @@ name is unknown.
 Possible values:
 
 * names of available filters
+* dotted paths, as in ``available_filters``
 
 Related options:
 
@@ -94,7 +96,8 @@ Possible values:
 
 * dotted paths of weigher classes or of functions that return a list of them,
   or names of weighers that are built in or registered under the entry point
-  ``scheduler_service.weighers``
+  ``scheduler_service.weighers``; paths below ``nova.scheduler.weights`` stand
+  for the weighers of the same name that are built in
 """,
     ),
     cfg.BoolOpt(

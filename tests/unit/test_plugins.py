@@ -1,11 +1,30 @@
 """From configured names to plug-ins."""
 
+import sys
+
 import pytest
 
 from scheduler_service import errors, plugins
 from scheduler_service.filters.hosts import HostFilter, OneHostFilter
+from scheduler_service.filters.hosts.compute_filter import ComputeFilter
+from scheduler_service.weighers.load_weigher import RAMWeigher
 
 OURS = ['scheduler_service.filters.hosts.all_filters']
+
+# A compute service with two filters and two weighers, one of each its own.
+INSTALLED = """
+class {ours}:
+    pass
+
+
+class {theirs}:
+    def host_passes(self, host_state, spec):
+        return True
+
+
+def {function}():
+    return [{ours}, {theirs}]
+"""
 
 
 class Mine(HostFilter):
@@ -68,3 +87,94 @@ def test_weighers_come_once_when_named_twice():
     names = [one.name for one in found]
     assert len(names) == len(set(names))
     assert 'RAMWeigher' in names
+
+
+@pytest.fixture(params=['installed', 'absent'])
+def compute_service(request, tmp_path, monkeypatch):
+    """A compute service that is installed, or is not: the parameter."""
+    if request.param == 'installed':
+        for folder, ours, theirs, function in (
+            ('filters', 'ComputeFilter', 'RackFilter', 'all_filters'),
+            ('weights', 'RAMWeigher', 'RackWeigher', 'all_weighers'),
+        ):
+            package = tmp_path / 'nova' / 'scheduler' / folder
+            package.mkdir(parents=True)
+            (package / '__init__.py').write_text(
+                INSTALLED.format(ours=ours, theirs=theirs, function=function)
+            )
+    monkeypatch.syspath_prepend(tmp_path)
+    yield request.param
+    for name in [name for name in sys.modules if name.startswith('nova.')]:
+        del sys.modules[name]
+    sys.modules.pop('nova', None)
+
+
+def test_paths_of_a_compute_service_stand_for_our_plug_ins(compute_service):
+    filters = 'nova.scheduler.filters'
+    found = plugins.host_filters(
+        [f'{filters}.all_filters'],
+        [f'{filters}.compute_filter.ComputeFilter', 'RamFilter'],
+    )
+    assert [type(one).__name__ for one in found] == [
+        'ComputeFilter',
+        'RamFilter',
+    ]
+    assert type(found[0]) is ComputeFilter
+    weights = 'nova.scheduler.weights'
+    found = plugins.host_weighers(
+        [f'{weights}.ram.RAMWeigher', f'{weights}.cpu.CPUWeigher']
+    )
+    assert [one.name for one in found] == ['RAMWeigher', 'CPUWeigher']
+    assert type(found[0]) is RAMWeigher
+    assert plugins.host_weighers([f'{weights}.all_weighers'])
+
+
+def test_own_classes_of_a_compute_service_are_loaded_or_refused(
+    compute_service,
+):
+    here = 'nova.scheduler.filters.RackFilter'
+    weigher = 'nova.scheduler.weights.RackWeigher'
+    if compute_service == 'absent':
+        with pytest.raises(errors.FilterNotFound, match='cannot be loaded'):
+            plugins.host_filters(OURS, [here])
+        return
+    (found,) = plugins.host_filters(OURS, [here])
+    assert isinstance(found, OneHostFilter)
+    with pytest.raises(errors.FilterNotFound, match='is not a weigher'):
+        plugins.host_weighers([weigher])
+
+
+def test_classes_of_a_function_are_ours_where_we_have_them(
+    compute_service, tmp_path
+):
+    if compute_service == 'absent':
+        (tmp_path / 'own_filters.py').write_text('def all(): return []\n')
+        wanted = [*OURS, 'own_filters.all']
+    else:
+        (tmp_path / 'own_filters.py').write_text(
+            'from nova.scheduler import filters\n'
+            'def all(): return filters.all_filters()\n'
+        )
+        wanted = ['own_filters.all']
+    try:
+        (found,) = plugins.host_filters(wanted, ['ComputeFilter'])
+    finally:
+        del sys.modules['own_filters']
+    assert type(found) is ComputeFilter
+
+
+@pytest.mark.parametrize(
+    'path',
+    [
+        'nova.scheduler.filters.compute_filter.ComputeFilter',
+        'scheduler_service.filters.hosts.compute_filter.ComputeFilter',
+    ],
+)
+def test_log_says_that_a_filter_is_built_in(path, caplog):
+    found = plugins.host_filters([*OURS, path], ['ComputeFilter'])
+    assert type(found[0]) is ComputeFilter
+    assert f'{path} is built in' in caplog.text
+    with pytest.raises(
+        errors.FilterNotFound, match=r'RamFilter \(it is built'
+    ):
+        plugins.host_filters([path], ['RamFilter'])
