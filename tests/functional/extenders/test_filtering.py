@@ -131,12 +131,12 @@ def test_extender_is_asked_again_when_all_that_it_left_is_taken(serve_with):
     assert server.verbs() == ['filter'] * 2
 
 
-def slow_to(slow: str) -> extenders.Answer:
-    """Let all pass, and take half a second for calls of a verb."""
+def slow_to(slow: str, seconds: float = 0.5) -> extenders.Answer:
+    """Let all pass, and take some seconds for calls of a verb."""
 
     def answer(verb: str, asked: Any) -> Reply:
         reply = extenders.pass_all(verb, asked)
-        reply.delay = 0.5 if verb == slow else 0.0
+        reply.delay = seconds if verb == slow else 0.0
         return reply
 
     return answer
@@ -181,11 +181,12 @@ def test_nothing_is_bound_when_the_caller_stopped_waiting(serve_with):
 
 
 def test_a_job_that_is_bound_has_not_waited_for_the_engine(serve_with):
-    with extenders.extender(slow_to('bind')) as server:
+    # Longer than a busy machine lets a job wait.
+    with extenders.extender(slow_to('bind', 1.9)) as server:
         service = serve_with(entry(server, bindVerb='bind'))
         assert service.select_hosts()
         stages = service.client.ping(CONTEXT, recent=True)['recent']['stages']
-        assert stages['wait']['p95_ms'] < 400
+        assert stages['wait']['p95_ms'] < 1500
 
 
 def test_next_host_is_tried_when_one_cannot_be_bound(serve_with):
