@@ -67,9 +67,10 @@ if [ "$user" != root ]; then
     home=/home/$user
 fi
 git clone --quiet --no-local . "$root$home/clone"
+commit=$(git -C "$root$home/clone" rev-parse --short HEAD)
 inside chown -R "$user:" "$home/clone"
 ended=()
 try tools/quickstart.sh
 try tools/test.sh "$@"
-say "$(git -C "$root$home/clone" rev-parse --short HEAD) on $release as $user"
+say "$commit on $release as $user"
 printf '%s\n' "${ended[@]}"

@@ -199,7 +199,8 @@ def test_an_image_cannot_ask_for_any_number_of_cells(nodes):
         ([{}], {'numa_nodes': '2'}, '2 NUMA cells requested, the host has 1'),
         (
             [{'cpu_usage': 4}, {'cpu_usage': 3}],
-            {'vcpus': 3, 'numa_nodes': '2', 'numa_cpus.0': '0,1', 'numa_mem.0': '256',
+            {'vcpus': 3, 'numa_nodes': '2',
+             'numa_cpus.0': '0,1', 'numa_mem.0': '256',
              'numa_cpus.1': '2', 'numa_mem.1': '256'},
             '2 + 1 shared CPUs requested of NUMA cells, free: 1, 0',
         ),
