@@ -195,7 +195,8 @@ def test_clocks_of_callers_do_not_matter_once_they_sent_a_message(behind):
     consumer = Consumer()
     seconds_left(consumer, 0, 'other', redelivered=False)
     seconds_left(consumer, behind, 'reply_1', redelivered=False)
-    assert 39 < seconds_left(consumer, behind + 20, 'reply_1') <= 40
+    # The ages of both messages are measured.
+    assert 39 < seconds_left(consumer, behind + 20, 'reply_1') < 41
 
 
 @pytest.mark.parametrize('age', [-3600, 60, 3600])
