@@ -41,12 +41,16 @@ def read(
 def parse(text: bytes) -> tuple[Any, list[str]]:
     """Return plain values, and a sentence for each key that is there twice.
 
+    Several objects in JSON, one after the other, are a list.
+
     :raises ValueError: it is neither YAML nor JSON
     """
     if text.lstrip()[:1] in _JSON_STARTS:
         # Lists and mappings of YAML may begin in the same way.
         with contextlib.suppress(ValueError):
             return parse_json(text)
+        with contextlib.suppress(ValueError):
+            return _parse_json_stream(text.decode())
     return _parse_yaml(text)
 
 
@@ -59,6 +63,24 @@ def parse_json(text: bytes) -> tuple[Any, list[str]]:
     # The strict parser; the second one finds keys, and is more lenient.
     value = msgspec.json.decode(text)
     return value, _twice_in_json(text)
+
+
+def _parse_json_stream(text: str) -> tuple[list[Any], list[str]]:
+    """Return the objects that a client printed one after the other.
+
+    :raises ValueError: it is something else
+    """
+    values: list[Any] = []
+    twice: list[str] = []
+    start = 0
+    while text[start:].strip():
+        start = len(text) - len(text[start:].lstrip())
+        _, end = json.JSONDecoder().raw_decode(text, start)
+        value, keys = parse_json(text[start:end].encode())
+        twice += [f'[{len(values)}].{key}' for key in keys]
+        values.append(value)
+        start = end
+    return values, twice
 
 
 def _twice_in_json(text: bytes) -> list[str]:

@@ -18,7 +18,7 @@ from scheduler_service.cmd.program import WrongUsage
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine import headroom
 from scheduler_service.factory import plan
-from scheduler_service.model import Request, documents
+from scheduler_service.model import Request, client_documents, documents
 from scheduler_service.store.reading import residents
 from scheduler_service.store.reading.snapshot import load_snapshot
 
@@ -115,14 +115,15 @@ def _fits(args: Any, conf: Any) -> None:
 def _request(text: str) -> Request:
     """Return a request for one instance of a flavor.
 
-    :param text: a file with a flavor or with a request, or ``vcpus=2,...``
+    :param text: a file with a flavor, also as a client prints it, or with a
+        request, or ``vcpus=2,...``
     :raises InvalidRequest: the file has neither
     :raises WrongUsage: the text is neither a file nor a flavor
     """
     if '=' not in text or pathlib.Path(text).exists():
         document = read_document(text, errors.InvalidRequest)
         if isinstance(document, dict) and 'flavor' not in document:
-            document = {'flavor': document}
+            document = {'flavor': client_documents.flavor(document)}
         return documents.checked_request(document)
     flavor: dict[str, Any] = {}
     specs: dict[str, str] = {}

@@ -20,6 +20,7 @@ from scheduler_service.kube import node_reader
 from scheduler_service.model import (
     Inventory,
     ServerGroup,
+    client_documents,
     document_text,
     documents,
     problems,
@@ -83,7 +84,7 @@ def import_inventory(args: Any, conf: Any) -> None:
 
 def _inventory(args: Any, conf: Any) -> Inventory:
     if args.file:
-        return _checked(args.file, lambda: _stored_hosts(args, conf))
+        return _checked(args, conf, lambda: _stored_hosts(args, conf))
     if args.replace:
         raise WrongUsage(
             '--replace would remove everything that is not a node: it needs a '
@@ -117,7 +118,7 @@ def check(args: Any, conf: Any) -> None:
     :raises InvalidInventory: with all errors of the document
     """
     stored = None if args.allow_missing_hosts else ()
-    inventory = _checked(args.file, lambda: stored)
+    inventory = _checked(args, conf, lambda: stored)
     if not args.allow_missing_hosts:
         documents.refuse(problems.missing_hosts(inventory))
     counts = ', '.join(
@@ -133,7 +134,7 @@ def diff(args: Any, conf: Any) -> int:
 
     :raises InvalidInventory: with all errors of the document
     """
-    inventory = _checked(args.file, lambda: _stored_hosts(args, conf))
+    inventory = _checked(args, conf, lambda: _stored_hosts(args, conf))
     with open_store(conf) as store, store.reading() as conn:
         _check_hosts(args, inventory, conn)
         changes, kept = inventory_import.differences(
@@ -160,16 +161,26 @@ def _print_kept(groups: Sequence[ServerGroup], what: str) -> None:
 
 
 def _checked(
-    path: str, stored_hosts: Callable[[], Collection[str] | None]
+    args: Any,
+    conf: Any,
+    stored_hosts: Callable[[], Collection[str] | None],
 ) -> Inventory:
-    """Return the document of a file.
+    """Return the document of a file, which a client may have printed.
 
     :param stored_hosts: called for an invalid document: see
         :func:`problems.of_inventory`
     :raises InvalidInventory: with all errors in ``problems``
     """
     fault = errors.InvalidInventory
-    document, twice = document_text.read(*_text(path, fault), fault)
+    printed, twice = document_text.read(*_text(args.file, fault), fault)
+    document = client_documents.inventory(
+        printed, conf.pool_scheduler.default_pool_id
+    )
+    if document is not printed and getattr(args, 'replace', False):
+        raise WrongUsage(
+            '--replace would remove everything else: what a client prints is '
+            'not the whole inventory'
+        )
     try:
         inventory = documents.inventory(document)
         documents.refuse(twice)
