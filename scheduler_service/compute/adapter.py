@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from scheduler_service import adapter as base
@@ -68,6 +68,7 @@ class Adapter(base.Adapter):
             self.providers.touch if self.providers else None,
             lambda: self._first_pass.record(Progress.NOTHING),
             self._on_hosts_read,
+            self.providers.add_new if self.providers else None,
         )
         self._scheduler.host_state_writer.is_current = lambda: (
             mirror.is_current
@@ -107,11 +108,19 @@ class Adapter(base.Adapter):
                 health,
                 queue,
                 lambda host: follower.touch([host]),
-                follower.catch_up,
+                self._catch_up,
                 shared,
             )
         )
         return follower
+
+    def _catch_up(self, hosts: Sequence[str]) -> bool:
+        """Read new hosts, and the providers of these."""
+        assert self.mirror is not None
+        assert self.providers is not None
+        self.mirror.catch_up()
+        has_new = self.providers.read_new()
+        return self.providers.catch_up(hosts) or has_new
 
     def _mirror_options(self, conf: Any) -> MirrorOptions:
         stated = {

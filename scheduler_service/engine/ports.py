@@ -211,12 +211,11 @@ class Completer(Protocol):
         refusal: errors.NoValidHost,
         table: HostTable,
         pipeline: HostPipeline,
-    ) -> None:
-        """Take away a job that is about to be refused.
+    ) -> bool:
+        """Take away a job that is about to be refused; return whether.
 
-        Where hosts have more room than the store says, it comes back QUEUED,
-        with ``checked_at``, once the store has caught up; otherwise the
-        refusal is its ``failure``.
+        It comes back with ``checked_at``: QUEUED where the store has caught up
+        with something; otherwise the refusal is its ``failure``.
 
         :param table: the newest; it is copied before this returns
         :param pipeline: by which no host was selected

@@ -230,9 +230,9 @@ class Selector:
     def check_refusal(
         self, job: HostJob, error: errors.SchedulerError, table: HostTable
     ) -> bool:
-        """Have it checked whether there is room that the store lacks.
+        """Have it checked whether others know better than the store.
 
-        :return: whether it is checked; if not, no host fits
+        :return: whether it is checked; if not, the refusal stands
         """
         completer = self.completer
         if (
@@ -242,8 +242,7 @@ class Selector:
         ):
             return False
         self.forget_answers(job)
-        completer.check_refusal(job, error, table, self.pipeline)
-        return True
+        return completer.check_refusal(job, error, table, self.pipeline)
 
     def forget_candidates(self, job: HostJob, table: HostTable) -> bool:
         """Have candidates found again where no host of them is left.

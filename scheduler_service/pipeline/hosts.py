@@ -24,6 +24,7 @@ from scheduler_service.pipeline import explain
 from scheduler_service.pipeline.capacity_check import CapacityCheck
 from scheduler_service.pipeline.evaluation import Evaluation
 from scheduler_service.pipeline.filtering import Filtering, FilterResult
+from scheduler_service.pipeline.mandatory_filters import Aggregates, Traits
 from scheduler_service.pipeline.search import HostSearch
 from scheduler_service.pipeline.search_cache import CachedSearch, SearchCache
 from scheduler_service.pipeline.selection import (
@@ -41,6 +42,8 @@ from scheduler_service.pipeline.weighing import (
 from scheduler_service.settings import Settings
 from scheduler_service.time_slice import Counts
 from scheduler_service.weighers.base import Weigher
+
+_DOUBTED = (CapacityFilter, CapacityCheck, Aggregates, Traits)
 
 
 class HostPipeline:
@@ -210,18 +213,20 @@ class HostPipeline:
         request = request.offered_form(table.resources)
         return self._filtering.results(table, request)
 
-    def full_hosts(self, table: HostTable, request: Request) -> Mask:
-        """Return the hosts that nothing but their free capacity keeps out.
+    def doubtful_hosts(self, table: HostTable, request: Request) -> Mask:
+        """Return the hosts that only free capacity or others' data keep out.
+
+        Of traits and aggregates: others may write them meanwhile.
 
         :return: bool[n]
         """
-        others = room = np.ones(len(table), np.bool_)
+        others = known = np.ones(len(table), np.bool_)
         for host_filter, mask in self.filter_results(table, request):
-            if isinstance(host_filter, CapacityFilter | CapacityCheck):
-                room = room & mask
+            if isinstance(host_filter, _DOUBTED):
+                known = known & mask
             else:
                 others = others & mask
-        return others & ~room
+        return others & ~known
 
     def evaluate(self, table: HostTable, request: Request) -> Evaluation:
         """Return the evaluation of a request on a table.

@@ -18,7 +18,7 @@ import time
 import urllib.parse
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from tests.support.json_server import JsonHandler, JsonServer
@@ -140,12 +140,14 @@ class FakePlacement:
     :ivar allocations: consumer -> provider -> resource class -> amount
     :ivar calls: method and path of each call
     :ivar odd: consumers of which nothing is known but something odd
+    :ivar traits: of providers
     """
 
     def __init__(self) -> None:
         self.allocations: dict[str, dict[str, dict[str, int]]] = {}
         self.calls: list[tuple[str, str]] = []
         self.odd: set[str] = set()
+        self.traits: dict[str, set[str]] = {}
         self._consumers: dict[str, _Consumer] = {}
         self._totals: dict[str, dict[str, int]] = {}
         self._roots: dict[str, str] = {}
@@ -168,6 +170,15 @@ class FakePlacement:
         self._totals[made] = amounts
         self._roots[made] = root or made
         return made
+
+    def remove_provider(self, uuid: str) -> None:
+        """Remove a provider without allocations."""
+        del self._totals[uuid], self._roots[uuid]
+
+    def set_totals(self, uuid: str, **amounts: int) -> None:
+        """Give a provider other amounts, or make it with its uuid."""
+        self._totals[uuid] = amounts
+        self._roots.setdefault(uuid, uuid)
 
     def fail(
         self, fault: Fault, concerns: Concerns, times: int = 10**9
@@ -322,7 +333,7 @@ class FakePlacement:
                 for kind, total in totals.items()
             },
             'usages': {n: self._used(provider)[n] for n in totals},
-            'traits': [],
+            'traits': sorted(self.traits.get(provider, ())),
             'aggregates': [],
         }
         return {name: found[name]}
@@ -343,6 +354,9 @@ class FakePlacement:
         }
         found = []
         for root in dict.fromkeys(self._roots.values()):
+            wanted = query.get('root_required')
+            if wanted and not self._has(wanted, [root]):
+                continue
             options = [
                 self._fitting(root, amounts)
                 if query.get(f'in_tree{suffix}', root) == root
@@ -354,6 +368,8 @@ class FakePlacement:
                 for fits in chosen:
                     for provider, part in fits.items():
                         given.setdefault(provider, {}).update(part)
+                if not self._has(query.get('required', ''), given):
+                    continue
                 found.append(
                     {
                         'allocations': {
@@ -378,6 +394,15 @@ class FakePlacement:
             },
         }
 
+    def _has(self, wanted: str, providers: Iterable[str]) -> bool:
+        """Whether providers together have traits, and none that is !NAME."""
+        have = {name for one in providers for name in self.traits.get(one, ())}
+        return all(
+            name[1:] not in have if name[0] == '!' else name in have
+            for name in wanted.split(',')
+            if name
+        )
+
     def _fitting(
         self, root: str, amounts: Mapping[str, int]
     ) -> list[dict[str, dict[str, int]]]:
@@ -401,7 +426,7 @@ class FakePlacement:
         used = self._used(provider)
         return {
             'root_provider_uuid': self._roots[provider],
-            'traits': [],
+            'traits': sorted(self.traits.get(provider, ())),
             'resources': {
                 name: {'capacity': total, 'used': used[name]}
                 for name, total in self._totals[provider].items()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -37,15 +37,23 @@ _INSTANCES_AT_ONCE = 1000
 _CHUNK = 500
 
 
+# Takes the uuid of a cell, the service hosts that were read (None: all), and
+# reports of their nodes that the store does not have.
+OnNew = Callable[[str, Collection[str] | None, Sequence[HostReport]], None]
+
+
 class Applier:
     """Applies changes to a store.
 
     :param before_each: called before each transaction; it may raise to stop
+    :ivar on_new: gets the nodes of a cell that are new, to write them once
+        their capacity is read; None: they are written at once
     """
 
     def __init__(self, store: Store, before_each: Callable[[], None]) -> None:
         self._store = store
         self._before_each = before_each
+        self.on_new: OnNew | None = None
         # Hash of the last report of each node that was written.
         self._written: dict[tuple[str, str], int] = {}
 
@@ -72,6 +80,10 @@ class Applier:
             or node.uuid != reported[key].changes.get('uuid')
         ]
         self._remove_nodes(gone)
+        if self.on_new is not None:
+            kept = stored.keys() - {(node.host, node.node) for node in gone}
+            new = [reported.pop(key) for key in reported.keys() - kept]
+            self.on_new(changes.cell.uuid, changes.hosts, new)
         reports = []
         for key, report in reported.items():
             mark = hash(msgspec.json.encode(report.changes))

@@ -20,7 +20,7 @@ from sqlalchemy.engine import Row
 
 from scheduler_service import errors
 from scheduler_service.compute.follower import databases, translation
-from scheduler_service.compute.follower.applying import Applier
+from scheduler_service.compute.follower.applying import Applier, OnNew
 from scheduler_service.compute.follower.cells import (
     OVERLAP_S,
     CellReader,
@@ -47,6 +47,8 @@ _READERS = 8
 # Hosts are current for this time after a read, in seconds, or for three poll
 # intervals if that is longer.
 _CURRENT_S = 10.0
+# The longest wait for changes that a refusal waits for, in seconds.
+_CATCH_UP_S = 1.0
 
 
 class Mirror:
@@ -59,6 +61,7 @@ class Mirror:
     :param on_hosts: called with service hosts that were read again
     :param on_lead: called when this daemon becomes the leader
     :param on_pass: called after its first complete pass as the leader
+    :param on_new: after that pass, gets nodes that are new; see ``Applier``
     :ivar leading: whether this daemon is the leader
     :raises ConfigurationError: a URL cannot be used
     """
@@ -72,6 +75,7 @@ class Mirror:
         on_hosts: Callable[[Sequence[str]], None] | None = None,
         on_lead: Callable[[], None] = lambda: None,
         on_pass: Callable[[], None] = lambda: None,
+        on_new: OnNew | None = None,
     ) -> None:
         self._options = options
         # Options to use from the next turn on.
@@ -80,6 +84,7 @@ class Mirror:
         self._on_hosts = on_hosts
         self._on_lead = on_lead
         self._on_pass = on_pass
+        self._on_new = on_new
         self._lease = Lease(store, _LEASE, holder)
         self._applier = Applier(store, self._lease.keep)
         self._api = self._database(options.api_database)
@@ -93,6 +98,8 @@ class Mirror:
         self._passed = False
         self._stopping = False
         self._wakeup = threading.Event()
+        # Set after the next read of all changes.
+        self._awaited: list[threading.Event] = []
         self._readers = ThreadPoolExecutor(_READERS, 'cells')
         self._thread = threading.Thread(
             target=self._run, name='mirror', daemon=True
@@ -134,8 +141,17 @@ class Mirror:
         """Read changes at once, after a notification that there are some."""
         self._wakeup.set()
 
+    def catch_up(self) -> None:
+        """Read changes, and wait for it for a while, if this daemon leads."""
+        if self.leading:
+            done = threading.Event()
+            self._awaited.append(done)
+            self._wakeup.set()
+            done.wait(_CATCH_UP_S)
+
     def _run(self) -> None:
         while not self._stopping:
+            awaited, self._awaited = self._awaited, []
             try:
                 options, self._next = self._next, None
                 if options not in (None, self._options):
@@ -152,6 +168,8 @@ class Mirror:
             except Exception:
                 LOG.exception('Hosts could not be mirrored')
                 self._read_all_again()
+            for done in awaited:
+                done.set()
             self._wakeup.wait(self._options.poll_interval)
             self._wakeup.clear()
             time.sleep(_SETTLE_S)
@@ -176,6 +194,7 @@ class Mirror:
             if complete and not self._passed:
                 self._on_pass()
                 self._passed = True
+                self._applier.on_new = self._on_new
 
     def _lead(self, leading: bool) -> None:
         LOG.info(
@@ -183,7 +202,7 @@ class Mirror:
             'this' if leading else 'another',
         )
         self._read_all_again()
-        self._passed = False
+        self._passed, self._applier.on_new = False, None
         if leading:
             self._on_lead()
         self.leading = leading

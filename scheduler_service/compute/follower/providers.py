@@ -9,11 +9,19 @@ undoes allocations of released claims, also between the parts of a long read.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -105,6 +113,8 @@ _CATCH_UP_S = 10.0
 # turns: a few percent of the calls that the service can answer.
 _AT_ONCE = 2
 _TURN_S = 1.0
+# Pauses between tries to read the provider of a new node, in seconds.
+_NEW_LEAST_S, _NEW_MOST_S = 0.2, 60.0
 # Made allocations are recorded within this time, in seconds.
 _MARKING_S = 0.4
 
@@ -114,6 +124,19 @@ class _Node(NamedTuple):
     host: str
     node: str
     uuid: str
+
+
+@dataclasses.dataclass(slots=True)
+class _New:
+    """A node that is written once its provider is read.
+
+    :ivar since: monotonic time since which it is new
+    :ivar due_at: monotonic time of the next try
+    """
+
+    report: HostReport
+    since: float
+    due_at: float = 0.0
 
 
 class ProviderFollower:
@@ -144,6 +167,8 @@ class ProviderFollower:
         self._touched: dict[str, bool] = {}
         # Host -> monotonic time at which it is read once more.
         self._again: dict[str, float] = {}
+        # (host, node) -> a node that is not in the store yet.
+        self._new: dict[tuple[str, str], _New] = {}
         # Hosts that are waited for, with what is set once they are read.
         self._awaited: list[tuple[Sequence[str], threading.Event]] = []
         # Called after the next read of all providers.
@@ -184,17 +209,48 @@ class ProviderFollower:
             self._touched.update(dict.fromkeys(hosts, True))
             self._changed.notify()
 
-    def catch_up(self, hosts: Sequence[str]) -> None:
+    def catch_up(self, hosts: Sequence[str]) -> bool:
         """Read the providers of service hosts, and wait for it for a while.
 
         Claims on them whose allocations the compute service deleted are
         released.
+
+        :return: whether there are any
         """
         done = threading.Event()
         with self._changed:
+            if not hosts or self._stopping:
+                return False
             self._awaited.append((hosts, done))
             self._changed.notify()
         done.wait(_CATCH_UP_S)
+        return True
+
+    def add_new(
+        self,
+        cell_uuid: str,
+        hosts: Collection[str] | None,
+        reports: Sequence[HostReport],
+    ) -> None:
+        """Write new nodes once their providers are read; see ``Applier``."""
+        with self._changed:
+            self._new = {
+                key: new
+                for key, new in self._new.items()
+                if new.report.changes['cell_uuid'] != cell_uuid
+                or (hosts is not None and new.report.host not in hosts)
+            }
+            for report in reports:
+                key = report.host, report.node
+                self._new[key] = _New(report, time.monotonic())
+            if reports:
+                self._changed.notify()
+
+    def read_new(self) -> bool:
+        """Wait for a while until new nodes were tried; return whether any."""
+        with self._changed:
+            hosts = {host for host, _ in self._new}
+        return self.catch_up(sorted(hosts))
 
     def read_all(self, then: Callable[[], None]) -> None:
         """Read all providers again, soon.
@@ -225,9 +281,14 @@ class ProviderFollower:
                 asked_for = self._awaited or self._touched or self._then
                 due = has_more or (done and asked_for)
                 if not due and not self._stopping:
-                    self._changed.wait(_IDLE_S)
+                    dues = [new.due_at for new in self._new.values()]
+                    pause = min(dues, default=1e9) - time.monotonic()
+                    least = 0.0 if done else _IDLE_S
+                    self._changed.wait(min(max(pause, least), _IDLE_S))
             # Several hosts that change together are read together.
             time.sleep(0.05)
+        for _, awaited in self._awaited:
+            awaited.set()
 
     def poll(self) -> bool:
         """Read the providers that are due, and undo allocations.
@@ -247,6 +308,7 @@ class ProviderFollower:
             self._bounded.clear()
             # The daemon that leads now waits for its own read of all.
             self._then = None
+            self._new = {}
             self._read_touched()
             return False
         age = time.monotonic() - self._read_all_at
@@ -269,12 +331,43 @@ class ProviderFollower:
                 if self._then is then:
                     self._then = None
 
+    def _read_new(self, awaited: Collection[str]) -> None:
+        """Write the new nodes whose providers have capacity by now.
+
+        Those that have none are tried again, and less often with time.
+
+        :param awaited: service hosts that are tried in any case
+        """
+        now = time.monotonic()
+        for key, new in list(self._new.items()):
+            if now < new.due_at and key[0] not in awaited:
+                continue
+            report = new.report
+            uuid = report.changes['uuid']
+            provider = self._client.provider(uuid)
+            if provider is None or not provider.capacity:
+                later = min(now - new.since, _NEW_MOST_S)
+                new.due_at = now + max(later, _NEW_LEAST_S)
+                continue
+            node = _Node(0, report.host, report.node, uuid)
+            read = _report(node, self._shared.add_to(provider), [])
+            changes = {**report.changes, **read.changes}
+            self._write_reports(
+                [HostReport(report.host, report.node, changes)]
+            )
+            # The compute service writes traits after the amounts.
+            self._again[report.host] = now + _AGAIN_S
+            with self._changed:
+                if self._new.get(key) is new:
+                    del self._new[key]
+
     def _read_awaited(self) -> None:
         """Have the store catch up on hosts that are waited for."""
         with self._changed:
             awaited, self._awaited = self._awaited, []
         try:
             hosts = {host for each, _ in awaited for host in each}
+            self._read_new(hosts)
             nodes = self._nodes(sorted(hosts)) if hosts else []
             if nodes:
                 ids = [node.id for node in nodes]

@@ -6,15 +6,10 @@ them, a tree of providers at a time: that takes the service little time,
 however many hosts there are. After some hosts without a candidate it queries
 all at once, as the compute service does. The job comes back with its
 candidates, among whose hosts the engine selects.
-
-A request for which hosts only lack room comes here before it is refused: the
-store may be behind the service, which gives room back first where a server is
-deleted, or built on another host.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -32,7 +27,6 @@ from scheduler_service.engine.jobs import HostJob, is_late
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.model import Request
 from scheduler_service.pipeline import HostPipeline
-from scheduler_service.pipeline.mandatory_filters import rows_with
 from scheduler_service.request_filters import Scope, scope_of
 
 _THREADS = 4
@@ -54,7 +48,6 @@ class CandidateStage:
     """Threads that query the service for candidates.
 
     :param queue: lends jobs, and gets them back
-    :param catch_up: has the store know what the service has of service hosts
     """
 
     def __init__(
@@ -62,12 +55,10 @@ class CandidateStage:
         client: PlacementClient,
         shared: SharedProviders,
         queue: RequestQueue,
-        catch_up: Callable[[Sequence[str]], None],
     ) -> None:
         self._client = client
         self._shared = shared
         self._queue = queue
-        self._catch_up = catch_up
         self._threads = ThreadPoolExecutor(_THREADS, 'candidates')
         self._copier = TableCopier()
 
@@ -91,46 +82,6 @@ class CandidateStage:
             job.candidates = self._candidates(job, request, copy, mine)
 
         self._queue.lend_to(self._threads, job, find)
-
-    def check_refusal(
-        self,
-        job: HostJob,
-        refusal: errors.NoValidHost,
-        table: HostTable,
-        pipeline: HostPipeline,
-    ) -> None:
-        """Take away a job that is about to be refused; see ``Completer``."""
-        copy = self._copier.copy(table).table
-
-        def check() -> None:
-            mine = pipeline.for_another_thread()
-            hosts = self._with_more_room(job, copy, mine)
-            if hosts:
-                self._catch_up(hosts)
-                job.checked_at = time.monotonic()
-            else:
-                job.failure = refusal
-
-        self._queue.lend_to(self._threads, job, check, refusal)
-
-    def _with_more_room(
-        self, job: HostJob, table: HostTable, pipeline: HostPipeline
-    ) -> list[str]:
-        """Return service hosts that have more room than the store says.
-
-        At most as many as have queries of their own.
-        """
-        request = job.request
-        with self._copier.lock:
-            full = pipeline.full_hosts(table, request)
-            scope = scope_of(
-                request, table.topology.aggregates, pipeline.settings
-            )
-        if not full.any():
-            return []
-        query = candidates.query_of(request, '', _LIMIT, scope)
-        by_row = _by_row(table, self._query(job, query)[_REQUESTS])
-        return [table.host_at(row) for row in by_row if full[row]][:_HOSTS]
 
     def stop(self) -> None:
         """End the threads."""
@@ -222,7 +173,9 @@ class CandidateStage:
             is_cut = bool(limit) and len(answer[_REQUESTS]) >= limit
             by_row = {
                 row: fitting(row, trees)
-                for row, trees in _by_row(table, answer[_REQUESTS]).items()
+                for row, trees in candidates.by_row(
+                    table, answer[_REQUESTS]
+                ).items()
             }
             if any(mask[row] for row in by_row if by_row[row]) or not is_cut:
                 break
@@ -282,21 +235,3 @@ class CandidateStage:
             ],
             funnel=[{'filter': 'placement', 'start': hosts, 'end': 0}],
         )
-
-
-def _by_row(
-    table: HostTable, listed: Sequence[Mapping[str, Any]]
-) -> dict[int, list[Tree]]:
-    """Return candidates by the row of a host that gives a part of each."""
-    rows: dict[str, int | None] = {}
-    by_row: dict[int, list[Tree]] = {}
-    for document in listed:
-        tree = Tree.of(document)
-        for uuid in tree.allocations:
-            if uuid not in rows:
-                matching = rows_with(table, 'uuid', uuid)
-                rows[uuid] = int(matching[0]) if len(matching) else None
-            row = rows[uuid]
-            if row is not None:
-                by_row.setdefault(row, []).append(tree)
-    return by_row

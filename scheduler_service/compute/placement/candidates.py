@@ -14,10 +14,12 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from scheduler_service.columns import HostTable
 from scheduler_service.compute.placement.client import PLAIN
 from scheduler_service.model import Request, Selection
 from scheduler_service.model.request_parts import PciRequest, ResourceGroup
 from scheduler_service.pipeline import Assignment, Bonuses
+from scheduler_service.pipeline.mandatory_filters import rows_with
 from scheduler_service.request_filters import Scope
 
 
@@ -200,6 +202,24 @@ def _amounts_of(tree: Tree) -> Counter[tuple[str, str]]:
             for name, amount in amounts.items()
         }
     )
+
+
+def by_row(
+    table: HostTable, listed: Sequence[Mapping[str, Any]]
+) -> dict[int, list[Tree]]:
+    """Return candidates by the row of a host that gives a part of each."""
+    rows: dict[str, int | None] = {}
+    found: dict[int, list[Tree]] = {}
+    for document in listed:
+        tree = Tree.of(document)
+        for uuid in tree.allocations:
+            if uuid not in rows:
+                matching = rows_with(table, 'uuid', uuid)
+                rows[uuid] = int(matching[0]) if len(matching) else None
+            row = rows[uuid]
+            if row is not None:
+                found.setdefault(row, []).append(tree)
+    return found
 
 
 def query_of(

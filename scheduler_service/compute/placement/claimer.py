@@ -34,6 +34,9 @@ from scheduler_service.compute.placement.queue import (
     ClaimTask,
     PlacementQueue,
 )
+from scheduler_service.compute.placement.refusal_checks import (
+    RefusalChecks,
+)
 from scheduler_service.compute.placement.sharing import SharedProviders
 from scheduler_service.compute.placement.undoing import PlacementUndoer
 from scheduler_service.engine.health import Health
@@ -62,7 +65,7 @@ class PlacementClaimer:
     :param queue: lends jobs, and gets each of them back
     :param on_misfit: called with a service host that has less room than the
         store says
-    :param catch_up: has the store know what the service has of service hosts
+    :param catch_up: as of ``RefusalChecks``
     """
 
     def __init__(
@@ -72,15 +75,16 @@ class PlacementClaimer:
         health: Health,
         queue: RequestQueue,
         on_misfit: Callable[[str], None],
-        catch_up: Callable[[Sequence[str]], None],
+        catch_up: Callable[[Sequence[str]], bool],
         shared: SharedProviders,
     ) -> None:
         self._on_misfit = on_misfit
         self._client = client
         self._undoer = PlacementUndoer(store, client, health)
-        self._candidates = CandidateStage(client, shared, queue, catch_up)
+        self._candidates = CandidateStage(client, shared, queue)
+        self._refusals = RefusalChecks(client, queue, catch_up)
         self.find_candidates = self._candidates.ask
-        self.check_refusal = self._candidates.check_refusal
+        self.check_refusal = self._refusals.check
         self._shared = shared
         self._store = store
         self._health = health
@@ -132,6 +136,7 @@ class PlacementClaimer:
         """End each thread after the call that it is making."""
         self._stopping.set()
         self._candidates.stop()
+        self._refusals.stop()
         self._queue.stop()
         deadline = time.monotonic() + _STOP_S
         for thread in self._threads:
@@ -198,17 +203,46 @@ class PlacementClaimer:
         """
         try:
             if is_late(task.job.deadline):
-                if task.is_recorded:
-                    journal.end(task.allocations, made=False)
                 raise errors.TooLate()
+            self._check_traits(task)
             # Whether the record still says when the call may be under way.
             age = time.monotonic() - task.since
             if not task.is_recorded or age >= placement_records.CALL_ENDS_S:
                 self._intend(task, journal)
         except Exception as fault:
+            if task.is_recorded:
+                journal.end(task.allocations, made=False)
             self._fail(task, fault)
             return False
         return True
+
+    def _check_traits(self, task: ClaimTask) -> None:
+        """Look whether hosts still have the traits that a task requires.
+
+        Allocations do not depend on traits, which others may have changed
+        since the store read them. Candidates were just asked for with them.
+
+        :raises NoValidHost: a host has not, or has a forbidden one
+        """
+        request = task.job.request
+        required, forbidden = request.required_traits, request.forbidden_traits
+        if (
+            not (required or forbidden)
+            or task.may_be_made
+            or candidates.is_needed(request)
+        ):
+            return
+        for provider in {each.provider for each in task.allocations}:
+            have = self._client.traits(provider)
+            wrong = [f'lacks {name}' for name in sorted(required - have)]
+            wrong += [f'has {name}' for name in sorted(forbidden & have)]
+            if wrong:
+                host = task.hosts[provider]
+                why = f'the placement service says that it {wrong[0]}'
+                LOG.info('Host %s: %s', host, why)
+                task.job.excluded_hosts[host] = why
+                self._on_misfit(host)
+                raise errors.NoValidHost(f'{host}: {why}')
 
     def _intend(self, task: ClaimTask, journal: PlacementJournal) -> None:
         """Record one task's allocations; wait while the database is away."""

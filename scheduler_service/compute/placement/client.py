@@ -205,19 +205,23 @@ class PlacementClient:
             return None
         capacity, units = _capacity(inventories), _units(inventories)
         usages = self._call('GET', f'{path}/usages').json()['usages']
-        traits = self._call('GET', f'{path}/traits').json()['traits']
-        made = Provider(uuid, capacity, usages, sorted(traits), units)
+        traits = sorted(self.traits(uuid))
+        made = Provider(uuid, capacity, usages, traits, units)
         tree = self._call('GET', f'/resource_providers?in_tree={uuid}').json()
         below: set[str] = set()
         for child in tree['resource_providers']:
             if child['uuid'] != uuid:
-                path = f'/resource_providers/{child["uuid"]}'
-                below.update(self._add_child(made, path))
+                below.update(self._add_child(made, child['uuid']))
         return made._replace(child_traits=tuple(sorted(below)))
 
     def units(self, uuid: str) -> dict[str, UnitLimits]:
         """Return the bounds of a provider, as in :class:`Provider`."""
         return _units(self._inventories(f'/resource_providers/{uuid}') or {})
+
+    def traits(self, uuid: str) -> set[str]:
+        """Return the traits of a provider; none where there is no such."""
+        path = f'/resource_providers/{uuid}/traits'
+        return set(self._call('GET', path, (_GONE,)).json().get('traits', ()))
 
     def _inventories(self, path: str) -> dict[str, Any] | None:
         """Return a provider's inventories; None: there is no provider."""
@@ -226,16 +230,16 @@ class PlacementClient:
             return None
         return dict(answer.json()['inventories'])
 
-    def _add_child(self, root: Provider, path: str) -> list[str]:
+    def _add_child(self, root: Provider, uuid: str) -> set[str]:
         """Add what a provider below a root gives; return its traits."""
+        path = f'/resource_providers/{uuid}'
         inventories = self._inventories(path)
         if inventories is None:
-            return []
+            return set()
         used = self._call('GET', f'{path}/usages').json()['usages']
         for name, capacity in _capacity(inventories).items():
             root.add(name, capacity, used.get(name, 0))
-        answer = self._call('GET', f'{path}/traits', (_GONE,))
-        return list(answer.json().get('traits', ()))
+        return self.traits(uuid)
 
     def allocation_candidates(self, query: str) -> dict[str, Any]:
         """Return the candidates that match a query, as the service does.

@@ -6,8 +6,10 @@ The service is a stand-in that keeps every call: the real one is met in
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -205,3 +207,132 @@ def test_a_move_from_the_only_host_that_fits_says_so(
             ).result(20)
     reason = raised.value.facts['filters'][0]['reason']
     assert reason == 'the instance moves away from it'
+
+
+GOLD = 'CUSTOM_GOLD'
+
+
+def gold(vm: str, kind: str = 'required', **more: Any) -> Any:
+    """Return a request that requires or forbids a trait."""
+    return request(vm, traits={GOLD: kind}, **more)
+
+
+def is_read(fake: FakePlacement, provider: str) -> bool:
+    """Whether the traits of a provider were read."""
+    return any(path.endswith('/traits') for _, path in fake.calls)
+
+
+@contextlib.contextmanager
+def followed(store: Any, fake: FakePlacement) -> Iterator[Any]:
+    """Run an engine, and wait until all providers were read once."""
+    with engine(store, fake) as running:
+        (vm,) = new()
+        running.select_destinations(request(vm)).result(20)
+        running.release([vm]).result(20)
+        wait_until(lambda: not fake.allocations)
+        wait_until(lambda: ('GET', '/resource_providers') in fake.calls)
+        time.sleep(0.3)
+        yield running
+
+
+@pytest.mark.parametrize('kind', ['required', 'forbidden'])
+def test_a_trait_that_others_changed_is_seen_before_a_refusal(
+    store, fake, provider, kind
+):
+    fake.traits[provider] = {GOLD} if kind == 'forbidden' else set()
+    (vm,) = new()
+    with followed(store, fake) as running:
+        fake.traits[provider] = {GOLD} if kind == 'required' else set()
+        answer = running.select_destinations(gold(vm, kind)).result(20)
+    assert answer.placements[0].selected.host == HOST
+    assert fake.allocations.keys() == {vm}
+
+
+def test_a_new_provider_below_is_seen_before_a_refusal(store, fake, provider):
+    (vm,) = new()
+    with followed(store, fake) as running:
+        child = fake.add_provider(provider, CUSTOM_FPGA=1)
+        fake.traits[child] = {GOLD}
+        asked = gold(vm, amounts={'VCPU': 1, 'CUSTOM_FPGA': 1})
+        running.select_destinations(asked).result(20)
+    assert fake.allocations[vm][child] == {'CUSTOM_FPGA': 1}
+
+
+def test_a_trait_that_nobody_has_is_refused_after_one_look(
+    store, fake, provider
+):
+    with followed(store, fake) as running:
+        before = len(fake.calls)
+        with pytest.raises(errors.NoValidHost, match=f'lacks {GOLD}'):
+            running.select_destinations(gold(*new())).result(20)
+        asked = [path for _, path in fake.calls[before:]
+                 if 'allocation_candidates' in path]  # fmt: skip
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize('kind', ['required', 'forbidden'])
+def test_a_trait_that_changed_gives_no_wrong_placement(
+    store, fake, provider, kind, caplog
+):
+    right, wrong = ({GOLD}, set()) if kind == 'required' else (set(), {GOLD})
+    other = add_host(store, fake)
+    with store.engine.begin() as conn:
+        conn.execute(sa.update(schema.hosts).values(cell_uuid='c'))
+    fake.traits = {provider: right, other: right}
+    (refused_vm,) = new()
+    caplog.set_level(logging.INFO)
+    with followed(store, fake) as running:
+        fake.traits = {provider: wrong, other: right}
+        answers = [
+            running.select_destinations(gold(each, kind)) for each in new(4)
+        ]
+        for answer in answers:
+            (placed,) = answer.result(20).placements
+            assert placed.selected.uuid == other
+        fake.traits = {provider: wrong, other: wrong}
+        with pytest.raises(errors.NoValidHost) as raised:
+            running.select_destinations(gold(refused_vm, kind)).result(20)
+    why = f'{"lacks" if kind == "required" else "has"} {GOLD}'
+    assert why in str(raised.value)
+    assert f'the placement service says that it {why}' in caplog.text
+    assert refused_vm not in fake.allocations
+    assert {*map(tuple, fake.allocations.values())} == {(other,)}
+
+
+def test_equal_refusals_are_looked_up_together_and_hold_up_nobody(
+    store, fake, provider, monkeypatch
+):
+    """However slow the service is to answer what is impossible."""
+    read, running_now, most = fake.read, Counter(), Counter()
+
+    def slow(path: str, query: Any) -> Any:
+        asked = query.get('resources', '')
+        if path == '/allocation_candidates' and 'MEMORY' in asked:
+            running_now[asked] += 1
+            most[asked] = max(most[asked], running_now[asked])
+            most['calls'] += 1
+            time.sleep(0.5)
+            running_now[asked] -= 1
+        return read(path, query)
+
+    (taken,) = new()
+    with followed(store, fake) as running:
+        running.select_destinations(
+            request(taken, amounts={'VCPU': 60})
+        ).result(20)
+        monkeypatch.setattr(fake, 'read', slow)
+        refusals = []
+        for number in range(100):
+            refusals.append(running.select_destinations(whole_host(*new())))
+            if not number % 20:
+                start = time.monotonic()
+                running.select_destinations(
+                    request(*new(), amounts={'MEMORY_MB': 1})
+                ).result(20)
+                assert time.monotonic() - start < 0.5
+            time.sleep(0.005)
+        for refusal in refusals:
+            with pytest.raises(errors.NoValidHost, match='lacks 61 '):
+                refusal.result(20)
+    assert most.pop('calls') <= 4
+    assert {*most.values()} == {1}

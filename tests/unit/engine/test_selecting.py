@@ -34,8 +34,9 @@ class Asked:
     def ask(self, *about: Any) -> None:
         self.asked.append(about)
 
-    def check_refusal(self, *about: Any) -> None:
+    def check_refusal(self, *about: Any) -> bool:
         self.refusals.append(about)
+        return True
 
 
 @pytest.fixture

@@ -1,0 +1,182 @@
+"""Asks the placement service before requests are refused.
+
+The store may be behind: the service gives room back first where a server is
+deleted, and agents and operators change traits and aggregates there. So a
+request comes here before it is refused. Where hosts are kept out by no more
+than the service knows better, it is asked which of them fit, and those are
+read again; new hosts are read in any case. Then the request is selected once
+more.
+
+Refusals of equal requests are looked up together, one such look-up after the
+other: a slow service, or a caller that repeats what is impossible, takes
+threads and time from nobody else.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import msgspec
+
+from scheduler_service import errors
+from scheduler_service.columns import HostTable
+from scheduler_service.columns.table_copies import TableCopier
+from scheduler_service.compute.placement import candidates
+from scheduler_service.compute.placement.client import PlacementClient
+from scheduler_service.engine.jobs import HostJob, is_late
+from scheduler_service.engine.queue import RequestQueue
+from scheduler_service.model import Request
+from scheduler_service.pipeline import HostPipeline
+from scheduler_service.request_filters import Scope, scope_of
+
+LOG = logging.getLogger(__name__)
+_THREADS = 2
+# Kinds of requests that wait; beyond that a refusal stands unchecked.
+_MOST_WAITING = 64
+# Hosts that are read again.
+_HOSTS = 8
+# Candidates: as many as the compute service takes.
+_LIMIT = 1000
+# Aggregates that a query names; with more of them it names none.
+_MOST_NAMED = 100
+_encode = msgspec.json.Encoder().encode
+# What equal requests have in common.
+Key = tuple[bytes, str | None]
+
+
+class _Refused(NamedTuple):
+    job: HostJob
+    refusal: errors.NoValidHost
+
+
+class _LookUp(NamedTuple):
+    """Equal requests that are looked up together, on one copy of the hosts."""
+
+    refused: list[_Refused]
+    table: HostTable
+    pipeline: HostPipeline
+
+
+class RefusalChecks:
+    """Threads that look refusals up.
+
+    :param queue: lends jobs, and gets them back
+    :param catch_up: has the store know what the service has of service hosts,
+        and hosts that are new; returns whether that may have changed anything
+    """
+
+    def __init__(
+        self,
+        client: PlacementClient,
+        queue: RequestQueue,
+        catch_up: Callable[[Sequence[str]], bool],
+    ) -> None:
+        self._client = client
+        self._queue = queue
+        self._catch_up = catch_up
+        self._threads = ThreadPoolExecutor(_THREADS, 'refusals')
+        self._copier = TableCopier()
+        self._lock = threading.Lock()
+        self._waiting: dict[Key, _LookUp] = {}
+        self._running: set[Key] = set()
+
+    def check(
+        self,
+        job: HostJob,
+        refusal: errors.NoValidHost,
+        table: HostTable,
+        pipeline: HostPipeline,
+    ) -> bool:
+        """Take away a job that is about to be refused; see ``Completer``."""
+        key = _key_of(job.request)
+        with self._lock:
+            found = self._waiting.get(key)
+            if found is None:
+                if len(self._waiting) >= _MOST_WAITING:
+                    return False
+                copy = self._copier.copy(table).table
+                found = self._waiting[key] = _LookUp([], copy, pipeline)
+            found.refused.append(_Refused(job, refusal))
+            # Before a thread can give it back.
+            self._queue.lend([job])
+        self._start()
+        return True
+
+    def stop(self) -> None:
+        """End the threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _start(self) -> None:
+        """Start look-ups that wait, unless an equal one is under way."""
+        with self._lock:
+            for key in [*self._waiting]:
+                if len(self._running) == _THREADS:
+                    break
+                if key not in self._running:
+                    self._running.add(key)
+                    found = self._waiting.pop(key)
+                    self._threads.submit(self._run, key, found)
+
+    def _run(self, key: Key, found: _LookUp) -> None:
+        is_news = False
+        try:
+            is_news = self._look_up(found)
+        except errors.SchedulerError as error:
+            LOG.info('A refusal could not be looked up: %s', error)
+        except Exception:
+            LOG.exception('A refusal could not be looked up')
+        finally:
+            for job, refusal in found.refused:
+                job.checked_at = time.monotonic()
+                job.failure = None if is_news else refusal
+                self._queue.give_back(job)
+            with self._lock:
+                self._running.remove(key)
+            self._start()
+
+    def _look_up(self, found: _LookUp) -> bool:
+        """Have the store catch up; return whether it may know more now."""
+        if all(is_late(job.deadline) for job, _ in found.refused):
+            return False
+        table, request = found.table, found.refused[0].job.request
+        pipeline = found.pipeline.for_another_thread()
+        with self._copier.lock:
+            doubtful = pipeline.doubtful_hosts(table, request)
+            scope = scope_of(
+                request, table.topology.aggregates, pipeline.settings
+            )
+        hosts: list[str] = []
+        if doubtful.any():
+            query = candidates.query_of(request, '', _LIMIT, scope)
+            query += _member_of(request, scope)
+            answer = self._client.allocation_candidates(query)
+            by_row = candidates.by_row(table, answer['allocation_requests'])
+            hosts = [table.host_at(row) for row in by_row if doubtful[row]]
+        return self._catch_up(hosts[:_HOSTS])
+
+
+def _key_of(request: Request) -> Key:
+    """Return what a request has in common with others that ask the same."""
+    shape = request.shape
+    if shape is None:
+        same = msgspec.structs.replace(
+            request, request_id=None, instance_uuids=[]
+        )
+        shape = _encode(same)
+    return shape, request.project_id
+
+
+def _member_of(request: Request, scope: Scope) -> str:
+    """Return the aggregates of a query, empty where there are too many."""
+    within = Scope(
+        required_aggregates=scope.required_aggregates,
+        forbidden_aggregates=scope.forbidden_aggregates,
+    )
+    listed = (*scope.required_aggregates, scope.forbidden_aggregates)
+    is_named = within and sum(map(len, listed)) <= _MOST_NAMED
+    return f'&{within.query()}' if is_named and request.own_resources else ''
