@@ -39,6 +39,7 @@ class Scope:
     :ivar forbidden_aggregates: uuids; a host must be in none of them
     :ivar required_traits: in addition to those of flavor and image
     :ivar forbidden_traits: in addition to those of flavor and image
+    :ivar unknown_zone: requested, and of no aggregate: it restricts nothing
     """
 
     required_aggregates: list[frozenset[str]] = dataclasses.field(
@@ -47,6 +48,7 @@ class Scope:
     forbidden_aggregates: frozenset[str] = frozenset()
     required_traits: set[str] = dataclasses.field(default_factory=set)
     forbidden_traits: set[str] = dataclasses.field(default_factory=set)
+    unknown_zone: str = ''
 
     def __bool__(self) -> bool:
         return bool(
@@ -146,14 +148,19 @@ def _projects(aggregate: Aggregate) -> set[str]:
 def map_az_to_placement_aggregate(scoped: ScopedRequest) -> None:
     """Keeps a request on the aggregates of its availability zone.
 
-    A zone that no aggregate has adds nothing.
+    A zone that no aggregate has adds nothing. Each request of the compute
+    service is kept so, and others with
+    ``query_placement_for_availability_zone``.
     """
     request, aggregates, settings, scope = scoped
     zone = request.availability_zone
-    if zone and settings.query_placement_for_availability_zone:
+    enabled = request.lenient or settings.query_placement_for_availability_zone
+    if zone and enabled:
         uuids = _uuids_by(aggregates, 'by zone', _zone).get(zone)
         if uuids:
             scope.required_aggregates.append(uuids)
+        else:
+            scope.unknown_zone = zone
 
 
 def _zone(aggregate: Aggregate) -> list[str | None]:
@@ -321,6 +328,9 @@ def short_query(
         frozenset(scope.forbidden_traits),
     )
     text: str = aggregates.memoize(key, lambda: scope.query(_MOST_NAMED))
+    if scope.unknown_zone:
+        note = f'no aggregate has the zone {scope.unknown_zone}'
+        text = f'{text} ({note})' if text else note
     return text
 
 

@@ -59,11 +59,12 @@ Related options:
         'query_placement_for_availability_zone',
         default=False,
         help="""
-Whether a request is limited to the aggregates of its availability zone.
+Whether requests of our own interface are limited to whole aggregates.
 
-This happens before the filters run. If no aggregate has the zone, the
-request is not limited; AvailabilityZoneFilter, if enabled, still checks the
-hosts.
+Those with their availability zone as the whole value of the metadata
+``availability_zone``, before the filters run; the zone counts in any case. The
+compute service's requests are always limited so, whatever this option says: a
+zone that no aggregate has does not limit them.
 """,
     ),
     cfg.BoolOpt(

@@ -16,6 +16,7 @@ from scheduler_service import errors
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.filters.base import HostFilter, figure
+from scheduler_service.filters.hosts.aggregate_filter import unknown_zone
 from scheduler_service.model import Request
 from scheduler_service.pipeline.filtering import FilterResult, as_rows
 from scheduler_service.request_filters import short_query
@@ -59,7 +60,11 @@ def refusal(
     }
     if request.why_ignored:
         facts['excluded_hosts'] = request.why_ignored
-    text = f'No valid host was found. {summary(facts)}'
+    sentences = (
+        unknown_zone(subject.table, request, subject.settings),
+        (summary(facts)),
+    )
+    text = f'No valid host was found. {". ".join(filter(None, sentences))}'
     return errors.NoValidHost(text, **facts)
 
 

@@ -21,6 +21,9 @@ from scheduler_service.filters.base import (
     RowFilter,
 )
 from scheduler_service.filters.capacity import CapacityFilter
+from scheduler_service.filters.hosts.aggregate_filter import (
+    AvailabilityZoneFilter,
+)
 from scheduler_service.filters.hosts.aggregate_multi_tenancy_isolation import (
     METADATA_PREFIX,
 )
@@ -28,6 +31,7 @@ from scheduler_service.model import Request
 from scheduler_service.pipeline.capacity_check import CapacityCheck
 from scheduler_service.pipeline.mandatory_filters import (
     MANDATORY_FILTERS,
+    AvailabilityZone,
     EarlierInstances,
 )
 from scheduler_service.settings import Settings
@@ -99,11 +103,18 @@ class Filtering:
         self.settings = settings
         room = (self.resources,) if check_room else ()
         checks = *room, EarlierInstances(filters)
+        zone = AvailabilityZone()
+        named = any(
+            isinstance(each, AvailabilityZoneFilter) for each in filters
+        )
+        every = filters if named else (zone, *filters)
         self._all = [
-            _with_preparation(each) for each in in_order(filters, checks)
+            _with_preparation(each) for each in in_order(every, checks)
         ]
         # Forcing a host overrides the configured filters.
-        self._forced = [_with_preparation(each) for each in in_order((), room)]
+        self._forced = [
+            _with_preparation(each) for each in in_order((zone,), room)
+        ]
         # Others than those of this package may read what instances hosts have.
         self.has_row_plugins = any(
             form == ROWS and is_plugin(each) for each, form, _ in self._all

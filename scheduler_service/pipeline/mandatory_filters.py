@@ -17,6 +17,9 @@ from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
 from scheduler_service.filters import host_attributes
 from scheduler_service.filters.base import HostFilter, RowFilter, RowSet
+from scheduler_service.filters.hosts.aggregate_filter import (
+    AvailabilityZoneFilter,
+)
 from scheduler_service.filters.hosts.numa_topology_filter import (
     NUMATopologyFilter,
 )
@@ -118,6 +121,15 @@ class ForceHosts(RowFilter):
         if len(forced) > 1:
             rows = np.intersect1d(rows, forced[1])
         return RowSet(rows, passes=True)
+
+
+class AvailabilityZone(AvailabilityZoneFilter):
+    """Leaves hosts in the requested zone, also where they are forced.
+
+    Where AvailabilityZoneFilter is enabled, it does so for all other requests.
+    """
+
+    name = 'availability_zone'
 
 
 # How many aggregates a reason names at most.

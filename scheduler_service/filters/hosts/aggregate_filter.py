@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -17,6 +18,8 @@ from scheduler_service.model.image_properties import KNOWN
 from scheduler_service.model.requirements.specs import reading, spec_path
 from scheduler_service.settings import Settings
 
+# How many names, and how many characters of them, are compared at most.
+_COMPARED = 200
 #: Key -> values of all aggregates of a host, split at commas.
 Metadata = Mapping[str, frozenset[str]]
 
@@ -60,14 +63,16 @@ class AvailabilityZoneFilter(AggregateFilter):
 
     The zones of a host are the ``availability_zone`` metadata of its
     aggregates, split at commas. A host without any is in
-    ``default_availability_zone``.
+    ``default_availability_zone``. The zone of a request counts always, also
+    where this filter is not enabled; for requests of the compute service see
+    ``map_az_to_placement_aggregate``.
     """
 
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
         zone = request.availability_zone
-        if not zone:
+        if not zone or request.lenient:
             return None
         return zone, settings.default_availability_zone
 
@@ -78,6 +83,33 @@ class AvailabilityZoneFilter(AggregateFilter):
             return ''
         names = ', '.join(sorted(zones))
         return f'zone {zone} requested, the host is in {names}'
+
+
+def unknown_zone(
+    table: HostTable, request: Request, settings: Settings
+) -> str:
+    """Return a sentence where there is no such zone; empty: there is."""
+    zone, default = (
+        request.availability_zone,
+        settings.default_availability_zone,
+    )
+
+    def work() -> list[str]:
+        every = frozenset(table.topology.aggregates)
+        zones = table.split_metadata(every).get('availability_zone', ())
+        return sorted({default, *zones})
+
+    known: list[str] = table.topology.memoize(('zones', default), work)
+    if not zone or request.lenient or zone in known:
+        return ''
+    # To compare long names, or all of many, would take long.
+    text = zone[:_COMPARED]
+    among = sorted(known, key=lambda name: abs(len(name) - len(text)))
+    (nearest,) = difflib.get_close_matches(text, among[:_COMPARED], 1, 0.0)
+    return (
+        f'There is no availability zone {text}, the nearest name is '
+        f'{nearest[:_COMPARED]}'
+    )
 
 
 class AggregateImagePropertiesIsolation(AggregateFilter):

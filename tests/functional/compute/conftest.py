@@ -46,9 +46,8 @@ def make_compute(
 
     def make(bus: str = 'inproc', **more: Any) -> Compute:
         more.setdefault('compute__topic', new_topic())
-        service = make_service(
-            bus, inventory=HOSTS, compute__enabled=True, **more
-        )
+        more.setdefault('inventory', HOSTS)
+        service = make_service(bus, compute__enabled=True, **more)
         made.append(Compute(service))
         return made[-1]
 
