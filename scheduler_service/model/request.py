@@ -497,6 +497,14 @@ class Request(Document, dict=True):
             | self._features.root_traits
         )
 
+    @property
+    def known_traits(self) -> frozenset[str]:
+        """Traits of the host's own provider, once some host reports any.
+
+        Any of their family, which ends at the last underscore of the name.
+        """
+        return self._features.known_traits
+
     def _traits(self, verdict: str) -> frozenset[str]:
         """Return traits in no group, without those of the root alone."""
         found = {*_traits_of(self._asked.traits, verdict)}

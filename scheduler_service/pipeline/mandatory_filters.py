@@ -238,8 +238,13 @@ class Traits(HostFilter):
         """
         scope = _scope(table, request, settings)
         anywhere, _ = request.tree_traits
+        known = {
+            name for name in request.known_traits if _is_known(table, name)
+        }
         return (
-            (request.required_traits - anywhere) | scope.required_traits,
+            (request.required_traits - anywhere)
+            | scope.required_traits
+            | known,
             request.forbidden_traits | scope.forbidden_traits,
             anywhere.union(
                 *(
@@ -262,6 +267,18 @@ class Traits(HostFilter):
             lacks
             + [f'has the forbidden {n}' for n in sorted(forbidden & have)]
         )
+
+
+def _is_known(table: HostTable, trait: str) -> bool:
+    """Whether some host reports a trait of the same family."""
+    family = trait[: trait.rindex('_') + 1]
+    mask = table.topology.keep(
+        ('family of traits', family),
+        lambda: table.coded['trait_set'].mask_where(
+            lambda have: any(name.startswith(family) for name in have)
+        ),
+    )
+    return bool(mask.any())
 
 
 def _scope(table: HostTable, request: Request, settings: Settings) -> Scope:

@@ -62,11 +62,15 @@ class Features(NamedTuple):
     :ivar resources: amount of each resource class
     :ivar traits: of any provider of the instance
     :ivar root_traits: of the host's own provider
+    :ivar known_traits: of the host's own provider, once some host reports a
+        trait of the same family: compute services of earlier releases report
+        none
     """
 
     resources: Mapping[str, int] = {}
     traits: frozenset[str] = frozenset()
     root_traits: frozenset[str] = frozenset()
+    known_traits: frozenset[str] = frozenset()
 
 
 _NONE = Features()
@@ -93,6 +97,7 @@ def features(specs: Specs) -> Features:
     if mode:
         needed.append(_ADDRESS_SPACES[mode])
     version = specs.value('tpm_version', _TPM_VERSIONS)
+    secrets = specs.extra.get('hw:tpm_secret_security', '')
     if version:
         models = _TPM_MODELS if version == '2.0' else ('tpm-tis',)
         model = specs.value('tpm_model', models) or 'tpm-tis'
@@ -106,11 +111,12 @@ def features(specs: Specs) -> Features:
         image.get('hw_firmware_stateless')
     ):
         needed.append('COMPUTE_SECURITY_STATELESS_FIRMWARE')
-    secrets = _TPM_SECRETS.get(specs.extra.get('hw:tpm_secret_security', ''))
+    stated = {_TPM_SECRETS[secrets]} if secrets in _TPM_SECRETS else ()
     return Features(
         resources,
         frozenset(needed),
-        frozenset((secrets,)) if secrets else frozenset(),
+        frozenset(stated if version else ()),
+        frozenset({_TPM_SECRETS['user']} if version and not secrets else ()),
     )
 
 

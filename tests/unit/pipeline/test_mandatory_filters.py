@@ -7,6 +7,7 @@ from scheduler_service.pipeline.mandatory_filters import (
     ForceHosts,
     IgnoreHosts,
     RequestedDestination,
+    Traits,
 )
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
@@ -74,3 +75,36 @@ def test_hosts_are_ignored_in_any_case_and_nodes_by_exact_name(
 )
 def test_forced_hosts_and_nodes_have_both_to_be_met(request_, nodes):
     assert nodes_left(ForceHosts(), request_) == nodes
+
+
+TPM = ['COMPUTE_SECURITY_TPM_2_0', 'COMPUTE_SECURITY_TPM_TIS']
+OF_HOST = {'hw:tpm_secret_security': 'host'}
+SECRETS = 'COMPUTE_SECURITY_TPM_SECRET_SECURITY_'
+
+
+@pytest.mark.parametrize(
+    ('specs', 'reported', 'hosts'),
+    [
+        # No compute service reports how it keeps secrets: all are as before.
+        ({}, {}, ['a', 'b', 'c']),
+        ({}, {'a': 'USER', 'b': 'HOST'}, ['a']),
+        ({}, {'b': 'DEPLOYMENT'}, []),
+        (OF_HOST, {'a': 'USER', 'b': 'HOST'}, ['b']),
+        (OF_HOST, {}, []),
+        ({'hw:tpm_version': ''}, {'a': 'USER'}, ['a', 'b', 'c']),
+    ],
+)
+def test_secrets_of_a_tpm_are_the_users_once_hosts_report_them(
+    specs, reported, hosts
+):
+    document = inventory(
+        **{
+            host: {'traits': [*TPM, SECRETS + reported[host]]}
+            if host in reported
+            else {'traits': TPM}
+            for host in 'abc'
+        }
+    )
+    specs = {'hw:tpm_version': '2.0', **specs}
+    request = {'flavor': {'extra_specs': specs}}
+    assert passing(Traits(), document, request) == hosts

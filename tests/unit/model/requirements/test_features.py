@@ -101,6 +101,8 @@ def test_secrets_of_a_tpm_are_a_matter_of_the_host_itself():
     assert found.required_traits - below == {
         'COMPUTE_SECURITY_TPM_SECRET_SECURITY_USER'
     }
+    without = request({'hw:tpm_secret_security': 'user'})
+    assert not without.required_traits
 
 
 @pytest.mark.parametrize(
