@@ -68,11 +68,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need more than Python."""
-    folder = pathlib.Path(__file__).parent / 'functional'
+    """Mark the tests that need more than Python, or more time."""
+    tests = pathlib.Path(__file__).parent
     for item in items:
-        if item.path.is_relative_to(folder):
+        if item.path.is_relative_to(tests / 'functional'):
             item.add_marker(pytest.mark.functional)
+        if item.path.is_relative_to(tests / 'interop'):
+            # The first of them installs other projects' packages, and has
+            # these make their tables.
+            item.add_marker(pytest.mark.timeout(1200))
 
 
 def _shared(

@@ -12,7 +12,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.functional,
     pytest.mark.broker,
-    pytest.mark.timeout(900),
 ]
 
 ADMIN = {'roles': ['admin', 'member', 'reader']}

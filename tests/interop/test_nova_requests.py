@@ -37,7 +37,6 @@ pytestmark = [
     pytest.mark.functional,
     pytest.mark.broker,
     pytest.mark.db,
-    pytest.mark.timeout(600),
 ]
 FILTERS = ['ComputeFilter', 'NUMATopologyFilter', 'PciPassthroughFilter']
 BANDWIDTH = 'NET_BW_EGR_KILOBIT_PER_SEC'

@@ -296,7 +296,7 @@ def _sync(folder: pathlib.Path, api: str, cell: str, *command: str) -> None:
         )
         subprocess.run(
             [folder / 'bin/nova-manage', '--config-file', path, *command],
-            check=True, capture_output=True, timeout=300,
+            check=True, capture_output=True, timeout=600,
         )  # fmt: skip
 
 

@@ -27,7 +27,6 @@ pytestmark = [
     pytest.mark.functional,
     pytest.mark.broker,
     pytest.mark.db,
-    pytest.mark.timeout(900),
 ]
 LIMIT_S = 150.0
 SHIPPED = ROOT / 'etc/scheduler_service/compute.conf'

@@ -26,7 +26,6 @@ pytestmark = [
     pytest.mark.functional,
     pytest.mark.broker,
     pytest.mark.db,
-    pytest.mark.timeout(900),
 ]
 LIMIT_S = 150.0
 # A host has 2 vCPUs, 8192 MB and 1028 GB.
