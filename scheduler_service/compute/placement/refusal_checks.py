@@ -42,6 +42,8 @@ _MOST_WAITING = 64
 _HOSTS = 8
 # Candidates: as many as the compute service takes.
 _LIMIT = 1000
+# So many requests are given back at once, and the pause between, in seconds.
+_AT_ONCE, _PAUSE_S = 16, 0.01
 # Aggregates that a query names; with more of them it names none.
 _MOST_NAMED = 100
 _encode = msgspec.json.Encoder().encode
@@ -131,10 +133,13 @@ class RefusalChecks:
         except Exception:
             LOG.exception('A refusal could not be looked up')
         finally:
-            for job, refusal in found.refused:
+            for number, (job, refusal) in enumerate(found.refused):
                 job.checked_at = time.monotonic()
                 job.failure = None if is_news else refusal
                 self._queue.give_back(job)
+                if number % _AT_ONCE == _AT_ONCE - 1:
+                    # The engine goes on with others in between.
+                    time.sleep(_PAUSE_S)
             with self._lock:
                 self._running.remove(key)
             self._start()
