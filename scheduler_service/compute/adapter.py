@@ -128,7 +128,13 @@ class Adapter(base.Adapter):
             for field in dataclasses.fields(MirrorOptions)
             if field.name in conf.compute
         }
-        return MirrorOptions(**stated, with_capacity=self.providers is None)
+        return MirrorOptions(
+            **stated,
+            with_capacity=self.providers is None,
+            with_images=(
+                conf.filter_scheduler.image_props_weight_multiplier != 0
+            ),
+        )
 
     def endpoints(self, conf: Any, name: str) -> list[Any]:
         """Return the endpoints to serve on the bus.

@@ -11,7 +11,12 @@ from typing import Any, TypeVar
 
 from scheduler_service import errors
 from scheduler_service.compute import wire
-from scheduler_service.model import Aggregate, Instance, documents
+from scheduler_service.model import (
+    Aggregate,
+    Instance,
+    documents,
+    image_properties,
+)
 from scheduler_service.model.inventory import dashed
 from scheduler_service.store.ports import host_state_writer
 
@@ -53,7 +58,9 @@ def instances(host: str, argument: Any) -> host_state_writer.UpdateInstances:
     """Return the event for instances on a host, which may have others too."""
     return host_state_writer.UpdateInstances(
         instances=[
-            _document(plain, _INSTANCE, Instance, host=host)
+            _document(
+                plain, _INSTANCE, Instance, host=host, image_meta=_image(plain)
+            )
             for plain in _objects(argument, 'instance_info')
         ]
     )
@@ -71,6 +78,13 @@ def all_instances(
     return host_state_writer.SyncInstances(
         host=host, uuids=[dashed(uuid) for uuid in uuids]
     )
+
+
+def _image(plain: Any) -> dict[str, Any]:
+    """Return what is known of an instance's image."""
+    if not isinstance(plain, dict):
+        return {}
+    return image_properties.of_system_metadata(plain.get('system_metadata'))
 
 
 def _objects(argument: Any, place: str) -> list[Any]:

@@ -108,6 +108,41 @@ KNOWN = frozenset(
 )
 
 
+# What a compute service keeps of an image beside its properties.
+_PREFIX = 'image_'
+_NOT_PROPERTIES = frozenset(
+    ('base_image_ref', 'container_format', 'disk_format', 'min_disk',
+     'min_ram')
+)  # fmt: skip
+_BOOLEANS = {
+    'true': True, 'yes': True, 'on': True,
+    'false': False, 'no': False, 'off': False,
+}  # fmt: skip
+
+
+def of_system_metadata(metadata: Any) -> dict[str, Any]:
+    """Return what an instance's metadata says of its image.
+
+    Booleans have the form that they have in requests of compute services.
+
+    :param metadata: as a compute service keeps it; None: it is not known
+    :return: as ``image_meta`` of an instance: empty if nothing is known
+    """
+    if not isinstance(metadata, dict):
+        return {}
+    properties = {
+        key.removeprefix(_PREFIX): _BOOLEANS.get(str(value).lower(), value)
+        for key, value in metadata.items()
+        if key.startswith(_PREFIX) and value is not None
+    }
+    properties = {
+        key: value
+        for key, value in properties.items()
+        if key not in _NOT_PROPERTIES
+    }
+    return {'properties': properties} if properties else {}
+
+
 def first(properties: dict[str, Any], *names: str) -> Any:
     """Return the first property of *names* that is not absent or empty."""
     for name in names:

@@ -263,6 +263,30 @@ def test_instances_follow_and_confirm_or_end_claims(nova, store, start):
     assert instances(store) == {}
 
 
+def test_images_of_instances_follow_where_they_count(nova, store, start):
+    nova.add_host('c1')
+    made = nova.add_instance('c1')
+    for key, value in (
+        ('image_hw_disk_bus', 'virtio'),
+        ('image_hw_vif_multiqueue_enabled', 'true'),
+        ('image_min_ram', '64'),
+        ('owner_user_name', 'someone'),
+    ):
+        nova.insert(
+            nova.cells[0], 'instance_system_metadata', instance_uuid=made,
+            key=key, value=value, deleted=0,
+        )  # fmt: skip
+
+    def image() -> Any:
+        with store.reading() as conn:
+            found = loading.instance_documents(conn)
+        return {one.uuid: one.image_meta for one, _ in found}.get(made)
+
+    start(with_images=True)
+    properties = {'hw_disk_bus': 'virtio', 'hw_vif_multiqueue_enabled': True}
+    follows(lambda: image() == {'properties': properties})
+
+
 def test_instance_that_moved_is_where_it_is(nova, store, start, touched):
     nova.add_host('c1')
     nova.add_host('c2')

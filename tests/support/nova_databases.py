@@ -28,7 +28,12 @@ _API = (
     'cell_mappings',
     'flavors',
 )
-_CELL = ('compute_nodes', 'services', 'instances')
+_CELL = (
+    'compute_nodes',
+    'services',
+    'instance_system_metadata',
+    'instances',
+)
 # Programs that write what a database has, and that make the same of it.
 _DUMP = {'postgresql': ['pg_dump', '--no-owner'], 'mysql': ['mariadb-dump']}
 _LOAD = {

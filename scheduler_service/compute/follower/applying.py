@@ -265,8 +265,11 @@ class Applier:
 def _is_same(stored: Instance, reported: Instance) -> bool:
     """Whether the stored instance equals the one read.
 
-    A field that is empty in the rows keeps its value from the request.
+    A field that is empty in the rows keeps its value from the request, and an
+    image has its properties from there.
     """
+    if reported.image_meta and not stored.image_meta:
+        return False
     return all(
         getattr(stored, name)
         == (getattr(reported, name) or getattr(stored, name))

@@ -40,6 +40,7 @@ class MirrorOptions:
     :ivar api_database: URL of the API database
     :ivar cell_database: URL whose parts fill in the templates of cells' URLs
     :ivar with_capacity: false: placement gives totals, use and ratios
+    :ivar with_images: whether a weigher compares the images of instances
     """
 
     api_database: str
@@ -50,6 +51,7 @@ class MirrorOptions:
     connect_timeout: float = 3.0
     statement_timeout: float = 20.0
     with_capacity: bool = True
+    with_images: bool = False
 
 
 @dataclasses.dataclass(slots=True)
@@ -180,12 +182,16 @@ class CellReader:
         services: Mapping[str, ServiceState],
         fresh: Iterable[Any],
     ) -> CellChanges:
+        images: Mapping[str, Any] = {}
+        if self._options.with_images:
+            images = databases.image_metadata(conn, hosts)
         placed = [
             self._made(
                 f'instance {row.uuid}',
                 translation.instance,
                 row,
                 self.flavors,
+                images.get(row.uuid),
             )
             for row in databases.instances(conn, hosts)
         ]

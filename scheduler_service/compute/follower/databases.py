@@ -207,6 +207,10 @@ _INSTANCES = _table(
     *_STAMPS,
 ).c
 
+_SYSTEM_METADATA = _table(
+    'instance_system_metadata', 'instance_uuid key value deleted'
+).c
+
 
 class Cell(NamedTuple):
     """A cell mapping.
@@ -344,6 +348,24 @@ def instances(
         _INSTANCES.deleted == 0, _INSTANCES.host.is_not(None)
     )
     return _on(conn, query, _INSTANCES.host, hosts)
+
+
+def image_metadata(
+    conn: Connection, hosts: Iterable[str] | None = None
+) -> dict[str, dict[str, str]]:
+    """Return what is kept of the images of the same instances, by uuid."""
+    kept = _SYSTEM_METADATA
+    query = sa.select(kept.instance_uuid, kept.key, kept.value).where(
+        kept.instance_uuid == _INSTANCES.uuid,
+        kept.deleted == 0,
+        kept.key.startswith('image_', autoescape=True),
+        _INSTANCES.deleted == 0,
+        _INSTANCES.host.is_not(None),
+    )
+    found: dict[str, dict[str, str]] = {}
+    for row in _on(conn, query, _INSTANCES.host, hosts):
+        found.setdefault(row.instance_uuid, {})[row.key] = row.value
+    return found
 
 
 def _on(

@@ -21,6 +21,7 @@ from scheduler_service.model import (
     HostReport,
     Instance,
     documents,
+    image_properties,
 )
 from scheduler_service.model.limits import NAME_LENGTH
 
@@ -104,10 +105,14 @@ def is_initialized(row: Any) -> bool:
     return row.free_disk_gb is not None and bool(row.host and row.uuid)
 
 
-def instance(row: Any, flavors: Mapping[int, str]) -> Instance:
+def instance(
+    row: Any, flavors: Mapping[int, str], metadata: Any = None
+) -> Instance:
     """Return the document of an instance that is on a host.
 
     :param flavors: internal number -> the public flavor id
+    :param metadata: what the compute service keeps of its image; None: it was
+        not read
     :raises InvalidRequest: a value is out of bounds
     """
     flavorid = flavors.get(row.instance_type_id)
@@ -121,6 +126,7 @@ def instance(row: Any, flavors: Mapping[int, str]) -> Instance:
             'availability_zone': row.availability_zone,
             'task_state': row.task_state,
             'flavor': {'flavorid': flavorid} if flavorid else {},
+            'image_meta': image_properties.of_system_metadata(metadata),
         },
         Instance,
     )

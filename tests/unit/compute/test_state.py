@@ -49,6 +49,33 @@ def test_instances_are_written_with_what_is_kept_of_them():
     assert one.project_id == 'a' * 32
 
 
+def test_images_of_instances_are_read_from_their_system_metadata():
+    metadata = {
+        'image_hw_disk_bus': 'virtio',
+        'image_hw_vif_multiqueue_enabled': 'True',
+        'image_os_require_quiesce': 'no',
+        'image_hw_cpu_cores': '4',
+        'image_disk_format': 'qcow2',
+        'image_base_image_ref': 'x',
+        'image_os_type': None,
+        'owner_project_name': 'someone',
+    }
+    uuid = '5eab9116-d90f-423e-a977-c4e35f6f61a3'
+    known = thing('Instance', '2.8', uuid=uuid, system_metadata=metadata)
+    unknown = thing('Instance', '2.8', uuid=uuid)
+    (one,) = state.instances('a', known).instances
+    assert one.image_meta == {
+        'properties': {
+            'hw_disk_bus': 'virtio',
+            'hw_vif_multiqueue_enabled': True,
+            'os_require_quiesce': False,
+            'hw_cpu_cores': '4',
+        }
+    }
+    (one,) = state.instances('a', unknown).instances
+    assert one.image_meta == {}
+
+
 def test_an_instance_is_removed_from_its_host():
     args = args_of('del')
     event = state.no_instance(args['host_name'], args['instance_uuid'])
