@@ -28,6 +28,7 @@ import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.compute.placement.client import (
+    NOT_OFFERED,
     PlacementClient,
     Provider,
 )
@@ -38,6 +39,7 @@ from scheduler_service.model import (
     STANDARD_FIELDS,
     HostReport,
     Resource,
+    UnitLimits,
 )
 from scheduler_service.store import clock, schema
 from scheduler_service.store.claims import placement_records
@@ -181,6 +183,7 @@ class ProviderFollower:
         # since this daemon leads.
         self._unread: list[_Node] = []
         self._bounded: set[str] = set()
+        self._without_vcpus: set[str] = set()
         self._units_at = 0.0
         # Provider -> hash of what was last written.
         self._written: dict[str, int] = {}
@@ -466,7 +469,20 @@ class ProviderFollower:
             provider = self._client.provider(node.uuid)
             providers[node] = provider or Provider(node.uuid, {}, {}, [])
         self._write(providers, since)
-        self._bounded.update(node.uuid for node in nodes)
+        self._note_bounds(
+            (node, each.units) for node, each in providers.items()
+        )
+
+    def _note_bounds(
+        self, read: Iterable[tuple[_Node, Mapping[str, UnitLimits] | None]]
+    ) -> None:
+        """Note whose bounds are read, and which of them have no vCPUs."""
+        for node, units in read:
+            self._bounded.add(node.uuid)
+            if units and units.get('VCPU') == NOT_OFFERED:
+                self._without_vcpus.add(node.uuid)
+            else:
+                self._without_vcpus.discard(node.uuid)
 
     def _read_units(self) -> None:
         """Read the bounds of a few providers, which a read of all lacks."""
@@ -476,18 +492,18 @@ class ProviderFollower:
         due = self._unread[-_AT_ONCE:]
         # A report of a host that was removed meanwhile would add it again.
         present = self._nodes([node.host for node in due]) if due else []
-        reports = [
-            HostReport(
-                node.host,
-                node.node,
-                {'units': self._client.units(node.uuid)},
-            )
+        read = {
+            node: self._client.units(node.uuid)
             for node in due
             if node in present and node.uuid not in self._bounded
+        }
+        reports = [
+            HostReport(node.host, node.node, {'units': units})
+            for node, units in read.items()
         ]
         if reports:
             self._write_reports(reports)
-        self._bounded.update(node.uuid for node in due)
+        self._note_bounds((node, read.get(node)) for node in due)
         del self._unread[-_AT_ONCE:]
 
     def _custom_classes(self) -> list[str]:
@@ -544,6 +560,8 @@ class ProviderFollower:
             reports = []
             for node, alone in part:
                 provider = self._shared.add_to(alone)
+                if 'VCPU' in provider.capacity and provider.units is None:
+                    provider = self._with_vcpus(node, provider)
                 instances = sorted(counted.get(node.id, ()))
                 # A host that was removed and came back has a new row.
                 read = str(provider._replace(units=None))
@@ -554,6 +572,15 @@ class ProviderFollower:
                 self._written[node.uuid] = mark
             if reports:
                 self._write_reports(reports)
+
+    def _with_vcpus(self, node: _Node, provider: Provider) -> Provider:
+        """Return a provider without the bound that it has no vCPUs."""
+        if node.uuid not in self._without_vcpus:
+            return provider
+        # All bounds are read again soon.
+        self._without_vcpus.discard(node.uuid)
+        self._bounded.discard(node.uuid)
+        return provider._replace(units={})
 
     def _await_marks(self, host_ids: Sequence[int] | None = None) -> None:
         """Wait until allocations made just now are recorded.

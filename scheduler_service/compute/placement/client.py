@@ -359,6 +359,11 @@ class PlacementClient:
         )
 
 
+# Of a provider without vCPUs: it gives no amount of them. Hosts of others with
+# a total of 0 are not known yet.
+NOT_OFFERED = UnitLimits(min_unit=2**53)
+
+
 def _capacity(inventories: Mapping[str, Any]) -> dict[str, int]:
     return {
         name: int(
@@ -371,7 +376,7 @@ def _capacity(inventories: Mapping[str, Any]) -> dict[str, int]:
 
 def _units(inventories: Mapping[str, Any]) -> dict[str, UnitLimits]:
     """Return standard class -> bounds of inventories that have some."""
-    units = {}
+    units = {} if 'VCPU' in inventories else {'VCPU': NOT_OFFERED}
     for name in STANDARD_FIELDS.keys() & inventories.keys():
         stated = inventories[name]
         most = stated['max_unit']

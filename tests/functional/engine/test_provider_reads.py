@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.fake_placement import FakePlacement
-from tests.support.placement_engines import engine, new
+from tests.support.placement_engines import engine, new, request
 from tests.support.stores import import_inventory, stored_host
 from tests.support.waiting import wait_until
 
@@ -43,3 +43,34 @@ def test_nodes_without_processors_are_read_with_one_call(make_store: Any):
     assert asked.count(whole) == 1
     # Bounds alone are read one by one, little by little.
     assert not any(path.endswith('/usages') for path in asked)
+
+
+def test_a_provider_without_vcpus_has_none_until_it_gets_some(make_store: Any):
+    """A total of 0 is no figure that is not known yet."""
+    store = make_store('sqlite')
+    with FakePlacement().running() as fake:
+        cell = new()[0]
+        both = [
+            fake.add_provider(PCPU=64, MEMORY_MB=65536, DISK_GB=1000),
+            fake.add_provider(VCPU=2, MEMORY_MB=4096, DISK_GB=1000),
+        ]
+        nodes = [
+            {'host': f'host-{uuid}', 'hypervisor_hostname': uuid,
+             'uuid': uuid, 'cell_uuid': cell}
+            for uuid in both
+        ]  # fmt: skip
+        import_inventory(store, {'hosts': nodes})
+        with engine(store, fake) as running:
+
+            def memory(at: int) -> int:
+                return stored_host(store, f'host-{both[at]}').memory_mb
+
+            wait_until(lambda: memory(0) and memory(1))
+            (vm,) = new()
+            answer = running.select_destinations(request(vm)).result(20)
+            (placed,) = answer.placements
+            assert placed.selected.uuid == both[1]
+            assert not placed.alternates
+            # No claim was lost on the other host.
+            posted = [path for verb, path in fake.calls if verb != 'GET']
+            assert len(posted) == 1
