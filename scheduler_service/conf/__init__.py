@@ -30,6 +30,7 @@ from scheduler_service.conf import (
     scheduler,
     tracing,
 )
+from scheduler_service.model.requirements.devices import check_aliases
 from scheduler_service.settings import Settings
 
 PROJECT = 'scheduler_service'
@@ -132,6 +133,7 @@ def place(conf: Any, group: str, name: str) -> Iterator[None]:
 def settings(conf: Any) -> Settings:
     """Return the values that filters, weighers and the pipeline read.
 
+    :raises ConfigurationError: an alias of devices is not valid
     :raises: one of :data:`FAULTS`, for a value out of bounds
     """
     values: dict[str, Any] = {}
@@ -139,7 +141,13 @@ def settings(conf: Any) -> Settings:
         group, name = _PLACES[field.name]
         value = conf[name] if group is None else conf[group][name]
         values[field.name] = tuple(value) if isinstance(value, list) else value
-    return Settings(**values)
+    made = Settings(**values)
+    with place(conf, pci.GROUP, 'alias'):
+        try:
+            check_aliases(made.pci_aliases)
+        except ValueError as fault:
+            raise errors.ConfigurationError(str(fault)) from None
+    return made
 
 
 def list_opts(

@@ -18,7 +18,12 @@ The option may be set several times, each time to a JSON object.
 Possible values:
 
 * ``{"name": "a1", "vendor_id": "8086", "product_id": "154d",
-  "device_type": "type-PCI"}``; only the name is required
+  "device_type": "type-PCI", "numa_policy": "required"}``
+
+The name and both ids are required. Further keys are ``live_migratable``, and
+``resource_class`` and ``traits``, which only the compute service asks for.
+Several aliases of one name, with one device type and one policy, are
+alternatives.
 """,
     ),
 ]

@@ -101,6 +101,11 @@ def test_a_configuration_is_checked_without_a_start(run, tmp_path):
          'os.path.join is neither a class nor a function'),
         ('[pool_scheduler]\nscheduler_filters = atribute\n', 'attribute?'),
         ('[scheduler]\nbatch_size = lots\n', 'batch_size'),
+        ("[pci]\nalias = {'name': 'nic'}\n", 'in double quotes'),
+        ('[pci]\nalias = {"name": "nic"}\n', 'vendor_id and product_id'),
+        ('[pci]\nalias = {"name": "a", "vendor_id": "8086", '
+         '"product_id": "1572", "numa_policy": "near"}\n',
+         'socket as numa_policy'),
         ('[database]\nconnection =\n', 'connection is not set'),
         ('[database]\nconnection = mysql+pymysql://u:s3cret@h/x?foo=bar\n',
          "got an unexpected keyword argument 'foo'"),
