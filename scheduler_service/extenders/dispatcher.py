@@ -341,6 +341,10 @@ def policy(conf: Any) -> Policy:
             f'[extender] policy_file cannot be read: {fault}'
         ) from None
     parsed = policy_file.read(text, path)
+    if group.ignore_unknown_predicates:
+        parsed, left_out = policy_file.with_equivalents(parsed)
+        for name in left_out:
+            LOG.warning('%s: %s: has no equivalent, ignored', path, name)
     for place in parsed.unknown:
         LOG.warning('%s: %s: unknown key, ignored', path, place)
     if conf.compute.use_placement and any(

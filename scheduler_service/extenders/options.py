@@ -29,6 +29,17 @@ Possible values:
 * unset: no extender is called
 """,
     ),
+    cfg.BoolOpt(
+        'ignore_unknown_predicates',
+        mutable=True,
+        default=False,
+        help="""
+Whether predicates and priorities without an equivalent here are left out.
+
+The log names each of them. Otherwise the daemon does not start with a
+``policy_file`` that has one.
+""",
+    ),
     cfg.StrOpt(
         'domain',
         default='scheduler-service.local',

@@ -193,7 +193,8 @@ class _Named(msgspec.Struct):
     weight: Annotated[int, msgspec.Meta(ge=0)] = 0
 
     def __post_init__(self) -> None:
-        if self.argument:
+        known = self.name in _PREDICATES or self.name in _PRIORITIES
+        if self.argument and known:
             raise ValueError(f'{self.name} with an argument is not supported')
 
 
@@ -358,6 +359,20 @@ def _check(extenders: Sequence[Extender], timeout: type[Any]) -> None:
                     'by another extender already'
                 )
             managed.add(name)
+
+
+def with_equivalents(parsed: PolicyFile) -> tuple[PolicyFile, list[str]]:
+    """Return a policy without predicates and priorities unknown here.
+
+    :return: the policy, and the names that are left out, each once
+    """
+    predicates, priorities = parsed.predicates, parsed.priorities
+    names = [*(predicates or ()), *(name for name, _ in priorities or ())]
+    known = {*_PREDICATES, *_PRIORITIES}
+    return parsed._replace(
+        predicates=predicates and [n for n in predicates if n in known],
+        priorities=priorities and [p for p in priorities if p[0] in known],
+    ), [name for name in dict.fromkeys(names) if name not in known]
 
 
 def filters(predicates: Sequence[str]) -> list[str]:

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.extenders import policy_file
+from scheduler_service.extenders import dispatcher, policy_file
+from tests.support.services import new_conf
 
 
 def test_older_policy_is_read_when_its_keys_differ_in_case():
@@ -82,3 +83,53 @@ def test_all_unknown_names_are_reported_when_there_is_no_equivalent(read):
     with pytest.raises(errors.ConfigurationError, match='A, B') as caught:
         read()
     assert caught.value.facts['names'] == ['A', 'B']
+
+
+POLICY = {
+    'kind': 'Policy',
+    'predicates': [
+        {'name': 'HostName'},
+        {'name': 'NoDiskConflict'},
+        {'name': 'RackLabel', 'argument': {'labelsPresence': {}}},
+        {'name': 'PodFitsResources'},
+    ],
+    'priorities': [
+        {'name': 'ImageLocalityPriority', 'weight': 2},
+        {'name': 'MostRequestedPriority', 'weight': 3},
+        {'name': 'NoDiskConflict', 'weight': 1},
+    ],
+}
+
+
+def test_unknown_predicates_are_left_out_where_that_is_wanted(
+    tmp_path, caplog
+):
+    path = tmp_path / 'policy.json'
+    path.write_text(json.dumps(POLICY))
+    options = {'extender__policy_file': str(path)}
+    with pytest.raises(errors.ConfigurationError, match='NoDiskConflict'):
+        dispatcher.policy(new_conf(**options))
+    found = dispatcher.policy(
+        new_conf(**options, extender__ignore_unknown_predicates=True)
+    )
+    assert found.filters == [
+        'ComputeFilter',
+        'CoreFilter',
+        'RamFilter',
+        'DiskFilter',
+    ]
+    assert found.multipliers == {
+        'ram_weight_multiplier': -3.0,
+        'cpu_weight_multiplier': -3.0,
+    }
+    assert [record.args[1] for record in caplog.records] == [
+        'NoDiskConflict',
+        'RackLabel',
+        'ImageLocalityPriority',
+    ]
+
+
+def test_arguments_of_known_predicates_are_refused():
+    policy = {'predicates': [{'name': 'HostName', 'argument': {'a': 1}}]}
+    with pytest.raises(errors.ConfigurationError, match='with an argument'):
+        policy_file.read(json.dumps(policy).encode(), 'p')
