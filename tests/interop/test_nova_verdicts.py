@@ -30,7 +30,6 @@ from tests.support.paths import ROOT
 from tests.support.plugins import inventory, passing
 
 pytestmark = pytest.mark.slow
-OFFERED = ('VCPU', 'PCPU')
 CLASSES = """
 import json, os_resource_classes
 print(json.dumps(sorted(os_resource_classes.STANDARDS)))
@@ -156,9 +155,7 @@ def request_cases() -> list[dict[str, Any]]:
 
 def test_placement_is_asked_for_the_same(judged):
     for case, result in judged['requests']:
-        made = translate(
-            result['spec'], [result['uuid']], {}, OFFERED, with_groups=True
-        ).request
+        made = translate(result['spec'], [result['uuid']], {}).request
         asked = parse_qsl(candidates.query_of(made))
         traits = candidates._traits(
             made.required_traits, made.forbidden_traits
