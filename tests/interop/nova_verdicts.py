@@ -4,6 +4,8 @@ Reads JSON from the standard input, and writes JSON as the last line:
 
 * ``requests``: fields of flavors and images, which nova makes a RequestSpec
   and its query of placement of
+* ``topologies``: extra specs and image properties, of which it says which NUMA
+  cells they describe, or that it refuses them
 * ``numa``: hosts with a guest, of which nova says whether it fits
 * ``devices``: pools with requests for devices, of which it says the same
 * ``several``: hosts with a guest and requests for devices, of which it says
@@ -29,6 +31,7 @@ def main():
     cases = json.load(sys.stdin)
     judged = {
         'requests': [request(**case) for case in cases.get('requests', ())],
+        'topologies': [cells(**case) for case in cases.get('topologies', ())],
         'numa': [fits(**case) for case in cases.get('numa', ())],
         'devices': [devices(**case) for case in cases.get('devices', ())],
         'several': [several(**case) for case in cases.get('several', ())],
@@ -66,6 +69,30 @@ def request(flavor, image=None, groups=()):
         'query': asked.to_querystring(),
         'uuid': str(uuid.uuid4()),
     }
+
+
+def cells(specs, image):
+    """Return the cells of an instance with 4 vCPUs and 1024 MB.
+
+    None: it has none; a text: it is refused.
+    """
+    made = objects.Flavor(
+        flavorid='1', name='f', vcpus=4, memory_mb=1024, root_gb=1,
+        ephemeral_gb=0, swap=0, extra_specs=specs,
+    )  # fmt: skip
+    try:
+        properties = objects.ImageMetaProps.from_dict(image)
+        meta = objects.ImageMeta(name='i', properties=properties)
+        found = hardware.numa_get_constraints(made, meta)
+    except Exception as fault:
+        return type(fault).__name__
+    if found is None:
+        return None
+    return [
+        [len(one.cpuset), len(one.pcpuset), one.memory,
+         one.cpu_thread_policy or '', one.pagesize]
+        for one in found.cells
+    ]  # fmt: skip
 
 
 def topology(cells):

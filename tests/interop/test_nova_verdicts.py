@@ -45,6 +45,7 @@ def judged(nova: Any) -> Any:
     """
     cases = {
         'requests': request_cases(),
+        'topologies': topology_cases(),
         'numa': fitting_cases(),
         'devices': device_cases(),
         'several': counting_cases(),
@@ -168,6 +169,76 @@ def test_placement_is_asked_for_the_same(judged):
         assert sorted(asked) == sorted(
             (name, value) for name, value in theirs if name != 'limit'
         ), case
+
+
+POLICIES = ['dedicated', 'mixed', 'shared']
+THREADS = ['prefer', 'isolate', 'require']
+STATED = {
+    'hw:cpu_policy': [*POLICIES, 'x'],
+    'hw:cpu_thread_policy': [*THREADS, 'x'],
+    'hw:cpu_dedicated_mask': ['0', '0-1', '^0', '0-3', '9', '1,3'],
+    'hw:cpu_realtime': ['true', 'no'],
+    'hw:cpu_realtime_mask': ['0', '^0-1', '1-2'],
+    'hw:emulator_threads_policy': ['isolate', 'share', 'x'],
+    'hw:numa_nodes': ['1', '2', '3', '0', 'x'],
+    'hw:numa_cpus.0': ['0-1', '0', '0-3', '3-0'],
+    'hw:numa_cpus.1': ['2-3', '1-3,^9', '2,3'],
+    'hw:numa_mem.0': ['512', '1024'],
+    'hw:numa_mem.1': ['512'],
+    'hw:mem_page_size': ['small', 'any', '2048', '2MB', '2M', 'x', '16Mb'],
+    'hw:pmem': ['a', 'a,b'],
+    'hw:locked_memory': ['true', 'false'],
+    'resources:PCPU': ['4', '5', '3'],
+    'resources:VCPU': ['4'],
+}
+OF_IMAGES = {
+    'hw_cpu_policy': POLICIES,
+    'hw_cpu_thread_policy': THREADS,
+    'hw_numa_nodes': [1, 2],
+    'hw_mem_page_size': ['small', '2MB', 'any'],
+}
+WORDS = {-1: 'small', -2: 'large', -3: 'any', None: ''}
+
+
+def topology_cases() -> list[dict[str, Any]]:
+    """Return extra specs and image properties about CPUs and memory."""
+    rng = random.Random(11)
+
+    def some(values: dict[str, list[Any]], share: float) -> dict[str, Any]:
+        return {
+            key: rng.choice(each)
+            for key, each in values.items()
+            if rng.random() < share
+        }
+
+    return [
+        {'specs': some(STATED, 0.15), 'image': some(OF_IMAGES, 0.1)}
+        for _ in range(2000)
+    ]
+
+
+def test_cells_follow_from_flavor_and_image_as_nova_says(judged):
+    placed = 0
+    for case, theirs in judged['topologies']:
+        flavor = {
+            'vcpus': 4,
+            'memory_mb': 1024,
+            'extra_specs': case['specs'],
+        }
+        image = {'properties': case['image']}
+        if isinstance(theirs, str):
+            with pytest.raises(errors.InvalidRequest):
+                documents.checked_request({'flavor': flavor, 'image': image})
+            continue
+        guest = documents.checked_request(
+            {'flavor': flavor, 'image': image}
+        ).guest
+        placed += guest is not None
+        assert (guest and [list(cell) for cell in guest.cells]) == (
+            theirs
+            and [[*one[:4], WORDS.get(one[4], str(one[4]))] for one in theirs]
+        ), case
+    assert placed > 100
 
 
 PAGES = [
