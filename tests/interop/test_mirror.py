@@ -77,7 +77,7 @@ def start(
     """Give a function that starts a mirror of the databases."""
     running: list[Mirror] = []
 
-    def make(**options: Any) -> Mirror:
+    def make(cell_url: Any = None, **options: Any) -> Mirror:
         health = Health()
         made = Mirror(
             store,
@@ -88,6 +88,8 @@ def start(
             f'daemon-{len(running)}',
             touched.extend,
         )
+        if cell_url is not None:
+            made.cell_url = cell_url
         made.start()
         running.append(made)
         return made
@@ -379,6 +381,37 @@ def test_other_options_count_at_once(nova, store, start):
     wait_until(lambda: mirror._api is not api)
     nova.update(nova.cells[0], 'compute_nodes', {'host': 'c1'}, vcpus_used=3)
     follows(lambda: stored_host(store, 'c1').vcpus_used == 3)
+
+
+def test_all_is_read_when_that_is_asked_for(nova, store, start):
+    long_ago = utc_now() - datetime.timedelta(hours=1)
+    nova.add_host('c1', created_at=long_ago, updated_at=long_ago)
+    nova.add_host('c2')
+    mirror = start()
+    wait_until(lambda: len(hosts(store)) == 2)
+    # Without a new time, nobody sees it.
+    nova.update(
+        nova.cells[0], 'compute_nodes', {'host': 'c1'}, vcpus_used=2,
+        updated_at=long_ago,
+    )  # fmt: skip
+    time.sleep(1)
+    assert stored_host(store, 'c1').vcpus_used == 0
+    seen = []
+    mirror.read_all(lambda: seen.append(stored_host(store, 'c1').vcpus_used))
+    wait_until(lambda: seen)
+    assert seen == [2]
+
+
+def test_a_cell_is_read_where_its_mapping_is_said_to_lead(nova, store, start):
+    nova.add_host('c1')
+    named, other = nova.cells
+    for number, name in enumerate(('first', 'second'), 2):
+        nova.update(
+            nova.api, 'cell_mappings', {'id': number}, database_connection=name
+        )
+    urls = {'first': named, 'second': other}
+    start(cell_url=lambda url, base: urls[url])
+    wait_until(lambda: [*hosts(store)] == ['c1'])
 
 
 def test_nothing_is_written_where_nothing_differs(nova, store, start):

@@ -1,8 +1,9 @@
 """Follows the compute service's databases, for all daemons of a store.
 
-The mirror has a thread that reads and writes. :meth:`Mirror.changed` and
-:meth:`Mirror.use` may be called by any thread; all else belongs to the
-mirror's own, which waits for a few threads that read the cells in parallel.
+The mirror has a thread that reads and writes. :meth:`Mirror.changed`,
+:meth:`Mirror.read_all` and :meth:`Mirror.use` may be called by any thread; all
+else belongs to the mirror's own, which waits for a few threads that read the
+cells in parallel.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ class Mirror:
     :param on_pass: called after its first complete pass as the leader
     :param on_new: after that pass, gets nodes that are new; see ``Applier``
     :ivar leading: whether this daemon is the leader
+    :ivar cell_url: gives the URL of a cell's database from that of its mapping
+        and that which fills it in; may be replaced before the start
     :raises ConfigurationError: a URL cannot be used
     """
 
@@ -88,7 +91,10 @@ class Mirror:
         self._lease = Lease(store, _LEASE, holder)
         self._applier = Applier(store, self._lease.keep)
         self._api = self._database(options.api_database)
+        self.cell_url: Callable[[str, str], str] = filled_in
         self._cells: dict[Cell, CellReader] = {}
+        # Called after the next turn, which reads everything.
+        self._then: Callable[[], None] | None = None
         self._fingerprints: list[Row[Any]] = []
         # Whether the URL of a cell cannot be used.
         self._lacks_cell = False
@@ -149,6 +155,14 @@ class Mirror:
             self._wakeup.set()
             done.wait(_CATCH_UP_S)
 
+    def read_all(self, then: Callable[[], None]) -> None:
+        """Read every database as a whole again, soon.
+
+        :param then: called by the thread after it has written all of it
+        """
+        self._then = then
+        self._wakeup.set()
+
     def _run(self) -> None:
         while not self._stopping:
             awaited, self._awaited = self._awaited, []
@@ -189,7 +203,14 @@ class Mirror:
             self._lead(leading)
         if leading:
             start = time.perf_counter()
+            then = self._then
+            if then is not None:
+                self._read_all_again()
             complete = self.poll()
+            if complete and then is not None:
+                if self._then is then:
+                    self._then = None
+                then()
             self._health.time('mirror', time.perf_counter() - start)
             if complete and not self._passed:
                 self._on_pass()
@@ -343,7 +364,7 @@ class Mirror:
         options = self._options
         base = options.cell_database or options.api_database
         try:
-            database = self._database(filled_in(cell.url, base))
+            database = self._database(self.cell_url(cell.url, base))
         except errors.ConfigurationError as error:
             self._health.degrade(
                 f'cell {cell.name}', f'cell {cell.name} is left out: {error}'
