@@ -21,8 +21,9 @@ from tests.support.paths import ROOT
 
 FOLDER = ROOT / '.venv-interop'
 # The compute, placement and DNS services of one release, what they need for
-# the databases that they are tested with, and what builds and runs our own
-# distribution beside the last: installed once for all.
+# the databases that they are tested with and for the compute service's own
+# functional tests, and what builds and runs our own distribution beside the
+# last: installed once for all.
 NOVA = 'nova==34.0.0'
 _OPENSTACK = (
     NOVA,
@@ -33,6 +34,19 @@ _OPENSTACK = (
     'psycopg2-binary',
     'msgspec>=0.20.0',
     'setuptools>=77',
+    # Most of the compute service's functional tests fail with a later one.
+    'SQLAlchemy<2.1',
+    'ddt',
+    'fixtures',
+    'gabbi',
+    'osprofiler',
+    'oslotest',
+    'requests-mock',
+    'stestr',
+    'testresources',
+    'testscenarios',
+    'testtools',
+    'wsgi-intercept',
 )
 # The compute service's programs run with threads of the operating system.
 NOVA_ENVIRONMENT = {'OS_NOVA_DISABLE_EVENTLET_PATCHING': '1'}

@@ -1,0 +1,1 @@
+"""The compute service's own functional tests, with a daemon that decides."""
