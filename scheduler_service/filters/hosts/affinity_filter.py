@@ -150,6 +150,8 @@ class ServerGroupAffinityFilter(RowFilter):
     Passes hosts that have a member. Every host passes as long as no member
     is on any host, and where the group has another policy. The groups of an
     instance that is stored count as well as the one that the request names.
+    An instance that moves is not bound by itself, unless the request is one of
+    a compute service.
     """
 
     policy = 'affinity'
@@ -166,7 +168,7 @@ class ServerGroupAffinityFilter(RowFilter):
     def _hosts(self, table: HostTable, request: Request) -> list[set[str]]:
         """Return the hosts of each group's members, of groups with some."""
         groups = table.groups_for(request, self.policy)
-        hosts = (set(members_by_host(table, g, request)) for g in groups)
+        hosts = (_others_hosts(table, group, request) for group in groups)
         return [some for some in hosts if some]
 
     def reason(
@@ -181,6 +183,17 @@ class ServerGroupAffinityFilter(RowFilter):
                     'not on this host'
                 )
         return self.why
+
+
+def _others_hosts(
+    table: HostTable, group: ServerGroup, request: Request
+) -> set[str]:
+    """Return the service hosts of the members that bind a request."""
+    counts = members_by_host(table, group, request)
+    if not request.lenient and request.placing in group.members:
+        own = table.instances.get(request.placing)
+        counts.subtract(own.hosts if own is not None else ())
+    return {host for host, count in counts.items() if count > 0}
 
 
 class ServerGroupAntiAffinityFilter(RowFilter):

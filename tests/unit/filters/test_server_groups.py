@@ -321,3 +321,23 @@ def test_a_host_that_the_request_names_has_one_member(most, expected):
     request = {**REQUEST, 'group_hosts': ['a', 'c']}
     filter_ = ServerGroupAntiAffinityFilter()
     assert passing(filter_, document, request) == expected
+
+
+@pytest.mark.parametrize(
+    ('members', 'lenient', 'hosts'),
+    [
+        ((1,), False, ['a', 'b', 'c']),
+        ((1,), True, ['a']),
+        ((1, 2), False, ['b']),
+        ((1, 2), True, ['a', 'b']),
+        ((2,), False, ['b']),
+    ],
+)
+def test_an_instance_that_moves_is_not_bound_by_itself(
+    members, lenient, hosts
+):
+    document = hosts_with(
+        server_group('affinity', *members), instances=('a', 'b')
+    )
+    request = {**REQUEST, 'instance_uuids': [uuid(1)], 'lenient': lenient}
+    assert passing(ServerGroupAffinityFilter(), document, request) == hosts
