@@ -87,7 +87,7 @@ class PodDecisions:
             return
         best = np.argsort(-scores, kind='stable')[:_BEST].tolist()
         nodes = [names[at] for at in best]
-        finalists = {'host': nodes, 'node': nodes, 'weights': {},
+        finalists = {'host': nodes, 'node': nodes, 'weighers': {},
                      'weight': scores[best].tolist()}  # fmt: skip
         why = {'hosts': len(names), 'passed': len(names), 'funnel': [],
                'finalists': finalists}  # fmt: skip

@@ -247,7 +247,7 @@ class HostSearch:
         )
         more = np.array([bonus[store_id] for store_id in ids[rows].tolist()])
         ranking.totals = ranking.totals + more
-        ranking.parts.append(('extenders', more, more, 1.0))
+        ranking.parts.append(('extenders', more, more, (0.0, 1.0), 1.0))
         return ranking
 
 

@@ -17,7 +17,7 @@ from scheduler_service.filters.base import HostFilter
 from scheduler_service.model import Placement, Request, Selection
 from scheduler_service.pipeline.capacity_check import CapacityCheck
 from scheduler_service.pipeline.filtering import as_rows
-from scheduler_service.pipeline.weighing import Ranking
+from scheduler_service.pipeline.weighing import Ranking, normalised
 from scheduler_service.settings import Settings
 
 # About 400 bytes each.
@@ -69,14 +69,7 @@ def explanation(columns: Mapping[str, Any]) -> dict[str, Any]:
                 'host': host,
                 'node': node,
                 'weight': weight,
-                **{
-                    key: {
-                        name: each[at] if isinstance(each, list) else each
-                        for name, each in best[key].items()
-                    }
-                    for key in ('weights', 'raw', 'multipliers')
-                    if key in best
-                },
+                **_weights(best['weighers'], at),
                 **({'chosen': True} if at == best.get('chosen') else {}),
             }
             for at, (host, node, weight) in enumerate(
@@ -84,6 +77,16 @@ def explanation(columns: Mapping[str, Any]) -> dict[str, Any]:
             )
         ],
     }
+
+
+def _weights(weighers: Mapping[str, Any], at: int) -> dict[str, Any]:
+    """Return what each weigher adds to a finalist, and of what it follows."""
+    rows: dict[str, Any] = {'weights': {}, 'raw': {}, 'multipliers': {}}
+    for name, (raw, low, high, factor) in weighers.items():
+        own = factor[at] if isinstance(factor, list) else factor
+        rows['raw'][name], rows['multipliers'][name] = raw[at], own
+        rows['weights'][name] = normalised(raw[at], low, high, own)
+    return rows
 
 
 class SelectionBuilder:

@@ -205,8 +205,9 @@ def _ends(weigher: Weigher, raw: Floats, mask: Mask) -> tuple[Any, Any] | None:
 
 # A weigher's name, raw weights of some hosts, their range, and the factor.
 Weighed = tuple[str, Any, tuple[float, float], Any]
-# A weigher's name, what it adds to hosts, their raw weights, and the factor.
-Part = tuple[str, Floats, Any, Any]
+# A weigher's name, what it adds to hosts, their raw weights, the range of
+# these, and the factor.
+Part = tuple[str, Floats, Any, tuple[float, float], Any]
 
 
 def summed(
@@ -222,7 +223,7 @@ def summed(
         part = normalised(raw, *ends, factor)
         if part is None:
             continue
-        parts.append((name, part, raw, factor))
+        parts.append((name, part, raw, ends, factor))
         # The first part is not written to.
         if len(parts) == 1:
             totals = part
@@ -367,17 +368,17 @@ class Ranking:
             'host': table.coded['host'].values_at(rows),
             'node': table.coded['node'].values_at(rows),
             'weight': self.totals.take(best).tolist(),
-            'weights': {
-                name: part.take(best).tolist() for name, part, *_ in self.parts
-            },
-            'raw': {
-                name: raw.take(best).tolist() for name, _, raw, _ in self.parts
-            },
-            'multipliers': {
-                name: factor
-                if isinstance(factor, float)
-                else factor.take(best).tolist()
-                for name, _, _, factor in self.parts
+            # What each weigher adds follows from these.
+            'weighers': {
+                name: (
+                    raw.take(best).tolist(),
+                    float(ends[0]),
+                    float(ends[1]),
+                    factor
+                    if isinstance(factor, float)
+                    else factor.take(best).tolist(),
+                )
+                for name, _, raw, ends, factor in self.parts
             },
             'chosen': at,
         }
