@@ -303,8 +303,6 @@ class Job(msgspec.Struct, eq=False):
         takes it from the queue again
     :ivar failure: why such a stage did not bring it to its next state
     :ivar after: jobs that have to have their results before
-    :ivar may_run_at: monotonic time at which the last of them had its result;
-        0: it did not come after any
     :ivar charged: instances for which the lane was charged as it was taken
     :cvar most_waiting: how many of a lane may wait; None: as many as fit
     """
@@ -326,7 +324,6 @@ class Job(msgspec.Struct, eq=False):
     away: bool = False
     failure: errors.SchedulerError | None = None
     after: list[Job] = msgspec.field(default_factory=list)
-    may_run_at: float = 0.0
     charged: int = 0
 
     @property
@@ -491,6 +488,12 @@ class HostJob(Job, eq=False, kw_only=True):
     placements: Sequence[Placement] = ()
     intents: Mapping[str, str] = {}
     is_repeated: bool = False
+
+    def see_releases(self, revisions: Mapping[str, int]) -> None:
+        """Note that releases up to these revisions do not cancel it."""
+        for uuid, revision in revisions.items():
+            seen = self.releases_seen.get(uuid, 0)
+            self.releases_seen[uuid] = max(seen, revision)
 
     def begin_anew(self) -> None:
         """Have it selected again: what it was given came to nothing."""

@@ -448,5 +448,4 @@ def _may_run(job: Job) -> bool:
         if not job.after[-1].future.done():
             return False
         job.after.pop()
-        job.may_run_at = time.monotonic()
     return True

@@ -123,21 +123,25 @@ class StoreClaimer:
         """Return the outcome that a job's message has; None: none yet."""
         if not job.has_effect:
             return None
-        if isinstance(job, HostJob):
-            instances, snapshot = (
-                job.request.instance_uuids,
-                self._source.snapshot,
-            )
-            assert snapshot is not None
-            job.releases_seen = dict.fromkeys(instances, snapshot.revision)
-            if not (
-                job.contested
-                or job.extender_rounds
-                or self._source.releases.any_of(instances, job.queued_at)
-            ):
-                return None
-        with self._source.autocommit_connection() as conn:
-            return self._outcomes.recall(conn, job)
+        source = self._source
+        if not isinstance(job, HostJob):
+            with source.autocommit_connection() as conn:
+                return self._outcomes.recall(conn, job)
+        instances, recalled = job.request.instance_uuids, None
+        if (
+            job.contested
+            or job.extender_rounds
+            or source.releases.any_of(instances, job.queued_at)
+        ):
+            if not job.message.redelivered:
+                # Jobs of an instance come in order: these were before.
+                made_here = source.releases.made_here
+                job.see_releases({u: made_here.get(u, 0) for u in instances})
+            with source.autocommit_connection() as conn:
+                recalled = self._outcomes.recall(conn, job)
+        assert source.snapshot is not None
+        job.see_releases(dict.fromkeys(instances, source.snapshot.revision))
+        return recalled
 
     def pools_of(
         self, zone_ids: Sequence[str]
@@ -292,12 +296,12 @@ class StoreClaimer:
             outcome is to be recalled
         """
 
-        def work(writer: Writer) -> list[Recalled]:
+        def work(writer: Writer) -> tuple[list[Recalled], int]:
             first = jobs[0]
             if first.key is not None and first.message.redelivered:
                 recalled = self._outcomes.recall(writer.conn, first)
                 if recalled is not None:
-                    return [recalled]
+                    return [recalled], 0
             results = _change(writer, jobs)
             recorded = [
                 outcome_of(job.key, results[job], None)
@@ -305,10 +309,14 @@ class StoreClaimer:
                 if job.key is not None
             ]
             outcomes.add(writer.conn, recorded)
-            return [Recalled(results[job]) for job in jobs]
+            return [Recalled(results[job]) for job in jobs], writer.revision
 
         with self._source.writer() as conn:
-            return self._source.store.write(work, conn)
+            recalled, revision = self._source.store.write(work, conn)
+        for job in jobs:
+            if job.change in (Change.RELEASE, Change.DROP_MOVES):
+                self._source.releases.add(job.instances, revision)
+        return recalled
 
 
 def _add_claims(

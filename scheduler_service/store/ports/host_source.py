@@ -41,17 +41,23 @@ _RELEASES_KEPT_S = 60.0
 
 
 class RecentReleases:
-    """Instances whose claims callers released in the last minute."""
+    """Instances whose claims callers released in the last minute.
+
+    :ivar made_here: instance -> revision of its last release by this daemon
+    """
 
     def __init__(self) -> None:
+        self.made_here: dict[str, int] = {}
         self._added_at: dict[str, float] = {}
         # Before, there may have been others.
         self._complete_since = 0.0
 
-    def add(self, instances: Iterable[str] | None) -> None:
+    def add(self, instances: Iterable[str] | None, made_here: int = 0) -> None:
         """Add instances; drop instances that were added long ago.
 
         :param instances: None: which there were until now is not known
+        :param made_here: revision of their release by this daemon; 0: it was
+            by any
         """
         now = time.monotonic()
         if instances is None:
@@ -59,10 +65,14 @@ class RecentReleases:
         for uuid in instances or ():
             self._added_at.pop(uuid, None)
             self._added_at[uuid] = now
+            if made_here:
+                self.made_here[uuid] = made_here
         while (
             now - next(iter(self._added_at.values()), now) > _RELEASES_KEPT_S
         ):
-            del self._added_at[next(iter(self._added_at))]
+            oldest = next(iter(self._added_at))
+            del self._added_at[oldest]
+            self.made_here.pop(oldest, None)
 
     def any_of(self, instances: Iterable[str], since: float) -> bool:
         """Whether any of these instances may have been released.
@@ -222,7 +232,7 @@ class StoreHostSource:
 
         Instances that it lacks, and instances that move, are read later.
         """
-        self.releases.add(pending.instances)
+        self.releases.add(pending.instances, released.revision)
         if self.snapshot is None:
             return
         table, complete = self.snapshot.hosts, not released.moved

@@ -38,6 +38,9 @@ from scheduler_service.store.connection import (
 )
 
 _decode = msgspec.json.decode
+# How often releases are read where it takes so long to read them that it is
+# not clear whether one came before a request. One that reads fast says it.
+_LOOKS = 20
 _encode = functools.partial(msgspec.json.encode, enc_hook=str)
 
 
@@ -306,27 +309,38 @@ def _check_released(conn: Connection, job: HostJob) -> None:
 
     :raises RequestCancelled: an instance was, or may have been
     """
-    now, request = time.monotonic(), job.request
-    for release in outcomes.releases(
-        conn, request.instance_uuids, request.project_id
-    ):
-        seen = job.releases_seen.get(release.instance, 0)
-        job.releases_seen[release.instance] = max(seen, release.revision)
-        if release.kind == outcomes.MOVE and not job.move:
-            continue
-        if _may_be_later(release, job, now):
-            raise errors.RequestCancelled(
-                'An instance of the request was released after the request '
-                'was sent',
-                request_id=request.request_id,
-                instance_uuid=release.instance,
-            )
+    request = job.request
+    for _ in range(_LOOKS):
+        # Ages are those of a moment in between.
+        before = time.monotonic()
+        found = outcomes.releases(
+            conn, request.instance_uuids, request.project_id
+        )
+        after = time.monotonic()
+        later = [
+            release
+            for release in found
+            if release.revision > job.releases_seen.get(release.instance, 0)
+            and (release.kind != outcomes.MOVE or job.move)
+            and _may_be_later(release, job, after)
+        ]
+        if any(_may_be_later(release, job, before) for release in later):
+            break
+        if not later:
+            for release in found:
+                job.see_releases({release.instance: release.revision})
+            return
+    raise errors.RequestCancelled(
+        'An instance of the request was released after the request was sent',
+        request_id=request.request_id,
+        instance_uuid=later[0].instance,
+    )
 
 
 def _may_be_later(release: outcomes.Release, job: HostJob, now: float) -> bool:
     """Whether a release may have been sent after a request.
 
-    :param now: monotonic time
+    :param now: monotonic time at which it had its age
     """
     message = job.message
     # Callers' clocks differ: the order in which messages came is sure.
@@ -336,11 +350,11 @@ def _may_be_later(release: outcomes.Release, job: HostJob, now: float) -> bool:
         # The database's clock was set back since the release.
         if release.revision <= job.came_at:
             return False
-    elif release.age < now - max(job.queued_at, job.may_run_at):
+    elif release.age < now - job.queued_at:
         return True
     elif (
         # Until it was read a message may have waited.
-        release.age >= now - max(message.came_after, job.may_run_at)
+        release.age >= now - message.came_after
         or not (message.sent_at and release.sent_at)
     ):
         return False

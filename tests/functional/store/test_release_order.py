@@ -5,6 +5,7 @@ the other one comes there, too. Whichever is committed second has to see the
 first. SQLite has one writer at a time, so neither can miss the other.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from uuid import uuid4
@@ -12,13 +13,20 @@ from uuid import uuid4
 import pytest
 import sqlalchemy as sa
 
+from scheduler_service import errors
+from scheduler_service.engine.health import Health
+from scheduler_service.engine.jobs import DeliveredMessage, HostJob
 from scheduler_service.engine.ports import ClaimLost
+from scheduler_service.model import documents
 from scheduler_service.scheduler import Scheduler
 from scheduler_service.store import claims
 from scheduler_service.store.claims import lifecycle, outcomes
 from scheduler_service.store.claims.outcomes import ReleaseRequest
 from scheduler_service.store.connection import REVISION, Store, lock_counter
+from scheduler_service.store.ports.recall import Outcomes
 from tests.support import engines
+from tests.support.databases import listens
+from tests.support.documents import SMALL
 from tests.support.stores import (
     DEFAULT_RATIOS,
     audit_findings,
@@ -97,9 +105,11 @@ def claim(store: Store, wanted: claims.Claim, at_once: bool) -> None:
         store.write(claims.ClaimBatch(store, [wanted], DEFAULT_RATIOS).make)
 
 
-def release(store: Store, uuid: str, at_once: bool) -> list[str]:
-    """Release for the owner's project, as a daemon does."""
-    asked = {uuid: ReleaseRequest(project_id=OWNER)}
+def release(
+    store: Store, uuid: str, at_once: bool, project_id: str | None = OWNER
+) -> list[str]:
+    """Release for a project, as a daemon does."""
+    asked = {uuid: ReleaseRequest(project_id=project_id)}
     if at_once:
         from scheduler_service.store.claims.pg_claims import PendingRelease
 
@@ -220,3 +230,38 @@ def test_a_request_is_cancelled_that_meets_its_release(
     assert released.result() == []
     assert selected.result() == {'error': 'RequestCancelled'}
     assert claim_state(store, uuid) is None
+
+
+def slow_look(store: Store, event: str) -> None:
+    """Have it take long to read releases, before or after they are read."""
+
+    @listens(store, event)
+    def look(conn, cursor, statement, *_):
+        if 'FROM releases' in statement:
+            time.sleep(0.1)
+
+
+def test_a_request_is_cancelled_though_it_takes_long_to_read_releases(
+    store, snapshot
+):
+    """The release came after it, by less time than that."""
+    uuid = str(uuid4())
+    asked = documents.request({'flavor': SMALL, 'instance_uuids': [uuid]})
+    job = HostJob(request=asked, message=DeliveredMessage('m'))
+    release(store, uuid, at_once=False, project_id=None)
+    slow_look(store, 'before_cursor_execute')
+    with store.reading() as conn, pytest.raises(errors.RequestCancelled):
+        Outcomes(store, 60.0, Health()).recall(conn, job)
+
+
+def test_a_request_that_follows_a_release_at_once_is_not_cancelled(
+    store, daemons
+):
+    """Both wait in the same daemon."""
+    slow_look(store, 'after_cursor_execute')
+    uuid = str(uuid4())
+    released = engines.release(uuid).deliver(daemons[0])
+    selected = engines.select([uuid]).deliver(daemons[0])
+    assert released.result(30) == []
+    assert selected.result(30).placements
+    assert claim_state(store, uuid) == 'claimed'
