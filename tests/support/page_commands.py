@@ -125,11 +125,27 @@ RUN_ELSEWHERE = {
     'pip install ./designate_scheduler_service': 'tests/support/designate.py',
     '.venv-test/bin/reno new what-changes': 'tests/unit/docs/'
     'test_page_commands.py',
+    'scheduler-manage inventory import /etc/designate/pools.yaml': (
+        'tests/functional/cmd/test_client_documents.py'
+    ),
 }
 # Lines that ask a daemon are run where the page on installing has started one.
 ASKING = ('ping', 'select', 'top')
+_NO_CLOUD = (
+    'there is no cloud that its client could ask; what it prints is imported '
+    'in tests/functional/cmd/test_client_documents.py'
+)
 # What no test can run, and why.
 NOT_RUN = {
+    **dict.fromkeys(
+        (
+            'openstack hypervisor show -f json compute-1 '
+            '| scheduler-manage inventory import -',
+            'openstack aggregate show -f json rack-1 '
+            '| scheduler-manage inventory import -',
+        ),
+        _NO_CLOUD,
+    ),
     'systemctl daemon-reload': 'there is no systemd that runs as process 1',
     'systemctl kill --signal=SIGUSR2 --kill-whom=main scheduler-service': (
         'there is no systemd that runs as process 1; that the signal writes '
