@@ -117,17 +117,8 @@ RUN_BY = {
         'tests/functional/docs/test_commands_page.py',
     ),
 }
-# Documents of other services' clients, in place of which tests have recorded
-# ones.
-_CLIENTS = 'tests/functional/cmd/test_client_documents.py'
 # Lines of other pages, and what runs them or the same.
 RUN_ELSEWHERE = {
-    'for host in $(openstack hypervisor list -f value -c ID); do': _CLIENTS,
-    '    openstack hypervisor show -f json $host': _CLIENTS,
-    'done | scheduler-manage inventory import -': _CLIENTS,
-    'openstack aggregate show -f json rack-1 | '
-    'scheduler-manage inventory import -': _CLIENTS,
-    'scheduler-manage inventory import /etc/designate/pools.yaml': _CLIENTS,
     'tools/test.sh': '.ci/run',
     # The wheel of the tree is built and installed.
     'pip install .': 'tests/functional/packaging/conftest.py',
