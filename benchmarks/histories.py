@@ -64,8 +64,13 @@ def started(
         way = slow_line.through(url, 0, True) if args.slow else None
         with (
             way or contextlib.nullcontext('') as near,
+            # Daemons of this tree are forked, which is faster.
             clouds.running(
-                url, bus, args.daemons, programs=programs, way=near
+                url,
+                bus,
+                args.daemons,
+                programs=programs if args.base else None,
+                way=near,
             ) as cloud,
         ):
             yield cloud
