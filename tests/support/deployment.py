@@ -7,7 +7,6 @@ import functools
 import json
 import pathlib
 import re
-import shutil
 import subprocess
 from typing import Any
 
@@ -33,8 +32,7 @@ def need_kubectl() -> None:
     One that is too old skips the test also where what is missing is a
     failure: it is what the distribution has.
     """
-    if shutil.which('kubectl') is None:
-        requirements.missing('kubectl is not installed: see bindep.txt')
+    requirements.need_program('kubectl')
     told = subprocess.run(
         ['kubectl', 'version', '--client', '-o', 'json'],
         check=True, capture_output=True, text=True, timeout=60,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 from typing import NoReturn
 
 import pytest
@@ -22,6 +23,12 @@ def missing(reason: str) -> NoReturn:
     if are_enforced():
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
+
+
+def need_program(name: str) -> None:
+    """Go on only where a program of the distribution is installed."""
+    if shutil.which(name) is None:
+        missing(f'{name} is not installed: see bindep.txt')
 
 
 def need_library(name: str) -> None:

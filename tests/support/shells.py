@@ -6,7 +6,6 @@ import os
 import pathlib
 import pty
 import shlex
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
@@ -52,8 +51,7 @@ def offered(
 
     :param share: where the scripts are installed, as a package's ``share``
     """
-    if not shutil.which(shell):
-        requirements.missing(f'{shell} is not installed: see bindep.txt')
+    requirements.need_program(shell)
     with tempfile.TemporaryDirectory() as home:
         return _ASKED[shell](share, lines, pathlib.Path(home))
 

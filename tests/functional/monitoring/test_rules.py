@@ -34,8 +34,7 @@ NOT_MET = {'scheduler_service_database_retries_total'}
 @pytest.fixture
 def promtool(tmp_path):
     """Give a function that runs promtool in a folder with the rules."""
-    if not shutil.which('promtool'):
-        requirements.missing('promtool is not installed: see bindep.txt')
+    requirements.need_program('promtool')
     shutil.copy(RULES, tmp_path)
 
     def run(*words: str) -> str:

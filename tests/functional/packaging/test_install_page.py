@@ -14,7 +14,6 @@ import pathlib
 import pwd
 import re
 import shlex
-import shutil
 import stat
 import subprocess
 import sys
@@ -126,8 +125,7 @@ class Machine:
 @pytest.fixture
 def machine(wheel, tmp_path) -> Machine:
     for name in SYSTEMD:
-        if shutil.which(name) is None:
-            requirements.missing(f'{name} is not installed')
+        requirements.need_program(name)
     return Machine(tmp_path, wheel[0])
 
 

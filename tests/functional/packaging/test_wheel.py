@@ -10,7 +10,7 @@ import pytest
 
 from scheduler_service.cmd import parser, status
 from scheduler_service.cmd.commands import completion
-from tests.support import wheels
+from tests.support import requirements, wheels
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.slow
@@ -97,6 +97,7 @@ def test_the_quickstart_runs_and_so_do_the_commands_that_it_prints(
 
 
 def test_every_program_has_a_man_page_that_can_be_read(share, programs):
+    requirements.need_program('man')
     mentioned = {}
     for path in (share / 'man/man1').iterdir():
         done = subprocess.run(
