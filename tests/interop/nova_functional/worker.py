@@ -5,6 +5,7 @@ daemon. Each line of the input is the id of a test, each line of the output is
 what became of it, in JSON. The log of a test that fails is in the folder.
 """
 
+import importlib
 import io
 import json
 import os
@@ -87,11 +88,12 @@ class Worker:
         self._in_place = in_place
         self._folder = pathlib.Path(folder)
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._loader = unittest.TestLoader()
 
     def run(self, name):
         """Run a test; return what became of it, as JSON."""
-        test, result = self._test(name), Result()
+        module, kind, method = name.rsplit('.', 2)
+        test = getattr(importlib.import_module(module), kind)(method)
+        result = Result()
         if self._in_place is not None:
             self._in_place.log.clear()
         explained = []
@@ -116,11 +118,6 @@ class Worker:
         if result.status not in ('ok', 'skip'):
             self._write_log(name, result, explained)
         return line
-
-    def _test(self, name):
-        # The name of an inherited test is that of its own class.
-        (test,) = _flat(self._loader.loadTestsFromName(name))
-        return test
 
     def _explanation(self):
         try:
@@ -153,14 +150,6 @@ class Worker:
         # The name of a file is bounded, and the end says most.
         path = self._folder / f'{name[-180:]}.txt'
         path.write_text(text.getvalue())
-
-
-def _flat(suite):
-    for one in suite:
-        if isinstance(one, unittest.TestSuite):
-            yield from _flat(one)
-        else:
-            yield one
 
 
 def _last_line(text):
