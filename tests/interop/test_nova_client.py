@@ -63,7 +63,7 @@ def test_each_recorded_case_comes_back_as_nova_reads_it(make_daemon, as_nova):
         },
     }
     assert full['error'] == 'NoValidHost'
-    assert 'requested_resources' in full['message']
+    assert 'same_subtree' in full['message']
     with running.store.reading() as conn:
         table = schema.instances.c
         query = sa.select(table.uuid).where(table.state == 'claimed')

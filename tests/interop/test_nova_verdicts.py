@@ -22,6 +22,7 @@ from scheduler_service.filters.hosts.pci_passthrough_filter import (
     PciPassthroughFilter,
 )
 from scheduler_service.model import documents
+from scheduler_service.model.requirements import amounts
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
@@ -71,7 +72,7 @@ def test_resource_classes_are_those_of_the_compute_service(nova):
     done = subprocess.run(
         [nova, '-c', CLASSES], capture_output=True, check=True, cwd='/'
     )
-    assert sorted(compute_request._CLASSES) == json.loads(done.stdout)
+    assert sorted(amounts._CLASSES) == json.loads(done.stdout)
 
 
 SPECS: list[dict[str, str]] = [

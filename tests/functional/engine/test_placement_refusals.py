@@ -311,7 +311,7 @@ def test_equal_refusals_are_looked_up_together_and_hold_up_nobody(
             running_now[asked] += 1
             most[asked] = max(most[asked], running_now[asked])
             most['calls'] += 1
-            time.sleep(0.5)
+            time.sleep(2.0)
             running_now[asked] -= 1
         return read(path, query)
 
@@ -329,7 +329,7 @@ def test_equal_refusals_are_looked_up_together_and_hold_up_nobody(
                 running.select_destinations(
                     request(*new(), amounts={'MEMORY_MB': 1})
                 ).result(20)
-                assert time.monotonic() - start < 0.5
+                assert time.monotonic() - start < 2.0
             time.sleep(0.005)
         for refusal in refusals:
             with pytest.raises(errors.NoValidHost, match='lacks 61 '):
