@@ -234,19 +234,33 @@ def came_first(conn: Connection, claims: Sequence[Claim]) -> bool:
 @functools.cache
 def coming_first(dialect: str) -> str:
     """Return the query of :func:`came_first`, which has a row if it is so."""
-    join, equal = 'JOIN', '{0} = {1}'
-    if dialect == 'mysql':
-        join = 'STRAIGHT_JOIN'
-    elif dialect == 'postgresql':
+    found = {
+        'outcomes': 'f.idempotency_key = {0}a.idempotency_key{1}',
+        'releases': ' AND '.join(f'f.{n} = {{0}}a.{n}{{1}}' for n in _RELEASE)
+        + ' AND f.revision > a.revision',
+    }
+    sources = {
+        'outcomes': rows.source(dialect, _KEY, 'keys'),
+        'releases': rows.source(dialect, _SEEN, 'seen'),
+    }
+    if dialect == 'postgresql':
         # Looked up by its key for each row; see ``claim_sql``.
-        equal = '{0} = ANY(ARRAY[{1}])'
-    key = equal.format('o.idempotency_key', 'a.idempotency_key')
-    same = ' AND '.join(equal.format(f'r.{n}', f'a.{n}') for n in _RELEASE)
-    return (
-        f'SELECT 1 FROM {rows.source(dialect, _KEY, "keys")} '  # noqa: S608
-        f'{join} outcomes AS o ON {key} UNION ALL '
-        f'SELECT 1 FROM {rows.source(dialect, _SEEN, "seen")} '
-        f'{join} releases AS r ON {same} AND r.revision > a.revision'
+        form = (
+            'SELECT 1 FROM {source} CROSS JOIN LATERAL (SELECT 1 '
+            'FROM {table} AS f WHERE {where} OFFSET 0) AS g'
+        )
+        quotes = 'ANY(ARRAY[', '])'
+    else:
+        form = 'SELECT 1 FROM {source} {join} {table} AS f ON {where}'
+        quotes = '', ''
+    return ' UNION ALL '.join(
+        form.format(
+            source=sources[table],
+            join='STRAIGHT_JOIN' if dialect == 'mysql' else 'JOIN',
+            table=table,
+            where=where.format(*quotes),
+        )
+        for table, where in found.items()
     )
 
 
