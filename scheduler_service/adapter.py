@@ -7,9 +7,12 @@ for :meth:`Adapter.check`, which the thread that reloads calls.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from scheduler_service.http.routes import Listener, Route
+from scheduler_service.http.routes import Listener, Pages, Route
+
+if TYPE_CHECKING:
+    from scheduler_service.http.v1 import V1
 
 
 class Adapter:
@@ -38,6 +41,10 @@ class Adapter:
     def routes(self, conf: Any) -> tuple[list[Route], list[str]]:
         """Return routes for [http], and those paths that need no token."""
         return [], []
+
+    def pages(self, api: V1) -> Pages | None:
+        """Return pages for [http], which show what *api* returns."""
+        return None
 
     def listeners(self, conf: Any) -> list[Listener]:
         """Return HTTP ports of its own.

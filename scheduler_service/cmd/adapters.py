@@ -1,9 +1,9 @@
 """The table of adapters: the only module that imports them.
 
 An adapter is everything for one outside system: the compute service, a
-Kubernetes cluster, HTTP extenders. The options of all adapters are always
-registered. The rest of an adapter is imported only by a daemon whose options
-enable it.
+Kubernetes cluster, HTTP extenders, browsers. The options of all adapters are
+always registered. The rest of an adapter is imported only by a daemon whose
+options enable it.
 """
 
 from __future__ import annotations
@@ -72,4 +72,8 @@ def enabled(conf: Any, store: Store, scheduler: Scheduler) -> list[Adapter]:
         from scheduler_service.kube import adapter as kube
 
         adapters.append(kube.Adapter(conf, store, scheduler))
+    if conf.http.bind_port is not None and conf.http.pages:
+        from scheduler_service.pages import adapter as pages
+
+        adapters.append(pages.Adapter(scheduler))
     return adapters

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 _MAX_SNAPSHOT_AGE_S = 30.0
 _READ = ('GET', 'HEAD')
+_PAGE_THREADS = 2
 
 
 class HttpServing:
@@ -139,9 +140,11 @@ class HttpServing:
                   _READ),
             Route('/metrics', measured.serve, 'status', 0, _READ),
         ]  # fmt: skip
-        routes += v1.V1(self._scheduler, guard, self._enforcer).routes(
-            group.max_body_bytes
-        )
+        api = v1.V1(self._scheduler, guard, self._enforcer)
+        routes += api.routes(group.max_body_bytes)
+        pages = [made for a in self._adapters if (made := a.pages(api))]
+        for made in pages:
+            routes += made.routes
         router = Router(
             routes,
             Route('other', _not_found, '', v1.MAX_BYTES),
@@ -150,9 +153,11 @@ class HttpServing:
             lambda: self._scheduler.snapshot() is not None,
             # Evaluations share a lock: more threads would not be faster.
             {'evaluate': 1, 'status': 1, 'bind': group.threads,
-             'api': group.threads},
+             'api': group.threads, 'pages': _PAGE_THREADS},
         )  # fmt: skip
         router.tracer = self._tracer
+        for made in pages:
+            router.show_error = made.show_error
         return router
 
     def _connections(self) -> tuple[int, Mapping[str, int]]:

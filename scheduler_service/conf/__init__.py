@@ -48,7 +48,7 @@ MODULES = (
 )
 # All options but these take effect with a reload.
 _NEED_RESTART = {
-    http: {'bind_port', 'bind_host'},
+    http: {'bind_port', 'bind_host', 'pages'},
     scheduler: {
         'exchange',
         'query_placement_for_routed_network_aggregates',

@@ -1,4 +1,4 @@
-"""Options of the [http] group: the server for health, metrics and /v1."""
+"""Options of the [http] group: the server for health, metrics, /v1, pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ OPTS = [
         'bind_port',
         sample_default=9393,
         help="""
-The port of the HTTP server: health, metrics, ``/v1`` and ``/extender``.
+The port of the HTTP server: health, metrics, pages, ``/v1`` and
+``/extender``.
 
 Unset: there is no HTTP server.
 """,
@@ -67,6 +68,15 @@ The roles of clients of ``/v1`` in the rules of the policy.
 
 The token or the certificate admits a client; the policy grants its actions by
 these roles. The name of a certificate (CN) is the client's ``user_id``.
+""",
+    ),
+    cfg.BoolOpt(
+        'pages',
+        default=True,
+        help="""
+Whether pages for browsers are served: decisions, and why.
+
+They show what ``/v1`` says, to those whom it admits.
 """,
     ),
     cfg.IntOpt(

@@ -59,8 +59,13 @@ class Guard:
         is_public = request.path.rstrip('/') in self._public
         if self.token or self._certificates:
             has_certificate = request.certificate is not None
-            if is_public or has_certificate or self._has_token(request):
+            if is_public or self._has_token(request):
                 return None
+            # A browser sends a certificate to us whatever page asks for it.
+            if has_certificate and 'Origin' not in request.headers:
+                return None
+            if has_certificate:
+                return refusal(403, 'a web page may not send this request')
             return refusal(
                 401,
                 'a bearer token or a client certificate is required',

@@ -321,6 +321,8 @@ class Connection(web.RequestHandler):
         finally:
             clients.buffered -= self._held
             self._held = 0
+        if reply.status >= 400:
+            reply = clients.router.show_error(received, reply)
         clients.wait(self)
         self._unread = 0
         self._read_by = self._clock() + clients.idle_timeout

@@ -37,6 +37,8 @@ _INLINE_BYTES = 256 * 1024
 # Calls of so many seconds are handled by the server's thread before it polls
 # the connections again.
 _INLINE_S = 0.005
+# Called with a request and the reply to it, an error.
+ShowError = Callable[[HttpRequest, Reply], Reply]
 
 
 @dataclasses.dataclass(slots=True, frozen=True)
@@ -75,6 +77,7 @@ class Router:
     :param threads: name -> how many threads at most
     :ivar guard: admits clients
     :ivar tracer: makes traces of requests; None: there are none
+    :ivar show_error: makes a page of an error, where a browser asks
     """
 
     def __init__(
@@ -101,6 +104,7 @@ class Router:
             for name, count in threads.items()
         }
         self.tracer: tracing.Tracer | None = None
+        self.show_error: ShowError = lambda _, reply: reply
         # Duration of the inline calls since a poll, in seconds; further calls
         # wait for a poll each.
         self._spent_s = 0.0
@@ -117,7 +121,7 @@ class Router:
             pool.shutdown(wait=False, cancel_futures=cancel)
 
     def _find(self, request: HttpRequest) -> Route:
-        path = request.path.rstrip('/')
+        path = request.path.rstrip('/') or '/'
         return (
             self._routes.get(path)
             or self._parents.get(path.rpartition('/')[0])
@@ -202,6 +206,16 @@ class Router:
         if trace is not None:
             trace.end(str(reply.status))
         return reply
+
+
+class Pages(NamedTuple):
+    """Routes that a browser shows.
+
+    :ivar show_error: makes a page of an error, where a browser asks
+    """
+
+    routes: list[Route]
+    show_error: ShowError
 
 
 class Listener(NamedTuple):

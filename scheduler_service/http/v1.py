@@ -41,7 +41,7 @@ def _limit(text: str) -> int:
 
 
 # Parameter of decisions -> parser of its value, and what it selects.
-_CRITERIA: dict[str, tuple[Callable[[str], Any], str]] = {
+CRITERIA: dict[str, tuple[Callable[[str], Any], str]] = {
     'limit': (_limit, 'at most so many'),
     'since': (moments.past, f'the earliest: {_TIME}'),
     'until': (moments.past, f'the latest: {_TIME}'),
@@ -130,12 +130,12 @@ class V1:
         """List the newest decisions, without their reasons."""
         self._authorize(request, 'list_decisions')
         criteria: dict[str, Any] = {'limit': 20}
-        for name, text in _parameters(request, *_CRITERIA).items():
+        for name, text in _parameters(request, *CRITERIA).items():
             documents.check_text(text, name)
             try:
                 if not text:
                     raise ValueError('expected a value')
-                criteria[name] = _CRITERIA[name][0](text)
+                criteria[name] = CRITERIA[name][0](text)
             except ValueError as fault:
                 raise errors.InvalidRequest(
                     f'{name}: {fault}', at=name
@@ -255,7 +255,7 @@ DESCRIPTION: dict[str, Any] = {
                 'parameters': [
                     {'name': name, 'in': 'query', 'description': text,
                      'schema': _LIMIT if name == 'limit' else _TEXT}
-                    for name, (_, text) in _CRITERIA.items()
+                    for name, (_, text) in CRITERIA.items()
                 ],
                 'responses': _responses('newest first', _DECISIONS),
             }

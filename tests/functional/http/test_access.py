@@ -74,6 +74,24 @@ def test_a_web_page_is_refused_where_anybody_is_admitted(serve_http, tmp_path):
     assert guarded.send('POST', '/v1/explain', body, **page)[0] == 200
 
 
+def test_a_certificate_is_no_leave_for_web_pages(serve_http, tmp_path):
+    """A browser sends its certificate for any page that asks us."""
+    certs = extenders.certificates(tmp_path)
+    http = serve_http(
+        http__cert_file=str(certs.server[0]),
+        http__key_file=str(certs.server[1]),
+        http__ca_file=str(certs.ca),
+    )
+    context = ssl.create_default_context(cafile=str(certs.ca))
+    context.load_cert_chain(*certs.client)
+    known = HttpClient(http.service, http.port, context=context)
+    asked = 'POST', '/v1/explain', b'{"request": {}}'
+    page = {'Origin': 'https://page.example', 'Content-Type': 'text/plain'}
+    assert known.send(*asked, **page)[0] == 403
+    assert known.send(*asked)[0] == 200
+    known.close()
+
+
 def test_a_key_without_certificate_is_refused(make_service, tmp_path):
     certs = extenders.certificates(tmp_path)
     with pytest.raises(errors.ConfigurationError, match='needs cert_file'):

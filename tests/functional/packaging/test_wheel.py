@@ -3,6 +3,7 @@
 import pathlib
 import re
 import subprocess
+import zipfile
 from collections.abc import Callable
 from typing import Any
 
@@ -80,6 +81,19 @@ def test_everything_in_etc_is_installed(share):
     folder = share / 'scheduler-service'
     installed = {path.name for path in folder.rglob('*') if path.is_file()}
     assert shipped_in_etc() <= installed
+
+
+def test_every_file_of_the_package_is_installed(wheel):
+    built, source = wheel
+    with zipfile.ZipFile(built) as archive:
+        installed = set(archive.namelist())
+    files = {
+        str(path.relative_to(source))
+        for path in (source / 'scheduler_service').rglob('*')
+        # Only who writes a migration needs the template.
+        if path.is_file() and path.suffix != '.mako'
+    }
+    assert files - installed == set()
 
 
 def test_the_quickstart_runs_and_so_do_the_commands_that_it_prints(

@@ -13,7 +13,7 @@ from scheduler_service.cmd import adapters
 from scheduler_service.cmd.daemon import Daemon
 from scheduler_service.rpc import transport
 
-rooms = ('compute', 'extenders', 'kube')
+rooms = ('compute', 'extenders', 'kube', 'pages')
 before = set()
 for path in sys.argv[1:]:
     conf = adapters.new_config()
@@ -44,6 +44,7 @@ def test_a_daemon_imports_options_and_the_adapters_that_it_enables(tmp_path):
     enabled = (
         '',
         '[compute]\nexternal_scheduler = true',
+        '[http]\nbind_port = 0\npages = false',
         '[http]\nbind_port = 0',
     )
     paths = [tmp_path / f'{number}.conf' for number in range(len(enabled))]
@@ -56,10 +57,12 @@ def test_a_daemon_imports_options_and_the_adapters_that_it_enables(tmp_path):
         [sys.executable, '-c', _PROGRAM, *paths],
         check=True, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
-    plain, compute, kube = (
+    plain, compute, kube, pages = (
         set(line.split()) for line in done.stdout.splitlines()
     )
     assert plain == _ALWAYS
-    for found, room in ((compute, 'compute'), (kube, 'kube')):
+    for found, room in (
+        (compute, 'compute'), (kube, 'kube'), (pages, 'pages'),
+    ):  # fmt: skip
         assert f'{room}.adapter' in found
         assert {name.split('.')[0] for name in found} == {room}

@@ -1,0 +1,1 @@
+"""Pages for browsers: an adapter of people who would rather look."""
