@@ -157,6 +157,10 @@ class ServerGroupMismatch(Conflict):
     """An instance is in another server group than the request names."""
 
 
+class ServerGroupNotEnforced(Conflict):
+    """No enabled filter or weigher enforces the policy of a server group."""
+
+
 class Forbidden(SchedulerError):
     """A policy rule does not allow this to the caller."""
 

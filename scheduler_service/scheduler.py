@@ -161,6 +161,7 @@ class Scheduler:
     def _apply(self, plan: Plan, extenders: Extenders | None) -> None:
         options = plan.options
         self._hosts.use(plan.hosts, _CLAIM_RETRIES, extenders)
+        self._warn_of_groups()
         self._zones.pipeline = plan.pools
         self._loop.batch_size = options.batch_size
         self._source.forget(options.snapshot_max_age)
@@ -175,6 +176,16 @@ class Scheduler:
         if plan.timeouts != self._store.timeouts:
             self._store.timeouts = plan.timeouts
             self._source.drop()
+
+    def _warn_of_groups(self) -> None:
+        """Log which policies of stored server groups nothing enforces."""
+        snapshot = self._source.snapshot
+        policies = self._hosts.pipeline.group_policies
+        for text in policies.unenforced(snapshot.hosts) if snapshot else ():
+            LOG.warning(
+                'Stored server groups have a policy that nothing enforces: %s',
+                text,
+            )
 
     def complete_with(self, make: MakeCompleter) -> None:
         """Complete claims in another service, from the start on."""
@@ -193,6 +204,7 @@ class Scheduler:
             lambda: is_filled() and bool(self._source.load()), self._stopping
         )
         if loaded:
+            self._warn_of_groups()
             self.recorder.start()
             self.host_state_writer.start()
             self._loop.start()

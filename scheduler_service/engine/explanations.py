@@ -61,6 +61,8 @@ class Explainer:
             request = job.request.with_ids()
             stored = table.instances.among(request.instance_uuids)
             request.stored_groups = table.groups_of(stored)
+            if not request.lenient and not request.is_rebuild:
+                pipeline.group_policies.check(table, request)
             job.finish(self._explanation(pipeline, table, request, job.host))
         except Exception as fault:
             job.fail(errors.as_scheduler_error(fault))

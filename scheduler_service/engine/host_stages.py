@@ -86,11 +86,7 @@ class HostStages:
                 name: pipeline.settings.default_ratio(name)
                 for name in STANDARD_CLASSES
             },
-            frozenset(
-                host_filter.policy
-                for host_filter in pipeline.filters
-                if host_filter.policy
-            ),
+            pipeline.group_policies.strict,
         )
 
     def extend(self, extenders: Extenders | None) -> None:

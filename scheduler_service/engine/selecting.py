@@ -55,6 +55,7 @@ class Selector:
         :raises NoValidHost: no host passes
         :raises Forbidden: an instance or the group is another project's
         :raises ServerGroupMismatch: an instance is stored in other groups
+        :raises ServerGroupNotEnforced: no filter or weigher does
         :raises SchedulerError: the request cannot be scheduled
         """
         self.selections += 1
@@ -181,6 +182,8 @@ class Selector:
                     named=request.instance_group,
                     server_groups=groups,
                 )
+        if not request.lenient and not request.is_rebuild:
+            self.pipeline.group_policies.check(table, request)
         if job.moves_unsaid and present:
             job.move = self._claimer.run_somewhere(sorted(present))
 

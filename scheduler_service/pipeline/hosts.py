@@ -24,6 +24,7 @@ from scheduler_service.pipeline import explain
 from scheduler_service.pipeline.capacity_check import CapacityCheck
 from scheduler_service.pipeline.evaluation import Evaluation
 from scheduler_service.pipeline.filtering import Filtering, FilterResult
+from scheduler_service.pipeline.group_policies import GroupPolicies
 from scheduler_service.pipeline.mandatory_filters import Aggregates, Traits
 from scheduler_service.pipeline.search import HostSearch
 from scheduler_service.pipeline.search_cache import CachedSearch, SearchCache
@@ -53,6 +54,7 @@ class HostPipeline:
         claim; false where no claim follows
     :param cache: keeps what requests have in common; None: nothing is kept
     :ivar cache: the same
+    :ivar group_policies: of server groups, those that it enforces
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class HostPipeline:
         self._how = filters, weighers, settings, check_room
         self._filtering = Filtering(filters, settings, check_room)
         self._weighing = Weighing(weighers, settings)
+        self.group_policies = GroupPolicies(filters, self._weighing)
         self.cache = cache
         self._builder = SelectionBuilder(
             filters, self._filtering.resources, settings

@@ -176,6 +176,10 @@ class Weighing:
         ranges = [ends for _, _, ends, _ in weighed]
         return Ranking(rows, totals, parts, len(rows), ranges)
 
+    def counts(self, table: HostTable, weigher: Weigher) -> bool:
+        """Whether the multiplier of a weigher is not 0 on some host."""
+        return _multiplier(weigher, table, self._settings) is not None
+
     def _active(self, table: HostTable) -> Iterator[Term]:
         """Yield the weighers whose multiplier is not 0, with load columns."""
         for weigher in self.weighers:

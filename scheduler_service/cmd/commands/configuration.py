@@ -12,10 +12,12 @@ from scheduler_service import (
     policies,
     rpc,  # noqa: F401 - before oslo.messaging
 )
-from scheduler_service.cmd import daemon, output
+from scheduler_service.cmd import adapters, daemon, output
 from scheduler_service.cmd.connections import read
 from scheduler_service.conf import effective, option_names
+from scheduler_service.factory import plan
 from scheduler_service.store import clock
+from scheduler_service.store.reading.snapshot import load_snapshot
 from scheduler_service.store.records import daemons as daemon_rows
 
 import oslo_messaging  # isort: skip
@@ -90,16 +92,32 @@ def diff(args: Any, conf: Any) -> int:
 def check(args: Any, conf: Any) -> int:
     """Check all that a start and a reload check, without either.
 
-    :return: 1 if a file has unknown names, which a daemon only warns about
+    And whether the policies of stored server groups are enforced.
+
+    :return: 1 if there is something that a daemon only warns about
     :raises ConfigurationError: a daemon would not start
     """
     unknown = option_names.unknown(conf)
     for text in unknown:
         output.say(f'unknown name: {text}')
     daemon.check(conf)
+    unenforced = _unenforced(conf)
+    for text in unenforced:
+        output.say(f'policy of server groups that nothing enforces: {text}')
     files = ', '.join(option_names.paths(conf)) or 'the defaults'
     output.say(f'A daemon can start with {files}')
-    return 1 if unknown else 0
+    return 1 if unknown or unenforced else 0
+
+
+def _unenforced(conf: Any) -> list[str]:
+    """Return which policies of stored server groups nothing enforces."""
+    try:
+        table = read(conf, load_snapshot).hosts
+    except errors.SchedulerError as error:
+        output.remark(f'Stored server groups are not checked: {error}')
+        return []
+    pipeline = plan(conf, adapters.policy(conf)).hosts
+    return pipeline.group_policies.unenforced(table)
 
 
 def past(args: Any, conf: Any) -> None:

@@ -136,6 +136,31 @@ def test_a_configuration_is_checked_without_a_start(run, tmp_path):
     assert '[scheduler] x: there is no such option' in out
 
 
+def test_check_names_policies_of_groups_that_nothing_enforces(
+    run, tmp_path, ready_sqlite
+):
+    path = tmp_path / 'b.conf'
+    path.write_text(
+        f'[database]\nconnection = {ready_sqlite}\n'
+        '[filter_scheduler]\nenabled_filters = RamFilter\n'
+    )
+    assert run('configuration', 'check', str(path))[::2] == (0, '')
+    run('server-group', 'create', 'apart', '--policy', 'anti-affinity')
+    assert run('configuration', 'check')[::2] == (0, '')
+    status, out, err = run('configuration', 'check', str(path))
+    assert (status, err) == (1, '')
+    assert out.splitlines() == [
+        'policy of server groups that nothing enforces: anti-affinity '
+        '(groups: 1): ServerGroupAntiAffinityFilter is not enabled '
+        '(enabled_filters)',
+        f'A daemon can start with {path}',
+    ]
+    path.write_text('[database]\nconnection = sqlite://\n')
+    status, _, err = run('configuration', 'check', str(path))
+    assert status == 0
+    assert err.startswith('Stored server groups are not checked: ')
+
+
 def test_an_export_is_written_to_a_file(run, tmp_path):
     path = tmp_path / 'all.yaml'
     assert run('inventory', 'export', '--output', str(path))[:2] == (0, '')

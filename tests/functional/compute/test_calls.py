@@ -228,6 +228,14 @@ def all_hosts():
     return [one['host'] for one in HOSTS['hosts']]
 
 
+def test_a_policy_that_nothing_enforces_restricts_nothing(make_compute):
+    """As in the compute service."""
+    compute = make_compute(filter_scheduler__enabled_filters=['RamFilter'])
+    first, second = (str(uuid.uuid4()) for _ in range(2))
+    compute.select(uuids=[first], **group_of(first))
+    assert hosts_of(compute.select(uuids=[second], **group_of(first, second)))
+
+
 def test_a_group_that_travels_along_keeps_its_members_together(compute):
     member = str(uuid.uuid4())
     group = group_of(member, hosts=['compute-4'], policy='affinity')

@@ -6,8 +6,35 @@ import pytest
 
 from scheduler_service import errors
 from tests.support.documents import CONTEXT, SMALL
-from tests.support.services import hosts_of
+from tests.support.services import hosts_of, reconfigure
 
+# A policy, options with which nothing enforces it, and what is missing.
+UNENFORCED = [
+    (
+        'anti-affinity',
+        {'enabled_filters': ['ServerGroupAffinityFilter']},
+        'ServerGroupAntiAffinityFilter',
+        'is not enabled (enabled_filters)',
+    ),
+    (
+        'affinity',
+        {'enabled_filters': ['ServerGroupAntiAffinityFilter']},
+        'ServerGroupAffinityFilter',
+        'is not enabled (enabled_filters)',
+    ),
+    (
+        'soft-anti-affinity',
+        {'weight_classes': ['ServerGroupSoftAffinityWeigher']},
+        'ServerGroupSoftAntiAffinityWeigher',
+        'is not enabled (weight_classes)',
+    ),
+    (
+        'soft-affinity',
+        {'soft_affinity_weight_multiplier': 0.0},
+        'ServerGroupSoftAffinityWeigher',
+        'does not count (soft_affinity_weight_multiplier is 0)',
+    ),
+]
 # With their memory in MB.
 HOSTS = {'first': 4096, 'other': 8192, 'third': 2048}
 GROUP, SECOND = (str(uuid.UUID(int=n)) for n in (1, 2))
@@ -22,7 +49,7 @@ def start(make_service):
     has APART, in another group with MOVED.
     """
 
-    def started(policy='anti-affinity', second=(), on=HOSTS):
+    def started(policy='anti-affinity', second=(), on=HOSTS, **options):
         groups = {GROUP: (MOVED, BESIDE), SECOND: second}
         return make_service(
             inventory={
@@ -43,7 +70,8 @@ def start(make_service):
                     {'uuid': group, 'policy': policy, 'members': members}
                     for group, members in groups.items()
                 ],
-            }
+            },
+            **options,
         )
 
     return started
@@ -147,3 +175,68 @@ def test_broken_group_gets_members(start):
     with pytest.raises(errors.NoValidHost, match='AntiAffinity'):
         ask(service, str(uuid.uuid4()), **new)
     assert lost(service) == 0
+
+
+@pytest.mark.parametrize(('policy', 'options', 'missing', 'why'), UNENFORCED)
+def test_policy_that_nothing_enforces_is_refused(
+    start, caplog, policy, options, missing, why
+):
+    """By the group that is named, or by that of a stored instance."""
+    options = {f'filter_scheduler__{k}': v for k, v in options.items()}
+    service = start(policy, **options)
+    said = f'that nothing enforces: {policy} (groups: 2): {missing} {why}'
+    assert said in caplog.text
+    new = str(uuid.uuid4())
+    for request in (
+        {'instance_group': GROUP, 'instance_uuids': [new]},
+        {'instance_uuids': [MOVED]},
+    ):
+        document = {'flavor': SMALL, **request}
+        for call in (
+            lambda asked: ask(service, **asked),
+            lambda asked: ask(service, claim=False, **asked),
+            lambda asked: service.client.explain(CONTEXT, asked),
+        ):
+            with pytest.raises(errors.Conflict) as caught:
+                call(document)
+            assert caught.value.name == 'ServerGroupNotEnforced'
+            assert caught.value.facts == {
+                'server_group': GROUP,
+                'policy': policy,
+                'missing': missing,
+            }
+            assert str(caught.value) == (
+                f'Nothing enforces the policy {policy} of server group '
+                f'{GROUP}: {missing} {why}'
+            )
+    assert ask(service, new, lenient=True, instance_group=GROUP)
+    assert ask(service, str(uuid.uuid4()))
+    caplog.clear()
+    reconfigure(service)
+    assert said not in caplog.text
+    assert ask(service, str(uuid.uuid4()), instance_group=GROUP)
+    reconfigure(service, **options)
+    assert said in caplog.text
+
+
+def test_multiplier_of_an_aggregate_enforces_a_policy(make_service):
+    option = 'soft_affinity_weight_multiplier'
+    service = make_service(
+        inventory={
+            'hosts': [
+                {'host': name, 'vcpus': 8, 'memory_mb': 4096, 'local_gb': 9}
+                for name in HOSTS
+            ],
+            'aggregates': [
+                {
+                    'id': 1,
+                    'name': 'a',
+                    'hosts': ['first'],
+                    'metadata': {option: '2'},
+                }
+            ],
+            'server_groups': [{'uuid': GROUP, 'policy': 'soft-affinity'}],
+        },
+        **{f'filter_scheduler__{option}': 0.0},
+    )
+    assert ask(service, str(uuid.uuid4()), instance_group=GROUP)
