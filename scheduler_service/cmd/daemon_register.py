@@ -9,7 +9,6 @@ same request may be decided differently, by whichever takes it.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 
 from scheduler_service import errors
@@ -19,6 +18,7 @@ from scheduler_service.store import version
 from scheduler_service.store.connection import Store, Writer
 from scheduler_service.store.records import daemons
 from scheduler_service.store.records.daemons import Registration
+from scheduler_service.worker import Worker
 
 LOG = logging.getLogger(__name__)
 _INTERVAL_S = 5.0
@@ -26,7 +26,7 @@ _INTERVAL_S = 5.0
 _KEPT_S = 86_400.0
 
 
-class DaemonRegister:
+class DaemonRegister(Worker):
     """A thread that keeps one entry.
 
     :param peers: the other daemons on the topic
@@ -43,6 +43,7 @@ class DaemonRegister:
         cast: Callable[[], None],
         introspection: Introspection,
     ) -> None:
+        super().__init__('daemon-register')
         self._store = store
         self.entry = entry
         self._peers = peers
@@ -50,36 +51,17 @@ class DaemonRegister:
         self._introspection = introspection
         self._stored: Registration | None = None
         self._warned_of: frozenset[str] = frozenset()
-        self._wake = threading.Event()
-        self._stopping = False
-        self._thread = threading.Thread(
-            target=self._run, name='daemon-register', daemon=True
-        )
-
-    def start(self) -> None:
-        self._thread.start()
 
     def change(self, entry: Registration) -> None:
         """Record another configuration, soon."""
         self.entry = entry
-        self._wake.set()
-
-    def stop(self, timeout: float) -> None:
-        """Remove the entry, and end the thread.
-
-        :param timeout: seconds to wait for it
-        """
-        self._stopping = True
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
+        self.wake()
 
     def _run(self) -> None:
-        while not self._stopping:
+        while not self._stopping.is_set():
             self._attempt()
             self._cast()
-            self._wake.wait(_INTERVAL_S)
-            self._wake.clear()
+            self._pause(_INTERVAL_S)
         try:
             self._store.write(
                 lambda writer: daemons.remove(writer, self.entry.id)

@@ -148,7 +148,7 @@ class Adapter(base.Adapter):
             return []
         self._endpoint = endpoint.ComputeEndpoint(
             self._scheduler,
-            self.mirror.changed if self.mirror else lambda: None,
+            self.mirror.wake if self.mirror else lambda: None,
             group.reason == 'full',
         )
         target = transport.Target(

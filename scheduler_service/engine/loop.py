@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import collections
 import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -30,6 +29,7 @@ from scheduler_service.engine.jobs import (
 )
 from scheduler_service.engine.ports import Parts, StoreMonitor
 from scheduler_service.engine.zones import ZoneStages
+from scheduler_service.worker import Worker
 
 LOG = logging.getLogger(__name__)
 J = TypeVar('J', bound=Job)
@@ -45,7 +45,7 @@ RETRY_S = 0.5
 _GROWTH = 4
 
 
-class EngineLoop:
+class EngineLoop(Worker):
     """Takes batches from the queue until it is closed and empty.
 
     :ivar batches: how many were taken
@@ -63,15 +63,12 @@ class EngineLoop:
         batch_size: int,
         monitor: StoreMonitor,
     ) -> None:
+        super().__init__('engine')
         self._source, self._claimer = parts.source, parts.claimer
         self._health, self._queue = parts.health, parts.queue
         self._hosts, self._zones = hosts, zones
         self._monitor = monitor
         self.batch_size = batch_size
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(
-            target=self._run, name='engine', daemon=True
-        )
         self.batches = self.requests = self.turns = 0
         self.turned_at = time.monotonic()
         # Work that waits for the moment between two batches.
@@ -98,21 +95,6 @@ class EngineLoop:
                 done.set_exception(fault)
             else:
                 done.set_result(None)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self, timeout: float) -> bool:
-        """Wait for the end; the queue has to be closed before.
-
-        :param timeout: in seconds
-        :return: whether it ended in time
-        """
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
-        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while True:

@@ -10,7 +10,6 @@ scheduler placed.
 from __future__ import annotations
 
 import logging
-import threading
 
 from scheduler_service.engine.health import Health
 from scheduler_service.extender_wire import WireError
@@ -22,6 +21,7 @@ from scheduler_service.kube.api import (
 )
 from scheduler_service.kube.nodes import NodeSink
 from scheduler_service.kube.pod_use import SELECTOR, PodSink
+from scheduler_service.worker import Worker
 
 LOG = logging.getLogger(__name__)
 _RESUME_S = 0.05
@@ -29,7 +29,7 @@ _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
 
 
-class Follower:
+class Follower(Worker):
     """A thread that follows the objects of one kind by a list and watches.
 
     :param selector: of their fields
@@ -46,6 +46,7 @@ class Follower:
         health: Health,
         name: str = '',
     ) -> None:
+        super().__init__(f'kube-{name or kind}')
         self._api = api
         self._resource = kind
         self._kind = name or kind
@@ -58,25 +59,11 @@ class Follower:
         # At which the next watch begins; empty: after a list.
         self._version = ''
         self._watch: Watch | None = None
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(
-            target=self._run, name=f'kube-{self._kind}', daemon=True
-        )
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self, timeout: float) -> None:
-        """End the thread.
-
-        :param timeout: seconds to wait for it
-        """
-        self._stopping.set()
-        watch = self._watch
-        if watch is not None:
-            watch.close()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
+    def wake(self) -> None:
+        """End the watch."""
+        if self._watch is not None:
+            self._watch.close()
 
     def _run(self) -> None:
         pause = _FIRST_PAUSE_S

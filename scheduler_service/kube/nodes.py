@@ -9,7 +9,6 @@ that were not made of nodes stay as they are.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -25,6 +24,7 @@ from scheduler_service.store.reading import loading
 from scheduler_service.store.records.leases import Lease, LeaseLost
 from scheduler_service.store.writing import aggregates as aggregate_rows
 from scheduler_service.store.writing import hosts as host_rows
+from scheduler_service.worker import Worker
 
 LOG = logging.getLogger(__name__)
 # Changes that come together are written together.
@@ -94,7 +94,7 @@ class NodeSink:
         return dict(self._nodes)
 
 
-class HostKeeper:
+class HostKeeper(Worker):
     """A thread that writes nodes into the store as hosts.
 
     Of the daemons that share a store, the holder of a lease writes. Methods
@@ -104,13 +104,9 @@ class HostKeeper:
     """
 
     def __init__(self, store: Store, holder: str, nodes: NodeSink) -> None:
+        super().__init__('kube-hosts')
         self._nodes = nodes
-        self._changed = threading.Event()
-        self._stopping = threading.Event()
-        nodes.on_change = self._changed.set
-        self._thread = threading.Thread(
-            target=self._run, name='kube-hosts', daemon=True
-        )
+        nodes.on_change = self.wake
         self._store = store
         self._lease = Lease(store, _LEASE, holder)
         self._leading = False
@@ -118,22 +114,8 @@ class HostKeeper:
         self._written: dict[str, NodeHost] | None = None
         self._foreign: set[str] = set()
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self, timeout: float) -> None:
-        """End the thread, and let another daemon go on at once.
-
-        :param timeout: seconds to wait for it
-        """
-        self._stopping.set()
-        self._changed.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
-
     def _run(self) -> None:
         while not self._stopping.is_set():
-            self._changed.clear()
             try:
                 if self._nodes.complete and self.leads():
                     self.write(self._nodes.all())
@@ -145,7 +127,7 @@ class HostKeeper:
             except Exception:
                 LOG.exception('Nodes could not be kept as hosts')
                 self.forget()
-            self._changed.wait(_TURN_S)
+            self._pause(_TURN_S)
             self._stopping.wait(_SETTLE_S)
         self._lease.give_up()
 

@@ -362,7 +362,7 @@ def test_a_hint_is_followed_at_once(nova, store, start):
     mirror = start(poll_interval=60.0)
     wait_until(lambda: hosts(store))
     nova.update(nova.cells[0], 'compute_nodes', {'host': 'c1'}, vcpus_used=2)
-    mirror.changed()
+    mirror.wake()
     wait_until(lambda: stored_host(store, 'c1').vcpus_used == 2)
 
 

@@ -1,6 +1,6 @@
 """Follows the compute service's databases, for all daemons of a store.
 
-The mirror has a thread that reads and writes. :meth:`Mirror.changed`,
+The mirror has a thread that reads and writes. :meth:`Mirror.wake`,
 :meth:`Mirror.read_all` and :meth:`Mirror.use` may be called by any thread; all
 else belongs to the mirror's own, which waits for a few threads that read the
 cells in parallel.
@@ -38,6 +38,7 @@ from scheduler_service.store.driver_errors import driver_fault, first_line
 from scheduler_service.store.records import mirror_progress
 from scheduler_service.store.records.leases import Lease, LeaseLost
 from scheduler_service.store.records.mirror_progress import Progress
+from scheduler_service.worker import Worker
 
 LOG = logging.getLogger(__name__)
 _API = 'compute-api-database'
@@ -52,7 +53,7 @@ _CURRENT_S = 10.0
 _CATCH_UP_S = 1.0
 
 
-class Mirror:
+class Mirror(Worker):
     """A thread that copies the compute service's databases into our store.
 
     Of all daemons of a store, the one that holds a lease leads: it reads and
@@ -80,6 +81,7 @@ class Mirror:
         on_pass: Callable[[], None] = lambda: None,
         on_new: OnNew | None = None,
     ) -> None:
+        super().__init__('mirror')
         self._options = options
         # Options to use from the next turn on.
         self._next: MirrorOptions | None = None
@@ -102,14 +104,9 @@ class Mirror:
         self._current_at = -1e9
         self.leading = False
         self._passed = False
-        self._stopping = False
-        self._wakeup = threading.Event()
         # Set after the next read of all changes.
         self._awaited: list[threading.Event] = []
         self._readers = ThreadPoolExecutor(_READERS, 'cells')
-        self._thread = threading.Thread(
-            target=self._run, name='mirror', daemon=True
-        )
 
     @property
     def is_current(self) -> bool:
@@ -118,20 +115,11 @@ class Mirror:
         age = time.monotonic() - self._current_at
         return self.leading and age < longest
 
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self, timeout: float) -> None:
-        """End the thread, and let another daemon go on at once.
-
-        :param timeout: seconds to wait for it
-        """
-        self._stopping = True
-        self._wakeup.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
+    def stop(self, timeout: float) -> bool:
+        """End the thread, and let another daemon go on at once."""
+        ended = super().stop(timeout)
         self._readers.shutdown(wait=False, cancel_futures=True)
+        return ended
 
     def use(self, options: MirrorOptions) -> None:
         """Use other options from the next turn on.
@@ -141,18 +129,14 @@ class Mirror:
         :param options: with the same databases
         """
         self._next = options
-        self._wakeup.set()
-
-    def changed(self) -> None:
-        """Read changes at once, after a notification that there are some."""
-        self._wakeup.set()
+        self.wake()
 
     def catch_up(self) -> None:
         """Read changes, and wait for it for a while, if this daemon leads."""
         if self.leading:
             done = threading.Event()
             self._awaited.append(done)
-            self._wakeup.set()
+            self.wake()
             done.wait(_CATCH_UP_S)
 
     def read_all(self, then: Callable[[], None]) -> None:
@@ -161,10 +145,10 @@ class Mirror:
         :param then: called by the thread after it has written all of it
         """
         self._then = then
-        self._wakeup.set()
+        self.wake()
 
     def _run(self) -> None:
-        while not self._stopping:
+        while not self._stopping.is_set():
             awaited, self._awaited = self._awaited, []
             try:
                 options, self._next = self._next, None
@@ -184,8 +168,7 @@ class Mirror:
                 self._read_all_again()
             for done in awaited:
                 done.set()
-            self._wakeup.wait(self._options.poll_interval)
-            self._wakeup.clear()
+            self._pause(self._options.poll_interval)
             time.sleep(_SETTLE_S)
         self._lease.give_up()
         self._disconnect()

@@ -45,6 +45,7 @@ from scheduler_service.store import clock, schema
 from scheduler_service.store.claims import placement_records
 from scheduler_service.store.connection import Store, in_chunks
 from scheduler_service.store.writing import hosts as host_rows
+from scheduler_service.worker import Worker
 
 _BAD = 400
 
@@ -141,7 +142,7 @@ class _New:
     due_at: float = 0.0
 
 
-class ProviderFollower:
+class ProviderFollower(Worker):
     """A thread that keeps hosts' capacity equal to that of their providers.
 
     :ivar interval: seconds after which all providers are read again
@@ -158,13 +159,14 @@ class ProviderFollower:
         leading: Callable[[], bool],
         shared: SharedProviders,
     ) -> None:
+        super().__init__('providers')
         self._store = store
         self._client = client
         self._health = health
         self.interval = interval
         self._leading = leading
         self._shared = shared
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         # Host -> whether to read it once more afterwards.
         self._touched: dict[str, bool] = {}
         # Host -> monotonic time at which it is read once more.
@@ -175,7 +177,6 @@ class ProviderFollower:
         self._awaited: list[tuple[Sequence[str], threading.Event]] = []
         # Called after the next read of all providers.
         self._then: Callable[[], None] | None = None
-        self._stopping = False
         self._checked = False
         self._read_all_at = -1e9
         self._claims = LeftClaims(store, client, health)
@@ -187,30 +188,12 @@ class ProviderFollower:
         self._units_at = 0.0
         # Provider -> hash of what was last written.
         self._written: dict[str, int] = {}
-        self._thread = threading.Thread(
-            target=self._run, name='providers', daemon=True
-        )
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self, timeout: float) -> None:
-        """End the thread.
-
-        :param timeout: seconds to wait for it
-        """
-        with self._changed:
-            self._stopping = True
-            self._changed.notify()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
 
     def touch(self, hosts: Iterable[str]) -> None:
         """Read the providers of service hosts soon, and once more later."""
-        with self._changed:
+        with self._lock:
             self._touched.update(dict.fromkeys(hosts, True))
-            self._changed.notify()
+        self.wake()
 
     def catch_up(self, hosts: Sequence[str]) -> bool:
         """Read the providers of service hosts, and wait for it for a while.
@@ -221,11 +204,11 @@ class ProviderFollower:
         :return: whether there are any
         """
         done = threading.Event()
-        with self._changed:
-            if not hosts or self._stopping:
+        with self._lock:
+            if not hosts or self._stopping.is_set():
                 return False
             self._awaited.append((hosts, done))
-            self._changed.notify()
+        self.wake()
         done.wait(_CATCH_UP_S)
         return True
 
@@ -236,7 +219,7 @@ class ProviderFollower:
         reports: Sequence[HostReport],
     ) -> None:
         """Write new nodes once their providers are read; see ``Applier``."""
-        with self._changed:
+        with self._lock:
             self._new = {
                 key: new
                 for key, new in self._new.items()
@@ -246,12 +229,12 @@ class ProviderFollower:
             for report in reports:
                 key = report.host, report.node
                 self._new[key] = _New(report, time.monotonic())
-            if reports:
-                self._changed.notify()
+        if reports:
+            self.wake()
 
     def read_new(self) -> bool:
         """Wait for a while until new nodes were tried; return whether any."""
-        with self._changed:
+        with self._lock:
             hosts = {host for host, _ in self._new}
         return self.catch_up(sorted(hosts))
 
@@ -260,12 +243,12 @@ class ProviderFollower:
 
         :param then: called by the thread after it has written all of them
         """
-        with self._changed:
+        with self._lock:
             self._then = then
-            self._changed.notify()
+        self.wake()
 
     def _run(self) -> None:
-        while not self._stopping:
+        while not self._stopping.is_set():
             done = has_more = False
             try:
                 has_more = self.poll()
@@ -280,14 +263,15 @@ class ProviderFollower:
                 LOG.debug('Providers wait until the database is reachable')
             except Exception:
                 LOG.exception('Providers could not be mirrored')
-            with self._changed:
+            with self._lock:
                 asked_for = self._awaited or self._touched or self._then
-                due = has_more or (done and asked_for)
-                if not due and not self._stopping:
-                    dues = [new.due_at for new in self._new.values()]
-                    pause = min(dues, default=1e9) - time.monotonic()
-                    least = 0.0 if done else _IDLE_S
-                    self._changed.wait(min(max(pause, least), _IDLE_S))
+                dues = [new.due_at for new in self._new.values()]
+            pause = 0.0
+            if not has_more and not (done and asked_for):
+                least = 0.0 if done else _IDLE_S
+                due_in = min(dues, default=1e9) - time.monotonic()
+                pause = min(max(due_in, least), _IDLE_S)
+            self._pause(pause)
             # Several hosts that change together are read together.
             time.sleep(0.05)
         for _, awaited in self._awaited:
@@ -330,7 +314,7 @@ class ProviderFollower:
         self._read_all(first=then is not None)
         if then is not None:
             then()
-            with self._changed:
+            with self._lock:
                 if self._then is then:
                     self._then = None
 
@@ -360,13 +344,13 @@ class ProviderFollower:
             )
             # The compute service writes traits after the amounts.
             self._again[report.host] = now + _AGAIN_S
-            with self._changed:
+            with self._lock:
                 if self._new.get(key) is new:
                     del self._new[key]
 
     def _read_awaited(self) -> None:
         """Have the store catch up on hosts that are waited for."""
-        with self._changed:
+        with self._lock:
             awaited, self._awaited = self._awaited, []
         try:
             hosts = {host for each, _ in awaited for host in each}
@@ -384,7 +368,7 @@ class ProviderFollower:
     def _touch_again(self) -> None:
         now = time.monotonic()
         due = [host for host, at in self._again.items() if at <= now]
-        with self._changed:
+        with self._lock:
             for host in due:
                 del self._again[host]
                 self._touched.setdefault(host, False)
@@ -398,13 +382,13 @@ class ProviderFollower:
         :param count: at most so many; None: all
         :param again: whether changed hosts are read once more later
         """
-        with self._changed:
+        with self._lock:
             hosts = [*itertools.islice(self._touched, count)]
             taken = {host: self._touched.pop(host) for host in hosts}
         try:
             yield hosts
         except (errors.PlacementUnavailable, errors.StoreUnavailable):
-            with self._changed:
+            with self._lock:
                 for host, changed in taken.items():
                     self._touched[host] = changed or self._touched.get(
                         host, False

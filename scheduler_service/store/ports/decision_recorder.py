@@ -44,6 +44,7 @@ from scheduler_service.store.connection import (
 from scheduler_service.store.reading import change_feed
 from scheduler_service.store.records import decisions, quarantine
 from scheduler_service.store.records.decisions import Decision
+from scheduler_service.worker import Worker
 
 LOG = logging.getLogger(__name__)
 _INTERVAL_S = 0.2
@@ -78,7 +79,7 @@ class _LogLine(msgspec.Struct):
     queued_at: float = msgspec.field(default_factory=time.monotonic)
 
 
-class DecisionRecorder:
+class DecisionRecorder(Worker):
     """A thread that stores decisions and writes their lines.
 
     Decisions wait while the database is unreachable; lines are late then,
@@ -100,6 +101,7 @@ class DecisionRecorder:
         max_age: float = 0.0,
         logs: bool = True,
     ) -> None:
+        super().__init__('decision-recorder')
         self._store = store
         self._writer = PersistentWriter(store)
         self.outcome_retention = outcome_retention
@@ -113,14 +115,6 @@ class DecisionRecorder:
             maxlen=_MAX_WAITING
         )
         self._storing = threading.Lock()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(
-            target=self._run, name='decision-recorder', daemon=True
-        )
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
 
     def put(
         self,
@@ -211,15 +205,11 @@ class DecisionRecorder:
     def _decided(self, line: _LogLine, future: Future[Any]) -> None:
         self._lines.append((line, future, time.monotonic()))
 
-    def stop(self, timeout: float) -> None:
-        """Store and write what waits, and end the thread.
-
-        :param timeout: seconds to wait for it
-        """
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
+    def stop(self, timeout: float) -> bool:
+        """Store and write what waits, and end the thread."""
+        ended = super().stop(timeout)
         self._write_lines()
+        return ended
 
     def flush(self) -> None:
         """Write and store what waits, in the caller's thread.

@@ -33,6 +33,7 @@ from scheduler_service.store.records import heartbeats, refused_reports
 from scheduler_service.store.records.refused_reports import Refusals
 from scheduler_service.store.writing import aggregates, instances
 from scheduler_service.store.writing import hosts as host_rows
+from scheduler_service.worker import Worker
 
 LOG = logging.getLogger(__name__)
 _INTERVAL_S = 0.5
@@ -162,7 +163,7 @@ class ReportBuffer:
                 yield from ([event] for event in events)
 
 
-class HostStateWriter:
+class HostStateWriter(Worker):
     """A thread that writes what hosts and operators report.
 
     :ivar service_down_time: seconds without a heartbeat until a host is
@@ -180,26 +181,23 @@ class HostStateWriter:
         service_down_time: float = 60.0,
         claim_timeout: float = 0.0,
     ) -> None:
+        super().__init__('host-state-writer')
         self._store = store
         self.service_down_time = service_down_time
         self.claim_timeout = claim_timeout
         self.is_current: Callable[[], bool] | None = None
         self._health = health
         self._buffer = ReportBuffer()
-        self._changed = threading.Condition()
-        self._stopping = False
+        self._lock = threading.Lock()
         # Monotonic time since which heartbeats could be received and written.
         self._listening_since = time.monotonic()
         self._expired_at = 0.0
         self._clock = clock.SteadyClock()
-        self._thread = threading.Thread(
-            target=self._run, name='host-state-writer', daemon=True
-        )
 
     def start(self) -> None:
         """Start the thread."""
         self.reset_liveness()
-        self._thread.start()
+        super().start()
 
     def reset_liveness(self) -> None:
         """Record that heartbeats may have been missed until now.
@@ -215,7 +213,7 @@ class HostStateWriter:
 
         :raises ServiceBusy: too much waits to be written
         """
-        with self._changed:
+        with self._lock:
             self._check_room()
             self._buffer.add_reports(reports)
         self._health.count('host_reports', by=len(reports))
@@ -233,7 +231,7 @@ class HostStateWriter:
         self._health.count('host_reports_rejected')
         LOG.warning('Host report rejected: %s: %s', host or 'no host', reason)
         if host:
-            with self._changed:
+            with self._lock:
                 self._buffer.add_refusals(host, Refusals(1, reason))
 
     def count_rejected(self, what: str) -> None:
@@ -245,7 +243,7 @@ class HostStateWriter:
 
         :raises ServiceBusy: too much waits to be written
         """
-        with self._changed:
+        with self._lock:
             self._check_room()
             self._buffer.heartbeats.update(hosts)
         self._health.count('heartbeats', by=len(hosts))
@@ -256,48 +254,35 @@ class HostStateWriter:
 
         :raises ServiceBusy: too much waits to be written
         """
-        with self._changed:
+        with self._lock:
             self._check_room()
             self._buffer.events.append(event)
-            self._changed.notify()
+        self.wake()
         return event.future
 
     def _check_room(self) -> None:
         waiting = len(self._buffer)
-        if waiting >= _MAX_BUFFERED or self._stopping:
+        if waiting >= _MAX_BUFFERED or self._stopping.is_set():
             raise errors.ServiceBusy(
                 f'{waiting} reports are waiting to be written', waiting=waiting
             )
 
-    def stop(self, timeout: float) -> None:
-        """Write what is buffered and end the thread.
-
-        :param timeout: seconds to wait for it
-        """
-        with self._changed:
-            self._stopping = True
-            self._changed.notify()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
+    def stop(self, timeout: float) -> bool:
+        """Write what is buffered and end the thread."""
+        with self._lock:
+            # No report is accepted after this.
+            self._stopping.set()
+        return super().stop(timeout)
 
     def _run(self) -> None:
         stopping = False
         while not stopping:
-            stopping = self._wait()
+            self._pause(_INTERVAL_S)
+            stopping = self._stopping.wait(_EVENT_DELAY_S)
             self._attempt(self.flush)
             self._attempt(self._mark_stale_hosts)
             self._attempt(self._expire_claims)
             self._health.log_changes()
-
-    def _wait(self) -> bool:
-        """Wait for the next turn; return whether that is the last turn."""
-        with self._changed:
-            if not self._buffer.events and not self._stopping:
-                self._changed.wait(_INTERVAL_S)
-            stopping = self._stopping
-        if not stopping:
-            time.sleep(_EVENT_DELAY_S)
-        return stopping
 
     def _attempt(self, work: Callable[[], None]) -> None:
         try:
@@ -315,7 +300,7 @@ class HostStateWriter:
         :raises StoreUnavailable: the database does not answer; what is not
             written yet stays buffered
         """
-        with self._changed:
+        with self._lock:
             buffered, self._buffer = self._buffer, ReportBuffer()
         try:
             for chunk in in_chunks(
@@ -356,7 +341,9 @@ class HostStateWriter:
             buffered.events = [
                 event for event in buffered.events if not event.future.done()
             ]
-            with self._changed:
+            if buffered.events:
+                self.wake()
+            with self._lock:
                 buffered.merge(self._buffer)
                 self._buffer = buffered
             raise

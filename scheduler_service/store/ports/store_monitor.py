@@ -19,6 +19,7 @@ from scheduler_service.engine.health import Health
 from scheduler_service.store import driver_errors, schema, version
 from scheduler_service.store.connection import Store
 from scheduler_service.store.probe import Probe, check_write
+from scheduler_service.worker import Worker
 
 LOG = logging.getLogger(__name__)
 # The interval of probes, in seconds.
@@ -31,7 +32,7 @@ _LONGEST_PAUSE_S = 8.0
 _STABLE_S = 60.0
 
 
-class StoreMonitor:
+class StoreMonitor(Worker):
     """Notifies the daemon when the database is lost and when it is back.
 
     :param retry_s: seconds after which the engine asks the database again;
@@ -42,6 +43,7 @@ class StoreMonitor:
     """
 
     def __init__(self, store: Store, health: Health, retry_s: float) -> None:
+        super().__init__('store-monitor')
         self.pause: Callable[[], None] = lambda: None
         self.resume: Callable[[], None] = lambda: None
         self._store = store
@@ -56,24 +58,11 @@ class StoreMonitor:
         self._reason = ''
         # Pausing belongs to recording the loss, and resuming to its end.
         self._lock = threading.Lock()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(
-            target=self._run, name='store-monitor', daemon=True
-        )
 
     def start(self) -> None:
         """Start the thread; SQLite has no server to watch."""
         if self._store.dialect != 'sqlite':
-            self._thread.start()
-
-    def stop(self, timeout: float) -> None:
-        """End the thread.
-
-        :param timeout: seconds to wait for it
-        """
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
+            super().start()
 
     def only_session_lost(self, error: errors.StoreUnavailable) -> bool:
         """Whether the engine is to go on at once, with a new session.
