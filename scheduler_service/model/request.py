@@ -50,6 +50,7 @@ T = TypeVar('T')
 MAX_INSTANCES = 1000
 # Classes that only a host's own provider has, or a provider that hosts share.
 HOST_CLASSES = frozenset(('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB'))
+_NO_TRAITS: frozenset[str] = frozenset()
 _HYPERTHREADS = 'HW_CPU_HYPERTHREADING'
 _THREADS = {'isolate': 'forbidden', 'require': 'required'}
 _PLACING, _STORED_GROUPS = 'placing now', 'stored groups'
@@ -351,12 +352,11 @@ class Request(Document, dict=True):
         :raises InvalidRequest: with the first one that does not; or no group
             has the resources of a device profile
         """
-        strict = self.specs._replace(strict=True)
-        amounts.asked(strict)
-        features.features(strict)
-        features.device_traits(strict)
-        if self.numa_topology is None:
-            numa.derived(strict, self.flavor)
+        extra = self.flavor.extra_specs
+        self.specs = Specs(extra, self.image_properties, strict=True)
+        # The decision has what is read here: it is kept.
+        _read(self)
+        features.device_traits(self.specs)
         name = 'accel:device_profile'
         if self.flavor.extra_specs.get(name) and not self.resource_groups:
             raise errors.InvalidRequest(
@@ -468,8 +468,9 @@ class Request(Document, dict=True):
     @cached_property
     def _threads(self) -> str | None:
         """Whether dedicated CPUs require or forbid hyperthreads."""
-        stated = any(self.specs.both('cpu_thread_policy'))
-        if not (self.numa_topology or stated) or not self._pins:
+        if not self._pins or not (
+            self.numa_topology or any(self.specs.both('cpu_thread_policy'))
+        ):
             return None
         cells = self.guest.cells if self.guest else ()
         policies = {cell.thread_policy for cell in cells if cell.dedicated}
@@ -480,14 +481,12 @@ class Request(Document, dict=True):
     @cached_property
     def required_traits(self) -> frozenset[str]:
         """Traits that flavor, image or request require of the host."""
-        return self._traits('required') | self.root_required
+        return self._traits[0] | self.root_required
 
     @cached_property
     def forbidden_traits(self) -> frozenset[str]:
         """Traits that the host must not have, by flavor or request."""
-        return self._traits('forbidden') | _traits_of(
-            self.root_traits, 'forbidden'
-        )
+        return self._traits[1] | _traits_of(self.root_traits, 'forbidden')
 
     @cached_property
     def root_required(self) -> frozenset[str]:
@@ -505,21 +504,26 @@ class Request(Document, dict=True):
         """
         return self._features.known_traits
 
-    def _traits(self, verdict: str) -> frozenset[str]:
-        """Return traits in no group, without those of the root alone."""
-        found = {*_traits_of(self._asked.traits, verdict)}
-        found |= _traits_of(self.traits, verdict)
-        if verdict == 'required':
-            found |= self._features.traits
-            found.update(
-                key[6:]
-                for key, value in self.image_properties.items()
-                if key.startswith('trait:') and value == verdict
-            )
-            found.discard('')
-        if self._threads == verdict:
-            found.add(_HYPERTHREADS)
-        return frozenset(found)
+    @cached_property
+    def _traits(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Required and forbidden traits in no group.
+
+        Those of the root alone are not among them.
+        """
+        asked, threads = self._asked.traits, self._threads
+        required = _traits_of(asked, 'required') | self._features.traits
+        forbidden = _traits_of(asked, 'forbidden')
+        if self.traits:
+            required |= _traits_of(self.traits, 'required')
+            forbidden |= _traits_of(self.traits, 'forbidden')
+        if threads == 'required':
+            required |= {_HYPERTHREADS}
+        elif threads:
+            forbidden |= {_HYPERTHREADS}
+        for name, value in self.image_properties.items():
+            if name.startswith('trait:') and value == 'required':
+                required |= {name[6:]} - {''}
+        return required, forbidden
 
     @cached_property
     def tree_traits(self) -> tuple[frozenset[str], frozenset[str]]:
@@ -538,9 +542,10 @@ class Request(Document, dict=True):
     @cached_property
     def requested_traits(self) -> frozenset[str]:
         """Traits that flavor, image or a group require, of any provider."""
-        return self._traits('required').union(
-            *(group.required for group in self.provider_groups)
-        )
+        required, _ = self._traits
+        for group in self.provider_groups:
+            required = required.union(group.required)
+        return required
 
     @cached_property
     def ignored(self) -> frozenset[str]:
@@ -574,6 +579,7 @@ _singular_fields = operator.attrgetter(
     'scheduler_hints', 'instance_group', 'retry', 'force_hosts',
     'force_nodes', 'ignore_hosts', 'ignore_nodes',
 )  # fmt: skip
+_read = operator.attrgetter('_asked', '_features', 'guest')
 _NOT_IN_SHAPE = frozenset(
     ('request_id', 'instance_uuids', 'num_instances', 'scheduler_hints',
      'project_id', 'user_id', 'image', 'ignore_hosts', 'ignore_nodes')
@@ -637,6 +643,8 @@ Entry = Request | ZoneRequest | errors.SchedulerError
 
 
 def _traits_of(traits: Mapping[str, str], requirement: str) -> frozenset[str]:
+    if not traits:
+        return _NO_TRAITS
     return frozenset(name for name in traits if traits[name] == requirement)
 
 

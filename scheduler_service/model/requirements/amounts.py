@@ -22,7 +22,9 @@ CPUS = frozenset(('VCPU', 'PCPU'))
 _KEY = re.compile(r'(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*)', re.DOTALL)
 # Parts of groups that no extra spec can state.
 _OF_GROUPS = ('member_of', 'in_tree', 'same_subtree')
-_SCOPES = ('resources', 'trait')
+_SCOPED = re.compile(
+    '|'.join(('resources', 'trait', 'group_policy', *_OF_GROUPS))
+).match
 _VERDICTS = ('required', 'forbidden')
 _POLICIES = ('none', 'isolate')
 _NAMES = 'capital letters, digits and _ after the colon'
@@ -62,14 +64,13 @@ def asked(specs: Specs) -> Asked:
 
     :raises InvalidRequest: a value means nothing
     """
+    if not any(map(_SCOPED, specs.extra)):
+        return _NOTHING
     policy = specs.word(
         spec_path('group_policy'),
         specs.extra.get('group_policy', ''),
         _POLICIES,
     )
-    scopes = (*_SCOPES, *_OF_GROUPS)
-    if not policy and not any(key.startswith(scopes) for key in specs.extra):
-        return _NOTHING
     made = Asked({}, {}, {}, policy)
     for key, value in specs.extra.items():
         match = _KEY.fullmatch(key)

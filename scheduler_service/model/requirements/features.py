@@ -44,6 +44,14 @@ _PROPERTIES = frozenset(
     (*(f'hw_{name}' for name in _NAMES), 'os_secure_boot',
      'hw_firmware_stateless')
 )  # fmt: skip
+_DEVICES = (
+    'virtio_packed_ring', 'sound_model', 'ephemeral_encryption',
+    'ephemeral_encryption_format',
+)  # fmt: skip
+_DEVICE_SPECS = frozenset(
+    ('accel:device_profile', *(f'hw:{name}' for name in _DEVICES))
+)
+_DEVICE_PROPERTIES = frozenset(f'hw_{name}' for name in _DEVICES)
 # Image property -> prefix of the trait that it stands for.
 _PROPERTY_TRAITS = {
     'hw_cdrom_bus': 'COMPUTE_STORAGE_BUS_',
@@ -125,6 +133,10 @@ def device_traits(specs: Specs) -> list[str]:
 
     :raises InvalidRequest: flavor and image differ
     """
+    if _DEVICE_SPECS.isdisjoint(specs.extra) and _DEVICE_PROPERTIES.isdisjoint(
+        specs.image
+    ):
+        return []
     needed = []
     if specs.extra.get('accel:device_profile'):
         needed.append('COMPUTE_ACCELERATORS')

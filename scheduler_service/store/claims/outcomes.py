@@ -42,6 +42,8 @@ EXPIRED = 'expired'
 ALL, MOVE = 'all', 'move'
 # The record without its document is kept for so many times the retention.
 _EXPIRED_KEPT = 7
+# Of so many projects the digest is kept: each claim is compared by it.
+_PROJECTS = 4096
 # In the order of the fields of :class:`RecordedOutcome`.
 _OUTCOME = {
     'idempotency_key': 'text',
@@ -207,6 +209,7 @@ def release_rows(
     ]
 
 
+@functools.lru_cache(_PROJECTS)
 def _kind_key(kind: str, project_id: str | None) -> str:
     """Return what the column ``kind`` has for a release of a project.
 
