@@ -104,6 +104,13 @@ _METHODS = (
         _ADMIN,
         'Read a past decision with its reasons, over HTTP.',
     ),
+    ('list_hosts', _ADMIN, 'List hosts, and how full zones are, over HTTP.'),
+    ('show_host', _ADMIN, 'Read all about a host, over HTTP.'),
+    (
+        'list_daemons',
+        _ADMIN,
+        'List the daemons that share the store, over HTTP.',
+    ),
 )
 RULES = [
     policy.RuleDefault(name=name, check_str=check, description=description)

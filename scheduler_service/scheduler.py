@@ -35,10 +35,12 @@ from scheduler_service.engine.jobs import (
     job_of,
 )
 from scheduler_service.engine.loop import RETRY_S, EngineLoop
+from scheduler_service.engine.newest_copy import NewestCopy
 from scheduler_service.engine.ports import Extenders, MakeCompleter, Parts
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.zones import ZoneStages
 from scheduler_service.introspection import Introspection
+from scheduler_service.listings import Listings
 from scheduler_service.model import (
     Entry,
     Pool,
@@ -126,6 +128,11 @@ class Scheduler:
         )
         self.introspection = Introspection(
             self._queue, self._loop, self._hosts, self._source, self.health
+        )
+        # Shared by all that read hosts on threads of their own.
+        self.newest_copy = NewestCopy(self.snapshot)
+        self.listings = Listings(
+            store, self.newest_copy, lambda: self._hosts.pipeline
         )
         self._stopping = threading.Event()
 

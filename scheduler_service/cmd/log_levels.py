@@ -14,7 +14,7 @@ from typing import Any
 from oslo_log import formatters, log
 
 from scheduler_service import errors
-from scheduler_service.cmd.program import printable
+from scheduler_service.texts import printable
 
 _PRODUCT = 'scheduler_service'
 

@@ -6,9 +6,6 @@ Results go to standard output; progress bars and remarks to standard error.
 from __future__ import annotations
 
 import contextlib
-import csv
-import difflib
-import io
 import itertools
 import os
 import re
@@ -20,9 +17,10 @@ from typing import Any
 
 from rich.cells import cell_len
 
-from scheduler_service import errors
-from scheduler_service.cmd.program import WrongUsage, printable
+from scheduler_service import errors, texts
+from scheduler_service.cmd.program import WrongUsage
 from scheduler_service.model import documents
+from scheduler_service.texts import cell, printable
 
 # Escape sequences of a terminal for a style, and back.
 _STYLES = {'bold': '\x1b[1m', 'title': '\x1b[3m', 'error': '\x1b[1;31m'}
@@ -30,10 +28,6 @@ _PLAIN = '\x1b[0m'
 _GAP = '  '
 # The least width of a column on a terminal.
 _NARROWEST = 8
-# Values of an option that a message names.
-_MAX_NAMED = 20
-# Values among which a similar one is looked for, which takes half a second.
-_MAX_COMPARED = 20_000
 _DIGITS = re.compile(r'(\d+)', re.ASCII)
 
 
@@ -69,13 +63,7 @@ def listing(
     elif args.format == 'value':
         write(' '.join(cell(row.get(name)) for name in shown) for row in rows)
     elif args.format == 'csv':
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator='\n')
-        writer.writerow(shown)
-        writer.writerows(
-            [cell(row.get(name)) for name in shown] for row in rows
-        )
-        write([text.getvalue().removesuffix('\n')])
+        write([texts.csv_table(rows, shown).removesuffix('\n')])
     else:
         keys = chosen or names
         document(
@@ -207,21 +195,6 @@ def _cells(values: list[Any]) -> list[str]:
     return [cell(value) for value in values]
 
 
-def cell(value: Any) -> str:
-    """Return a value as a line of text."""
-    if value is None:
-        return ''
-    if isinstance(value, bool):
-        return 'yes' if value else 'no'
-    if isinstance(value, float):
-        return f'{value:.3f}'.rstrip('0').rstrip('.')
-    if isinstance(value, Mapping):
-        return ', '.join(f'{cell(k)}={cell(v)}' for k, v in value.items())
-    if isinstance(value, list | tuple):
-        return ', '.join(cell(item) for item in value)
-    return printable(str(value))
-
-
 def _folded_row(
     cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]
 ) -> Iterator[str]:
@@ -288,23 +261,10 @@ def nothing_matches(option: str, value: str, values: Iterable[str]) -> bool:
     :param values: all existing values
     :return: whether it was printed
     """
-    names = sorted(set(values))
-    if value in names:
-        return False
-    text = f'{option} {value}: nothing matches; there are '
-    text += some(names) or 'none'
-    if len(names) <= _MAX_COMPARED:
-        near = difflib.get_close_matches(value, names, 1)
-        text += f'; is {near[0]} meant?' if near else ''
-    remark(text)
-    return True
-
-
-def some(names: Sequence[str]) -> str:
-    """Return the first names as a text, and the number of further ones."""
-    text = ', '.join(names[:_MAX_NAMED])
-    more = len(names) - _MAX_NAMED
-    return f'{text} and {more} more' if more > 0 else text
+    text = texts.nothing_matches(option, value, values)
+    if text:
+        remark(text)
+    return bool(text)
 
 
 @contextlib.contextmanager

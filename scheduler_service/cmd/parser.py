@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from scheduler_service import errors, moments
-from scheduler_service.cmd.program import printable, release
+from scheduler_service.cmd.program import release
+from scheduler_service.texts import printable
 
 SHELLS = ('bash', 'zsh', 'fish')
 _FORMATS = ('table', 'json', 'yaml')

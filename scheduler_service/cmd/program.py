@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scheduler_service import errors
+from scheduler_service.texts import printable
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -128,18 +129,6 @@ def drop_output() -> None:
     """Drop unwritten output, so that flushing it does not fail again."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def printable(text: str) -> str:
-    """Return a text as a line that cannot move a terminal's cursor.
-
-    Nor can it reverse the order of the line, or forge another.
-    """
-    if text.isprintable():
-        return text
-    return ''.join(
-        char if char.isprintable() else ascii(char)[1:-1] for char in text
-    )
 
 
 def error_line(fault: BaseException) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -60,7 +60,12 @@ def by_zone(
     """
     if snapshot is None or not len(snapshot.hosts):
         return []
-    table = snapshot.hosts
+    return _usage(snapshot.hosts, settings, whole)
+
+
+def _usage(
+    table: HostTable, settings: Settings, whole: bool
+) -> list[ZoneUsage]:
     names, codes = _zones(table, settings.default_availability_zone)
     labels = {name: name for name in table.resources}
     if not whole:
@@ -157,6 +162,41 @@ def _sums(
     )
 
 
+def zone_rows(
+    table: HostTable, settings: Settings, zone: str | None
+) -> list[dict[str, Any]]:
+    """Return how full each zone is of each class, as rows of a list.
+
+    :param zone: only places in this availability zone; None: all
+    """
+    uses = _usage(table, settings, whole=True)
+    scarcest: dict[str, ZoneUsage] = {}
+    for use in uses:
+        if use.capacity:
+            least = scarcest.setdefault(use.zone, use)
+            scarcest[use.zone] = min(
+                least, use, key=lambda each: each.free / each.capacity
+            )
+    return [
+        {
+            'zone': use.zone,
+            'resource': use.resource_class,
+            'capacity': round(use.capacity),
+            'used': round(use.used),
+            'out': max(round(use.capacity - use.used - use.free), 0),
+            'free': round(use.free),
+            'full': (
+                round((use.capacity - use.free) / use.capacity * 100, 1)
+                if use.capacity > 0
+                else None
+            ),
+            'ends_first': scarcest.get(use.zone) is use,
+        }
+        for use in sorted(uses, key=lambda use: use.zone)
+        if zone is None or is_in(use.zone, zone)
+    ]
+
+
 class Fit(NamedTuple):
     """How many more instances of a request a zone or a host takes.
 
@@ -171,6 +211,15 @@ class Fit(NamedTuple):
     hosts: int
     instances: int | None
     ends: str
+
+    def row(self, by: str) -> dict[str, Any]:
+        """Return it as a row of a list; *by*: what the place is."""
+        return {
+            by: self.place,
+            'hosts': self.hosts,
+            'instances': self.instances,
+            'ends_first': self.ends,
+        }
 
 
 class Move(NamedTuple):

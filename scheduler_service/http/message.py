@@ -18,6 +18,7 @@ from scheduler_service import extender_wire as wire
 
 JSON = 'application/json'
 TEXT = 'text/plain; charset=utf-8'
+CSV = 'text/csv; charset=utf-8'
 # How a member of gzip begins. Empty ones cost time and add no content.
 _MEMBER = b'\x1f\x8b\x08'
 _MOST_MEMBERS = 1000

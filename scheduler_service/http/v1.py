@@ -1,4 +1,4 @@
-"""``/v1``: explanations and past decisions, as JSON.
+"""``/v1``: explanations, past decisions, hosts and daemons, as JSON or CSV.
 
 Served by threads of ``http.routes``, which wait for the engine or read the
 database.
@@ -9,17 +9,23 @@ from __future__ import annotations
 import concurrent.futures
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 from urllib import parse
 
 import msgspec
 
-from scheduler_service import errors, moments
+from scheduler_service import errors, moments, texts
 from scheduler_service import extender_wire as wire
 from scheduler_service.http.access import Guard
-from scheduler_service.http.message import HttpRequest, Reply
+from scheduler_service.http.message import CSV, HttpRequest, Reply
 from scheduler_service.http.routes import Route
-from scheduler_service.model import Request, document_text, documents
+from scheduler_service.listings import HostCriteria
+from scheduler_service.model import (
+    Request,
+    client_documents,
+    document_text,
+    documents,
+)
 from scheduler_service.model.inventory import Document, dashed
 from scheduler_service.policies import Enforcer
 from scheduler_service.request_context import RequestContext
@@ -27,22 +33,40 @@ from scheduler_service.scheduler import Scheduler
 
 MAX_BYTES = 1024 * 1024
 _MAX_LIMIT = 1000
+_MOST_HOSTS = 1_000_000
 _TIMEOUT_S = 30.0
 # Duplicate keys that an error names.
 _MOST_NAMED = 20
 _TIME = 'a date or time such as 2026-11-01T12:00, or an age such as 12h'
 
 
-def _limit(text: str) -> int:
-    digits = text.isascii() and text.isdecimal()
-    if not digits or not 1 <= int(text) <= _MAX_LIMIT:
-        raise ValueError(f'expected an integer of 1 to {_MAX_LIMIT}')
-    return int(text)
+def _number(most: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers from 1 to *most*."""
+
+    def number(text: str) -> int:
+        digits = text.isascii() and text.isdecimal() and len(text) < 20
+        if not digits or not 1 <= int(text) <= most:
+            raise ValueError(f'expected an integer of 1 to {most}')
+        return int(text)
+
+    return number
 
 
+def _one_of(*values: str) -> Callable[[str], str]:
+    """Return a parser of a text that is one of some."""
+
+    def one(text: str) -> str:
+        if text not in values:
+            raise ValueError(f'expected one of {", ".join(values)}')
+        return text
+
+    return one
+
+
+_Criteria = dict[str, tuple[Callable[[str], Any], str]]
 # Parameter of decisions -> parser of its value, and what it selects.
-CRITERIA: dict[str, tuple[Callable[[str], Any], str]] = {
-    'limit': (_limit, 'at most so many'),
+CRITERIA: _Criteria = {
+    'limit': (_number(_MAX_LIMIT), 'at most so many'),
     'since': (moments.past, f'the earliest: {_TIME}'),
     'until': (moments.past, f'the latest: {_TIME}'),
     'outcome': (
@@ -54,6 +78,27 @@ CRITERIA: dict[str, tuple[Callable[[str], Any], str]] = {
     'host': (str, 'a service host that was chosen'),
     'instance': (dashed, 'the uuid of an instance of the request'),
     'pod': (str, 'a pod, as NAMESPACE/NAME'),
+}
+# As those of ``host list`` and ``capacity``.
+HOST_CRITERIA: _Criteria = {
+    'limit': (_number(_MOST_HOSTS), 'at most so many, by their names'),
+    'zone': (str, 'hosts of this availability zone'),
+    'aggregate': (str, 'hosts of this aggregate, by its id or name'),
+    'state': (_one_of('up', 'down'), 'hosts that report, or do not'),
+    'status': (
+        _one_of('enabled', 'disabled'),
+        'hosts that may be selected, or may not',
+    ),
+    'name': (str, 'hosts with such a name; * stands for any text'),
+}
+CAPACITY_CRITERIA: _Criteria = {
+    'zone': (str, 'only this availability zone'),
+    'flavor': (
+        client_documents.flavor_of_text,
+        'count how many more instances of it fit, such as '
+        'vcpus=2,memory_mb=4096,root_gb=20',
+    ),
+    'by': (_one_of('zone', 'host'), 'with flavor: count by zone or by host'),
 }
 _Serve = Callable[[HttpRequest, bytes], Any]
 
@@ -85,18 +130,22 @@ class V1:
             ('POST', '/v1/explain', self.explain),
             ('GET', '/v1/decisions', self.decisions),
             ('GET', '/v1/decisions/{request_id}', self.decision),
+            ('GET', '/v1/hosts', self.hosts),
+            ('GET', '/v1/hosts/{name}', self.host),
+            ('GET', '/v1/capacity', self.capacity),
+            ('GET', '/v1/daemons', self.daemons),
             ('GET', '/v1/openapi.json', self.openapi),
         ]
-        return [
-            Route(
-                path,
-                functools.partial(_reply, serve),
-                'api',
-                min(max_bytes, MAX_BYTES),
-                (method,),
-            )
-            for method, path, serve in served
-        ]
+        most = min(max_bytes, MAX_BYTES)
+        routes = []
+        for method, path, serve in served:
+            reply = functools.partial(_reply, serve)
+            routes.append(Route(path, reply, 'api', most, (method,)))
+            if path in _TABLES:
+                reply = functools.partial(_csv, serve, _TABLES[path])
+                path += '.csv'
+                routes.append(Route(path, reply, 'api', most, (method,)))
+        return routes
 
     def _authorize(self, request: HttpRequest, rule: str) -> None:
         credentials = self._guard.credentials(request)
@@ -129,18 +178,8 @@ class V1:
     def decisions(self, request: HttpRequest, content: bytes) -> Any:
         """List the newest decisions, without their reasons."""
         self._authorize(request, 'list_decisions')
-        criteria: dict[str, Any] = {'limit': 20}
-        for name, text in _parameters(request, *CRITERIA).items():
-            documents.check_text(text, name)
-            try:
-                if not text:
-                    raise ValueError('expected a value')
-                criteria[name] = CRITERIA[name][0](text)
-            except ValueError as fault:
-                raise errors.InvalidRequest(
-                    f'{name}: {fault}', at=name
-                ) from None
-        limit = criteria.pop('limit')
+        criteria = _criteria(request, CRITERIA)
+        limit = criteria.pop('limit', 20)
         # A row more shows that there are more.
         rows = self._scheduler.decisions(limit + 1, **criteria)
         return {'decisions': rows[:limit], 'more': len(rows) > limit}
@@ -148,11 +187,49 @@ class V1:
     def decision(self, request: HttpRequest, content: bytes) -> Any:
         """Return the decisions on a request."""
         self._authorize(request, 'show_decision')
-        _parameters(request)
-        last = request.path.rstrip('/').rpartition('/')[2]
-        request_id = parse.unquote(last)
-        documents.check_text(request_id, 'request_id')
+        request_id = _named(request, 'request_id')
         return {'decisions': self._scheduler.decision(request_id)}
+
+    def hosts(self, request: HttpRequest, content: bytes) -> Any:
+        """List hosts, as ``host list`` does."""
+        self._authorize(request, 'list_hosts')
+        criteria = _criteria(request, HOST_CRITERIA)
+        limit = criteria.pop('limit', _MAX_LIMIT)
+        wanted = HostCriteria(
+            *map(criteria.get, ('zone', 'aggregate', 'state', 'status',
+                                'name'))
+        )  # fmt: skip
+        rows, remarks = self._scheduler.listings.hosts(wanted, limit + 1)
+        more = len(rows) > limit
+        return {'hosts': rows[:limit], 'more': more, 'remarks': remarks}
+
+    def host(self, request: HttpRequest, content: bytes) -> Any:
+        """Return the nodes of a host, as ``host show`` does."""
+        self._authorize(request, 'show_host')
+        name = _named(request, 'name')
+        return {'nodes': self._scheduler.listings.host(name)}
+
+    def capacity(self, request: HttpRequest, content: bytes) -> Any:
+        """Return how full zones are, or what fits, as ``capacity`` does."""
+        self._authorize(request, 'list_hosts')
+        criteria = _criteria(request, CAPACITY_CRITERIA)
+        zone, flavor = criteria.get('zone'), criteria.get('flavor')
+        by, listings = criteria.get('by'), self._scheduler.listings
+        if flavor is not None:
+            document = {'flavor': flavor, 'availability_zone': zone}
+            wanted = documents.checked_request(document)
+            rows, remarks = listings.fits(wanted, by or 'zone')
+        elif by is not None:
+            raise errors.InvalidRequest('by: only with flavor', at='by')
+        else:
+            rows, remarks = listings.zones(zone)
+        return {'capacity': rows, 'remarks': remarks}
+
+    def daemons(self, request: HttpRequest, content: bytes) -> Any:
+        """List the daemons, as ``daemon list`` does."""
+        self._authorize(request, 'list_daemons')
+        _parameters(request)
+        return {'daemons': self._scheduler.listings.daemons()}
 
     def openapi(self, request: HttpRequest, content: bytes) -> Any:
         _parameters(request)
@@ -161,6 +238,36 @@ class V1:
 
 def _reply(serve: _Serve, request: HttpRequest, content: bytes) -> Reply:
     return Reply(200, wire.encode(serve(request, content)))
+
+
+def _csv(
+    serve: _Serve, table: _Table, request: HttpRequest, content: bytes
+) -> Reply:
+    rows = serve(request, content)[table.key]
+    columns = list(rows[0] if rows else table.row['properties'])
+    return Reply(200, texts.csv_table(rows, columns).encode(), CSV)
+
+
+def _named(request: HttpRequest, what: str) -> str:
+    """Return the last segment of the path; the query has to be empty."""
+    _parameters(request)
+    name = parse.unquote(request.path.rstrip('/').rpartition('/')[2])
+    documents.check_text(name, what)
+    return name
+
+
+def _criteria(request: HttpRequest, known: _Criteria) -> dict[str, Any]:
+    """Return the parsed parameters of the query."""
+    criteria: dict[str, Any] = {}
+    for name, text in _parameters(request, *known).items():
+        documents.check_text(text, name)
+        try:
+            if not text:
+                raise ValueError('expected a value')
+            criteria[name] = known[name][0](text)
+        except (ValueError, errors.InvalidRequest) as fault:
+            raise errors.InvalidRequest(f'{name}: {fault}', at=name) from None
+    return criteria
 
 
 def _parameters(request: HttpRequest, *names: str) -> dict[str, str]:
@@ -213,11 +320,134 @@ _DECISION = _object(
     kind=_STRING,
     outcome=_STRING,
 )
-_DECISIONS = _object(
-    'decisions',
-    decisions={'type': 'array', 'items': _DECISION},
-    more={'type': 'boolean', 'description': 'whether limit left out any'},
+_MORE = {'type': 'boolean', 'description': 'whether limit left out any'}
+_REMARKS = {
+    'type': 'array', 'items': _STRING,
+    'description': 'names in the query that nothing has, and similar ones',
+}  # fmt: skip
+_NUMBER = {'type': ['number', 'null']}
+_HOST = _object(
+    'host node zone status state used instances aggregates',
+    host=_STRING,
+    node=_STRING,
+    zone=_STRING,
+    status={'enum': ['enabled', 'disabled']},
+    state={'enum': ['up', 'down']},
+    vcpus=_STRING,
+    memory_mb=_STRING,
+    local_gb=_STRING,
+    used={**_NUMBER, 'description': 'percent of the fullest resource'},
+    instances={'type': 'integer'},
+    aggregates={'type': 'array', 'items': _STRING},
+    disabled_reason={'type': ['string', 'null']},
 )
+# How full a zone is, or with a flavor, how many more instances fit.
+_PLACE = _object(
+    'ends_first',
+    zone=_STRING,
+    resource=_STRING,
+    capacity=_NUMBER,
+    used=_NUMBER,
+    out=_NUMBER,
+    free=_NUMBER,
+    full=_NUMBER,
+    ends_first={'type': ['boolean', 'string']},
+)
+_DAEMON = _object(
+    'name state version configuration differs',
+    name=_STRING,
+    state={'enum': ['up', 'silent']},
+    version=_STRING,
+    configuration=_STRING,
+    differs={'type': 'boolean'},
+    other_database={'type': 'array', 'items': _STRING},
+    started={'type': 'string', 'format': 'date-time'},
+    last_sign={'type': 'string', 'format': 'date-time'},
+)
+
+
+class _Table(NamedTuple):
+    """A resource that is a table.
+
+    :ivar key: of its rows
+    :ivar row: schema of a row
+    :ivar summary: of the list
+    :ivar known: parameters
+    :ivar more: further properties
+    """
+
+    key: str
+    row: dict[str, Any]
+    summary: str
+    known: _Criteria
+    more: dict[str, Any]
+
+    def operations(self, path: str) -> dict[str, Any]:
+        """Return the descriptions of the resource, as JSON and as CSV."""
+        document = _object(
+            self.key, **{self.key: {'type': 'array', 'items': self.row}},
+            **self.more,
+        )  # fmt: skip
+        limit = {**_LIMIT, 'maximum': _MOST_HOSTS, 'default': _MAX_LIMIT}
+        if self.row is _DECISION:
+            limit = _LIMIT
+        parameters = [
+            {'name': name, 'in': 'query', 'description': text,
+             'schema': limit if name == 'limit' else _TEXT}
+            for name, (_, text) in self.known.items()
+        ]  # fmt: skip
+        described = {}
+        for end, content in (
+            ('', _content(document)),
+            ('.csv', {'text/csv': {'schema': _STRING}}),
+        ):
+            responses = _responses(self.summary, document)
+            responses['200']['content'] = content
+            described[path + end] = {
+                'get': {
+                    'summary': self.summary,
+                    'parameters': parameters,
+                    'responses': responses,
+                }
+            }
+        return described
+
+
+_TABLES = {
+    '/v1/decisions': _Table(
+        'decisions', _DECISION, 'The newest decisions, newest first',
+        CRITERIA, {'more': _MORE},
+    ),
+    '/v1/hosts': _Table(
+        'hosts', _HOST, 'Hosts by their names', HOST_CRITERIA,
+        {'more': _MORE, 'remarks': _REMARKS},
+    ),
+    '/v1/capacity': _Table(
+        'capacity', _PLACE, 'How full zones are, or what fits',
+        CAPACITY_CRITERIA, {'remarks': _REMARKS},
+    ),
+    '/v1/daemons': _Table(
+        'daemons', _DAEMON, 'Daemons that share the store', {}, {}
+    ),
+}  # fmt: skip
+
+
+def _one_operation(
+    name: str, summary: str, schema: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the description of what a path ends with the name of."""
+    parameter = {
+        'name': name, 'in': 'path', 'required': True, 'schema': _TEXT,
+    }  # fmt: skip
+    return {
+        'get': {
+            'summary': summary,
+            'parameters': [parameter],
+            'responses': _responses(summary, schema, 404),
+        }
+    }
+
+
 _ERROR = _object(
     'name message code facts',
     name=_STRING,
@@ -249,27 +479,21 @@ DESCRIPTION: dict[str, Any] = {
                 ),
             }
         },
-        '/v1/decisions': {
-            'get': {
-                'summary': 'The newest decisions',
-                'parameters': [
-                    {'name': name, 'in': 'query', 'description': text,
-                     'schema': _LIMIT if name == 'limit' else _TEXT}
-                    for name, (_, text) in CRITERIA.items()
-                ],
-                'responses': _responses('newest first', _DECISIONS),
-            }
+        **{
+            name: described
+            for path, table in _TABLES.items()
+            for name, described in table.operations(path).items()
         },
-        '/v1/decisions/{request_id}': {
-            'get': {
-                'summary': 'The decisions on a request, and why',
-                'parameters': [
-                    {'name': 'request_id', 'in': 'path', 'required': True,
-                     'schema': _TEXT}
-                ],
-                'responses': _responses('oldest first', _DECISIONS, 404),
-            }
-        },
+        '/v1/decisions/{request_id}': _one_operation(
+            'request_id', 'The decisions on a request, and why',
+            _object('decisions',
+                    decisions={'type': 'array', 'items': _DECISION}),
+        ),
+        '/v1/hosts/{name}': _one_operation(
+            'name', 'The nodes of a host',
+            _object('nodes',
+                    nodes={'type': 'array', 'items': {'type': 'object'}}),
+        ),
     },
     'components': {
         'securitySchemes': {'bearer': {'type': 'http', 'scheme': 'bearer'}},

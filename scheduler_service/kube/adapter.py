@@ -101,7 +101,7 @@ class Adapter(base.Adapter):
     def _new_evaluator(self, conf: Any) -> PodEvaluator:
         return PodEvaluator(
             _pod_pipeline(conf),
-            self._scheduler.snapshot,
+            self._scheduler.newest_copy,
             self._use,
             PodReader(conf.extender.domain),
             SentNodes(self._reader, self._nodes.find),

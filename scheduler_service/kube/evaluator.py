@@ -20,8 +20,8 @@ import numpy as np
 from scheduler_service import errors
 from scheduler_service import extender_wire as wire
 from scheduler_service.columns.dictionary import Ints, Rows
-from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.columns.table_copies import TableCopy
+from scheduler_service.engine.newest_copy import NewestCopy
 from scheduler_service.kube.node_tables import (
     SentNodes,
     StoredNodes,
@@ -191,7 +191,7 @@ class PodPipeline(NamedTuple):
 class PodEvaluator:
     """Filters and scores nodes for pods.
 
-    :param snapshot: returns the newest snapshot, None before the first
+    :param newest: gives copies of the newest host table
     :param use: what pods use
     :param reader: of the pods of calls
     :param sent_nodes: nodes that are not in the store
@@ -205,7 +205,7 @@ class PodEvaluator:
     def __init__(
         self,
         pods: PodPipeline,
-        snapshot: Callable[[], Snapshot | None],
+        newest: NewestCopy,
         use: PodUse,
         reader: PodReader,
         sent_nodes: SentNodes,
@@ -215,7 +215,7 @@ class PodEvaluator:
     ) -> None:
         self._pipeline, self._scoring, self._ignored = pods
         self._lock = threading.Lock()
-        self._stored = StoredNodes(self._pipeline, snapshot)
+        self._stored = StoredNodes(self._pipeline, newest)
         self._use = use
         self._reader = reader
         self._sent_nodes = sent_nodes

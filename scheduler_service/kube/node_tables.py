@@ -7,16 +7,14 @@ the evaluator's lock.
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
 from scheduler_service import extender_wire as wire
 from scheduler_service.columns import HostTable, build_table
-from scheduler_service.columns.snapshot import Snapshot
-from scheduler_service.columns.table_copies import TableCopier, TableCopy
+from scheduler_service.columns.table_copies import TableCopy
+from scheduler_service.engine.newest_copy import NewestCopy
 from scheduler_service.kube.node_reader import (
     NodeHost,
     NodeReader,
@@ -26,9 +24,6 @@ from scheduler_service.kube.pod_reader import PodRequest, SizedCache
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.pipeline.evaluation import Evaluation
 
-# A copy made in the middle of a change may lack a part of it, so it is
-# compared with a new copy after this time, in seconds.
-_MAX_AGE_S = 1.0
 _MAX_RESULTS = 1024
 _MAX_REASON_LENGTH = 1000
 # Of the JSON of a pod or node. Kubernetes stores objects of 1.5 MiB at most,
@@ -52,56 +47,28 @@ class StoredNodes:
     A kube-scheduler calls for one pod after another, and many pods request
     the same.
 
-    :param snapshot: returns the newest snapshot, None before the first
+    :param newest: gives the copies, whose memo is used here alone
     """
 
-    def __init__(
-        self,
-        pipeline: HostPipeline,
-        snapshot: Callable[[], Snapshot | None],
-    ) -> None:
+    def __init__(self, pipeline: HostPipeline, newest: NewestCopy) -> None:
         self._pipeline = pipeline
-        self._snapshot = snapshot
-        self._copier = TableCopier()
-        self._forget()
-
-    def _forget(self) -> None:
-        # Snapshot, changes and settings of the copy, and of the next change.
-        self._version: tuple[Any, ...] = (None,)
-        self._end = 0
+        self._newest = newest
         self._copy: TableCopy | None = None
-        # Monotonic time until which the copy is used.
-        self._until = 0.0
         # By the key of pods.
         self._results: dict[bytes, Evaluation] = {}
 
     def use(self, pipeline: HostPipeline) -> None:
         """Evaluate by another pipeline, and drop all results."""
         self._pipeline = pipeline
-        self._copier.forget()
-        self._forget()
+        self._newest.forget()
+        self._copy = None
 
     def newest(self) -> TableCopy | None:
         """Return a copy of the newest table; None if there is none yet."""
-        snapshot = self._snapshot()
-        if snapshot is None:
-            return None
-        changes = snapshot.hosts.load.changes
-        version = snapshot, changes, self._pipeline.settings
-        is_same = self._end == changes.end and all(
-            mine is theirs
-            for mine, theirs in zip(self._version, version, strict=False)
-        )
-        now = time.monotonic()
-        if is_same and now < self._until:
-            return self._copy
-        end = changes.end
-        copy = self._copier.copy(snapshot.hosts)
-        if not is_same or self._copy is None or not copy.is_same(self._copy):
-            self._version, self._end = version, end
+        copy = self._newest.get()
+        if copy is not self._copy:
             self._copy, self._results = copy, {}
-        self._until = now + _MAX_AGE_S
-        return self._copy
+        return copy
 
     def results(self, pod: PodRequest) -> Evaluation:
         """Return the filter results of a pod on the table returned last."""

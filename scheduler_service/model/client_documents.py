@@ -6,6 +6,7 @@ file of pools of a DNS service. Anything else stays as it is. Stateless.
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,6 +15,8 @@ from scheduler_service import errors
 
 _NAMESPACE = uuid.UUID('2b0f8a35-3f1c-5b7e-9c34-8e5d1f60a7d2')
 _SIZES = ('vcpus', 'memory_mb', 'local_gb')
+_DIGITS = re.compile('[0-9]{1,18}')
+_NUMBERS = ('vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb', 'swap')
 # Field of a host -> the field that a client prints.
 _HOST = {
     'host': 'service_host',
@@ -104,6 +107,29 @@ def _renamed(
     for ours, theirs in names.items():
         if entry.get(theirs) is not None:
             yield ours, entry[theirs]
+
+
+def flavor_of_text(text: str) -> dict[str, Any]:
+    """Return the flavor that a text such as ``vcpus=2,...`` means.
+
+    :raises InvalidRequest: a part is neither a size nor an extra spec
+    """
+    flavor: dict[str, Any] = {}
+    specs: dict[str, str] = {}
+    for part in text.split(','):
+        key, sign, value = part.partition('=')
+        if not key or not sign:
+            raise errors.InvalidRequest(f'expected KEY=VALUE, got {part}')
+        if key in _NUMBERS:
+            flavor[key] = int(value) if _DIGITS.fullmatch(value) else value
+        elif ':' in key:
+            specs[key] = value
+        else:
+            raise errors.InvalidRequest(
+                f'{key}: neither a size ({", ".join(_NUMBERS)}) nor an '
+                'extra spec with a colon'
+            )
+    return {**flavor, 'extra_specs': specs}
 
 
 def _host(entry: Mapping[str, Any]) -> dict[str, Any]:

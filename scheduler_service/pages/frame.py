@@ -19,7 +19,7 @@ from urllib import parse
 import jinja2
 import msgspec
 
-from scheduler_service import moments
+from scheduler_service import moments, texts
 from scheduler_service.http.message import HttpRequest, Reply
 from scheduler_service.http.routes import Route
 from scheduler_service.scheduler import Scheduler
@@ -50,18 +50,9 @@ MENU = {'/decisions': 'Decisions'}
 
 
 def visible(value: Any) -> Any:
-    """Return a value for a template; a text so that all of it is seen.
-
-    Control characters, and those that turn the direction of a text or that
-    have no width, are written as escapes of Python.
-    """
+    """Return a value for a template; a text so that all of it is seen."""
     is_text = isinstance(value, str) and not hasattr(value, '__html__')
-    if not is_text or value.isprintable():
-        return value
-    return ''.join(
-        each if each.isprintable() else each.encode('unicode_escape').decode()
-        for each in value
-    )
+    return texts.printable(value) if is_text else value
 
 
 class Frame:

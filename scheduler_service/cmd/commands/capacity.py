@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -11,18 +10,14 @@ from scheduler_service import conf as options
 from scheduler_service import errors
 from scheduler_service.cmd import output
 from scheduler_service.cmd.commands.inventory import read_document
-from scheduler_service.cmd.commands.resources import zone_names
 from scheduler_service.cmd.connections import read
-from scheduler_service.cmd.parser import pair
 from scheduler_service.cmd.program import WrongUsage
 from scheduler_service.columns.snapshot import Snapshot
-from scheduler_service.engine import headroom
+from scheduler_service.engine import headroom, host_listing
 from scheduler_service.factory import plan
 from scheduler_service.model import Request, client_documents, documents
 from scheduler_service.store.reading import residents
 from scheduler_service.store.reading.snapshot import load_snapshot
-
-_NUMBERS = ('vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb', 'swap')
 
 
 def capacity(args: Any, conf: Any) -> None:
@@ -33,32 +28,8 @@ def capacity(args: Any, conf: Any) -> None:
     if args.by == 'host':
         raise WrongUsage('argument --by: host needs --flavor')
     snapshot = read(conf, load_snapshot)
-    uses = headroom.by_zone(snapshot, options.settings(conf), whole=True)
-    scarcest: dict[str, headroom.ZoneUsage] = {}
-    for use in uses:
-        if use.capacity:
-            least = scarcest.setdefault(use.zone, use)
-            scarcest[use.zone] = min(
-                least, use, key=lambda each: each.free / each.capacity
-            )
-    rows = [
-        {
-            'zone': use.zone,
-            'resource': use.resource_class,
-            'capacity': round(use.capacity),
-            'used': round(use.used),
-            'out': max(round(use.capacity - use.used - use.free), 0),
-            'free': round(use.free),
-            'full': (
-                round((use.capacity - use.free) / use.capacity * 100, 1)
-                if use.capacity > 0
-                else None
-            ),
-            'ends_first': scarcest.get(use.zone) is use,
-        }
-        for use in sorted(uses, key=lambda use: use.zone)
-        if args.zone is None or headroom.is_in(use.zone, args.zone)
-    ]
+    settings = options.settings(conf)
+    rows = headroom.zone_rows(snapshot.hosts, settings, args.zone)
     _check_zone(args, conf, snapshot, rows)
     columns = [
         'zone', 'resource', 'capacity', 'used', 'out', 'free', 'full',
@@ -73,11 +44,15 @@ def _check_zone(
     """Print the names of zones if ``--zone`` matches none; return whether."""
     if not args.zone or rows:
         return False
-    names = zone_names(
-        snapshot.hosts.topology.aggregates.values(),
+    for text in host_listing.remarks(
+        snapshot.hosts,
+        host_listing.HostCriteria(args.zone),
         conf.default_availability_zone,
-    )
-    return output.nothing_matches('--zone', args.zone, names)
+        '--',
+    ):
+        output.remark(text)
+        return True
+    return False
 
 
 def _fits(args: Any, conf: Any) -> None:
@@ -86,12 +61,7 @@ def _fits(args: Any, conf: Any) -> None:
         request.availability_zone = args.zone
     snapshot = read(conf, load_snapshot)
     rows = [
-        {
-            args.by: place.place,
-            'hosts': place.hosts,
-            'instances': place.instances,
-            'ends_first': place.ends,
-        }
+        place.row(args.by)
         for place in headroom.fits(
             plan(conf).hosts,
             snapshot.hosts,
@@ -125,24 +95,9 @@ def _request(text: str) -> Request:
         if isinstance(document, dict) and 'flavor' not in document:
             document = {'flavor': client_documents.flavor(document)}
         return documents.checked_request(document)
-    flavor: dict[str, Any] = {}
-    specs: dict[str, str] = {}
     try:
-        for key, value in map(pair, text.split(',')):
-            if key in _NUMBERS:
-                flavor[key] = int(value) if value.isdecimal() else value
-            elif ':' in key:
-                specs[key] = value
-            else:
-                raise argparse.ArgumentTypeError(
-                    f'{key}: neither a size ({", ".join(_NUMBERS)}) nor an '
-                    'extra spec with a colon'
-                )
-        return documents.checked_request(
-            {'flavor': {**flavor, 'extra_specs': specs}}
-        )
-    except argparse.ArgumentTypeError as fault:
-        raise WrongUsage(f'argument --flavor: {fault}') from None
+        flavor = client_documents.flavor_of_text(text)
+        return documents.checked_request({'flavor': flavor})
     except errors.InvalidRequest as fault:
         raise WrongUsage(f'argument --flavor: {fault.args[0]}') from None
 

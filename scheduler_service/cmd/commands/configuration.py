@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Set
 from typing import Any
 
@@ -36,24 +35,7 @@ _CALLERS: dict[str, dict[str, Any]] = {
 
 
 def daemons(args: Any, conf: Any) -> None:
-    stored = read(conf, daemon_rows.listing)
-    counts = Counter(row['fingerprint'] for row in stored)
-    rows = [
-        {
-            'name': row['name'],
-            'state': (
-                'silent' if row['silent_for'] > daemon_rows.SILENT_S else 'up'
-            ),
-            'version': row['version'],
-            'configuration': row['fingerprint'],
-            # From the configuration of most daemons; without any, from others.
-            'differs': 2 * counts[row['fingerprint']] <= len(stored),
-            'other_database': row['elsewhere'],
-            'started': moments.text(row['started_at']),
-            'last_sign': moments.text(row['seen_at']),
-        }
-        for row in stored
-    ]
+    rows = read(conf, daemon_rows.rows)
     columns = [
         'name', 'state', 'version', 'configuration', 'differs',
         'other_database', 'started', 'last_sign',

@@ -11,7 +11,7 @@ import msgspec
 from oslo_db import exception as db_exception
 from sqlalchemy.engine import Connection
 
-from scheduler_service import errors
+from scheduler_service import errors, texts
 from scheduler_service import extender_wire as wire
 from scheduler_service.cmd import output
 from scheduler_service.cmd.connections import open_store, read
@@ -156,7 +156,7 @@ def _print_kept(groups: Sequence[ServerGroup], what: str) -> None:
         )
         output.remark(
             f'--replace: {len(groups)} server groups {what}, since instances '
-            f'are members of them: {output.some(names)}'
+            f'are members of them: {texts.some(names)}'
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from scheduler_service import errors, moments
+from scheduler_service import errors, moments, texts
 from scheduler_service.cmd import output
 from scheduler_service.cmd.commands.resources import default_ratios
 from scheduler_service.cmd.connections import call, open_store, read, write
@@ -110,7 +110,7 @@ def _follow_decisions(
             for row in reversed(rows):
                 last = row.id
                 values = row.plain()
-                output.write(['  '.join(output.cell(values[name]) or '-'
+                output.write(['  '.join(texts.cell(values[name]) or '-'
                                         for name in shown)])  # fmt: skip
             sys.stdout.flush()
             time.sleep(_FOLLOW_S)

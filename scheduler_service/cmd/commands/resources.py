@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 
 from scheduler_service import conf as options
-from scheduler_service import errors, moments
+from scheduler_service import errors
 from scheduler_service.cmd import output
 from scheduler_service.cmd.connections import read, write
 from scheduler_service.cmd.program import WrongUsage
+from scheduler_service.engine import host_listing
 from scheduler_service.model import (
     STANDARD_CLASSES,
     Aggregate,
@@ -20,8 +21,9 @@ from scheduler_service.model import (
     ServerGroup,
     documents,
 )
-from scheduler_service.store.reading import host_listing, loading
-from scheduler_service.store.records import refused_reports
+from scheduler_service.store.reading import loading
+from scheduler_service.store.reading.snapshot import load_hosts
+from scheduler_service.store.records import host_documents
 from scheduler_service.store.writing import aggregates as aggregate_rows
 from scheduler_service.store.writing import hosts as host_rows
 from scheduler_service.store.writing import pools as pool_rows
@@ -72,21 +74,13 @@ def hosts(args: Any, conf: Any) -> None:
     criteria = host_listing.HostCriteria(
         args.zone, args.aggregate, args.state, args.status, args.name
     )
-    ratios = default_ratios(conf)
-    default = conf.default_availability_zone
-
-    def query(conn: Any) -> tuple[list[dict[str, Any]], list[Aggregate]]:
-        rows = list(host_listing.rows(conn, criteria, ratios, default))
-        return rows, [] if rows else loading.aggregates(conn)
-
-    rows, aggregates = read(conf, query)
-    if args.zone and not rows:
-        names = zone_names(aggregates, default)
-        output.nothing_matches('--zone', args.zone, names)
-    if args.aggregate and not rows:
-        names = {each.name for each in aggregates}
-        names |= {str(each.id) for each in aggregates}
-        output.nothing_matches('--aggregate', args.aggregate, names)
+    settings = options.settings(conf)
+    table = read(conf, load_hosts)
+    rows = list(host_listing.rows(table, criteria, settings))
+    if not rows:
+        default = settings.default_availability_zone
+        for text in host_listing.remarks(table, criteria, default, '--'):
+            output.remark(text)
     columns = [
         'host', 'node', 'zone', 'status', 'state', 'vcpus', 'memory_mb',
         'local_gb', 'used', 'instances', 'disabled_reason',
@@ -94,42 +88,12 @@ def hosts(args: Any, conf: Any) -> None:
     output.listing(rows, columns, args, ['aggregates'])
 
 
-def zone_names(aggregates: Iterable[Aggregate], default: str) -> set[str]:
-    """Return the names of all availability zones.
-
-    :param default: of hosts whose aggregates have none
-    """
-    return {
-        default,
-        *(zone for aggregate in aggregates for zone in aggregate.zones),
-    }
-
-
 def show_host(args: Any, conf: Any) -> None:
     """Print the nodes of a host as documents, and its refused reports.
 
     :raises HostNotFound: the host does not exist
     """
-    stored, refusals = read(
-        conf,
-        lambda conn: (
-            loading.hosts(conn).values(),
-            refused_reports.of_host(conn, args.host),
-        ),
-    )
-    nodes = [
-        msgspec.to_builtins(host) for host in stored if host.host == args.host
-    ]
-    refused = refusals and {
-        'count': refusals.refused,
-        'last_at': moments.text(refusals.refused_at),
-        'last_reason': refusals.reason,
-    }
-    if not nodes:
-        report = f'; a report was refused: {refused}' if refused else ''
-        raise errors.HostNotFound(f'There is no host {args.host}{report}')
-    if refused:
-        nodes = [{**node, 'refused_reports': refused} for node in nodes]
+    nodes = read(conf, lambda conn: host_documents.of_host(conn, args.host))
     output.document(nodes, args.format)
 
 

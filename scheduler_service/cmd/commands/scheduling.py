@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from scheduler_service import errors
+from scheduler_service import errors, texts
 from scheduler_service.cmd import output
 from scheduler_service.cmd.commands.inventory import read_document
 from scheduler_service.cmd.connections import call, connected, open_store
@@ -304,6 +304,6 @@ def _line(statuses: Iterable[Status]) -> str:
             p95_ms[stage] = max(p95_ms.get(stage, 0.0), figures['p95_ms'])
     parts += [f'{stage} {value:g} ms' for stage, value in p95_ms.items()]
     for row in rows:
-        state = output.cell(row['degraded']) or 'well'
+        state = texts.cell(row['degraded']) or 'well'
         parts.append(f'{row["daemon"]}: {state}')
-    return output.cell('  '.join(parts))
+    return texts.cell('  '.join(parts))

@@ -5,6 +5,7 @@ Times are the database's, so the clocks of the daemons do not matter.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from scheduler_service import moments
 from scheduler_service.store import clock, schema
 from scheduler_service.store.connection import Writer
 
@@ -159,4 +161,24 @@ def listing(conn: Connection) -> list[dict[str, Any]]:
             'silent_for': max(0.0, now - row.seen_at),
         }
         for row in conn.execute(query)
+    ]
+
+
+def rows(conn: Connection) -> list[dict[str, Any]]:
+    """Return the daemons as rows of a list: whether they live, and agree."""
+    stored = listing(conn)
+    counts = Counter(row['fingerprint'] for row in stored)
+    return [
+        {
+            'name': row['name'],
+            'state': 'silent' if row['silent_for'] > SILENT_S else 'up',
+            'version': row['version'],
+            'configuration': row['fingerprint'],
+            # From the configuration of most daemons; without any, from others.
+            'differs': 2 * counts[row['fingerprint']] <= len(stored),
+            'other_database': row['elsewhere'],
+            'started': moments.text(row['started_at']),
+            'last_sign': moments.text(row['seen_at']),
+        }
+        for row in stored
     ]

@@ -169,18 +169,3 @@ def test_wide_characters_take_two_places():
         '日本  a',
         'abcd  b',
     ]
-
-
-def test_control_characters_are_not_sent_to_the_terminal():
-    assert output.cell('a\x1b[2Jb\nc') == r'a\x1b[2Jb\nc'
-
-
-def test_values_are_text():
-    assert output.cell(None) == ''
-    assert output.cell(True) == 'yes'
-    assert output.cell(0.1230001) == '0.123'
-    assert output.cell({'a': [1, 2]}) == 'a=1, 2'
-
-
-def test_characters_that_turn_the_direction_are_not_sent_either():
-    assert output.cell('a\u202eb\u2066c\u2028') == 'a\\u202eb\\u2066c\\u2028'

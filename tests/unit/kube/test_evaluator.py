@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from scheduler_service import errors
 from scheduler_service.columns import build_table
 from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.engine.newest_copy import NewestCopy
 from scheduler_service.kube.evaluator import (
     Nodes,
     PodEvaluator,
@@ -70,7 +71,7 @@ class Cluster:
         self.pipeline = pipeline
         self.evaluator = PodEvaluator(
             PodPipeline(pipeline, LoadScoring(EVEN)),
-            lambda: self.snapshot,
+            NewestCopy(lambda: self.snapshot),
             self.use,
             PodReader('d'),
             SentNodes(NodeReader('d', {}, ())),

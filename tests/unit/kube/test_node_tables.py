@@ -10,6 +10,7 @@ import pytest
 
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.engine.newest_copy import NewestCopy
 from scheduler_service.filters.hosts.ram_filter import RamFilter
 from scheduler_service.kube import node_tables
 from scheduler_service.kube.node_reader import NodeReader
@@ -36,7 +37,8 @@ class World:
         pipeline = HostPipeline(
             [RamFilter()], [RAMWeigher()], Settings(ram_allocation_ratio=1.0)
         )
-        self.stored = StoredNodes(pipeline, lambda: self.snapshot)
+        self.newest = NewestCopy(lambda: self.snapshot)
+        self.stored = StoredNodes(pipeline, self.newest)
         self.reader = PodReader('d')
 
     def ask(self, memory: str = '600Mi', **pod):
@@ -72,7 +74,7 @@ def test_use_is_seen_by_the_next_call(world):
 
 def late(world):
     """Have the copy compared by the next call."""
-    world.stored._until = 0.0
+    world.newest._until = 0.0
 
 
 @pytest.mark.parametrize('part', ['use', 'number', 'instance', 'group'])

@@ -1,25 +1,27 @@
-"""Reads hosts for lists, without a document for each host.
+"""Hosts as rows of a list, and how full they are.
 
-50,000 hosts take a second; their documents would take ten times as long.
+50,000 hosts take a second; their documents would take ten times as long. Any
+thread may list the hosts of a copy.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy.engine import Connection
 
+from scheduler_service import texts
+from scheduler_service.columns.dictionary import Floats
 from scheduler_service.columns.table import HostTable
 from scheduler_service.model import (
     STANDARD_CLASSES,
     STANDARD_FIELDS,
     Aggregate,
 )
-from scheduler_service.store.reading.snapshot import load_hosts
+from scheduler_service.settings import Settings
 
 
 class HostCriteria(NamedTuple):
@@ -39,21 +41,48 @@ class HostCriteria(NamedTuple):
     pattern: str | None = None
 
 
-def rows(
-    conn: Connection,
+def zone_names(aggregates: Iterable[Aggregate], default: str) -> set[str]:
+    """Return the names of all availability zones.
+
+    :param default: of hosts whose aggregates have none
+    """
+    return {
+        default,
+        *(zone for aggregate in aggregates for zone in aggregate.zones),
+    }
+
+
+def remarks(
+    table: HostTable,
     criteria: HostCriteria,
-    ratio_of: Mapping[str, float],
     default_zone: str,
+    option: str = '',
+) -> Iterator[str]:
+    """Yield a sentence for each name in the criteria that nothing has.
+
+    :param option: what the names of parameters begin with
+    """
+    aggregates = table.topology.aggregates.values()
+    names = {each.name for each in aggregates}
+    names |= {str(each.id) for each in aggregates}
+    for name, value, values in (
+        ('zone', criteria.zone, zone_names(aggregates, default_zone)),
+        ('aggregate', criteria.aggregate, names),
+    ):
+        text = texts.nothing_matches(f'{option}{name}', value or '', values)
+        if value and text:
+            yield text
+
+
+def rows(
+    table: HostTable, criteria: HostCriteria, settings: Settings
 ) -> Iterator[dict[str, Any]]:
     """Yield the hosts that meet the criteria, by their names.
 
     ``used`` is the use of the fullest standard class in percent of its
     capacity.
-
-    :param ratio_of: default allocation ratios, by class
-    :param default_zone: of hosts whose aggregates have none
     """
-    table = load_hosts(conn)
+    default_zone = settings.default_availability_zone
     sets = table.coded['aggregate_set']
     by_id = table.topology.aggregates
     members = {
@@ -80,7 +109,7 @@ def rows(
         (fields[0], table.resources[name])
         for name, fields in STANDARD_FIELDS.items()
     ]
-    fullest = _fullest(table, ratio_of).tolist()
+    fullest = percent_used(table, settings).round(1).tolist()
     by_name = sorted(
         (table.host_at(row), table.node_at(row), row)
         for row in np.flatnonzero(accepted).tolist()
@@ -128,13 +157,20 @@ class _Membership(NamedTuple):
         )
 
 
-def _fullest(table: HostTable, ratio_of: Mapping[str, float]) -> Any:
-    """Return the use of the fullest class in percent; -1: no capacity."""
+def percent_used(
+    table: HostTable,
+    settings: Settings,
+    classes: Sequence[str] = STANDARD_CLASSES,
+) -> Floats:
+    """Return how full each host is of the fullest of some resource classes.
+
+    :return: percent of the capacity, float64[n]; -1: no capacity
+    """
     fullest = np.full(len(table), -1.0)
-    for name in STANDARD_CLASSES:
+    for name in classes:
         offered = table.resources[name]
-        limit = offered.capacity(ratio_of[name])
+        limit = offered.capacity(settings.default_ratio(name))
         some = limit > 0
         percent = 100 * offered.used[some] / limit[some]
         fullest[some] = np.maximum(fullest[some], percent)
-    return fullest.round(1)
+    return fullest
