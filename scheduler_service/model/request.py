@@ -352,9 +352,12 @@ class Request(Document, dict=True):
         :raises InvalidRequest: with the first one that does not; or no group
             has the resources of a device profile
         """
+        shape = self.shape
+        if shape in _read_before:
+            self.__dict__.update(_read_before[shape])
+            return
         extra = self.flavor.extra_specs
         self.specs = Specs(extra, self.image_properties, strict=True)
-        # The decision has what is read here: it is kept.
         _read(self)
         features.device_traits(self.specs)
         name = 'accel:device_profile'
@@ -364,6 +367,10 @@ class Request(Document, dict=True):
                 'resource_groups, too',
                 at=spec_path(name),
             )
+        if shape is not None and len(shape) <= _LONGEST_SHAPE:
+            if len(_read_before) >= _MOST_SHAPES:
+                _read_before.clear()
+            _read_before[shape] = {**self.__dict__}
 
     def devices(self, settings: Settings) -> tuple[DeviceRequest, ...]:
         """Return the PCI devices of an instance.
@@ -579,7 +586,14 @@ _singular_fields = operator.attrgetter(
     'scheduler_hints', 'instance_group', 'retry', 'force_hosts',
     'force_nodes', 'ignore_hosts', 'ignore_nodes',
 )  # fmt: skip
-_read = operator.attrgetter('_asked', '_features', 'guest')
+_read = operator.attrgetter(
+    'guest', 'disk_mb', 'resources', 'forbidden_traits', 'tree_traits',
+    'requested_traits',
+)  # fmt: skip
+# Shape -> what follows from it: requests of few shapes come over and over, and
+# to read them takes as long as to parse them. At most some megabytes.
+_read_before: dict[bytes | None, dict[str, Any]] = {}
+_MOST_SHAPES, _LONGEST_SHAPE = 2048, 4096
 _NOT_IN_SHAPE = frozenset(
     ('request_id', 'instance_uuids', 'num_instances', 'scheduler_hints',
      'project_id', 'user_id', 'image', 'ignore_hosts', 'ignore_nodes')

@@ -197,3 +197,26 @@ def test_resources_of_groups_count_for_the_host():
 def test_groups_that_say_nothing_sensible_are_refused(fields, words):
     with pytest.raises(errors.InvalidRequest, match=words):
         request_of_groups(**fields)
+
+
+def test_what_a_request_asks_for_is_read_once_for_requests_of_its_shape():
+    document = {'flavor': {'vcpus': 3, 'extra_specs': {'trait:A': 'required'}}}
+    first, second, other = (
+        documents.checked_request(each).with_ids()
+        for each in (
+            {**document, 'request_id': 'req-1'},
+            {**document, 'request_id': 'req-2'},
+            {**document, 'boot_from_volume': True},
+        )
+    )
+    assert second.requested_traits is first.requested_traits == {'A'}
+    assert other.requested_traits is not first.requested_traits
+    assert (first.request_id, second.request_id) == ('req-1', 'req-2')
+    assert first.instance_uuids != second.instance_uuids
+
+
+def test_a_request_that_means_nothing_is_refused_whenever_it_comes():
+    document = {'flavor': {'extra_specs': {'trait:A': 'perhaps'}}}
+    for _ in range(2):
+        with pytest.raises(errors.InvalidRequest, match='trait:A'):
+            documents.checked_request(document)
