@@ -5,6 +5,7 @@ It belongs to the engine's thread.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from scheduler_service import errors, time_slice
 from scheduler_service.columns import HostTable, Overlay
+from scheduler_service.columns.dictionary import Rows
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.engine.jobs import HostJob, State
 from scheduler_service.engine.ports import Completer, Extenders, Parts
@@ -90,13 +92,64 @@ class Selector:
             )
         if job.move or job.excluded_hosts:
             request = _elsewhere(present, request, job)
-        if self.completer is not None and self._find_candidates(
-            self.completer, job, request, table
-        ):
+        if self._find_candidates(job, request, table):
             return
-        if self.extenders is None or not self._ask_extenders(job, table):
+        job.present = present.keys() - held.keys()
+        if not job.moves_unsaid or not job.move or self.completer is not None:
+            self._select_or_ask(overlay, request, job, held)
+            return
+        row, lent = self._lent(table, request, present)
+        table.add_use(row, lent, -1)
+        try:
+            self._select_or_ask(overlay, request, job, held)
+        finally:
+            table.add_use(row, lent, 1)
+
+    def _lent(
+        self,
+        table: HostTable,
+        request: Request,
+        present: Mapping[str, PlacedInstance],
+    ) -> tuple[Rows, dict[str, int]]:
+        """Return what a resize needs of what it has on its own host.
+
+        The larger of both sizes counts there, as in the claim, and a smaller
+        one always fits. Another service that has the allocations adds them up.
+
+        :return: the row of the host, if any, and amounts not to be counted
+            while hosts are selected
+        """
+        placed = present.get(request.placing or '')
+        row = placed and table.row_of_node(placed.host, placed.node)
+        if (
+            request.num_instances > 1
+            or placed is None
+            or row is None
+            or placed.host.lower() in request.ignored
+        ):
+            return np.array([], np.intp), {}
+        held = self._claimer.held_of(table.ids.item(row), placed.uuid)
+        lent = {}
+        for name in (
+            request.resources.keys() & held.keys() & table.resources.keys()
+        ):
+            amount, own = request.resources[name], held[name]
+            lacks = amount - self.pipeline.room(table, row, name)
+            lent[name] = min(own, amount)
+            if amount <= own and lent[name] < lacks < np.inf:
+                lent[name] = math.ceil(lacks)
+        return np.array([row], np.intp), lent
+
+    def _select_or_ask(
+        self,
+        overlay: Overlay,
+        request: Request,
+        job: HostJob,
+        held: Mapping[str, Placement],
+    ) -> None:
+        """Select hosts, unless extenders are to be asked first."""
+        if not self._ask_extenders(job, overlay.table):
             self._select(overlay, request, job, held)
-            job.present = present.keys() - held.keys()
 
     def _select(
         self,
@@ -201,15 +254,13 @@ class Selector:
         return self._claimer.find(held, job.move)
 
     def _find_candidates(
-        self,
-        completer: Completer,
-        job: HostJob,
-        request: Request,
-        table: HostTable,
+        self, job: HostJob, request: Request, table: HostTable
     ) -> bool:
         """Have candidates found, if they have to be; return whether."""
+        completer = self.completer
         if (
-            job.candidates is not None
+            completer is None
+            or job.candidates is not None
             or request.is_rebuild
             or not completer.needs_candidates(request)
         ):

@@ -74,11 +74,11 @@ class CapacityCheck(ComparisonFilter):
                 'no host', lambda: np.zeros(len(table), np.bool_)
             )
             return [Comparison(nobody, np.equal, True)]
-        room = self._room(table, name, settings)
+        room = self.room(table, name, settings)
         has_room = Comparison(room, np.greater_equal, amount)
         return [has_room, *_in_units(table, name, amount)]
 
-    def _room(self, table: HostTable, name: str, settings: Settings) -> Floats:
+    def room(self, table: HostTable, name: str, settings: Settings) -> Floats:
         """Return the free capacity of a class, float64[n].
 
         Infinite for hosts without figures, minus infinity for those that do
@@ -119,7 +119,7 @@ class CapacityCheck(ComparisonFilter):
         for name, amount in request.resources.items():
             if name not in table.resources:
                 continue
-            lacking = amount - self._room(table, name, settings)
+            lacking = amount - self.room(table, name, settings)
             out = int(np.count_nonzero(lacking > 0))
             if out and (worst is None or out > worst[0]):
                 worst = out, lacking, name
@@ -138,7 +138,7 @@ class CapacityCheck(ComparisonFilter):
                 continue
             lacks = -np.inf
             if name in table.resources:
-                lacks = amount - self._room(table, name, settings)[row]
+                lacks = amount - self.room(table, name, settings)[row]
             reasons.append(
                 f'{amount} {name} asked, lacks {figure(lacks)}'
                 if 0 < lacks < np.inf

@@ -197,6 +197,11 @@ class HostPipeline:
         mask, _ = self._filtering.run(table, request, steps)
         return mask
 
+    def room(self, table: HostTable, row: int, name: str) -> float:
+        """Return the free capacity of a host for a resource class."""
+        room = self._filtering.resources.room(table, name, self.settings)
+        return float(room[row])
+
     def has_devices(
         self, table: HostTable, row: int, request: Request
     ) -> bool:

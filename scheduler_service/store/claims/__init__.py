@@ -15,7 +15,7 @@ Where to look:
 
 from scheduler_service.engine.ports import ClaimLost
 from scheduler_service.store.claims.batch import ClaimBatch
-from scheduler_service.store.claims.claim_queries import placements
+from scheduler_service.store.claims.claim_queries import held_of, placements
 from scheduler_service.store.claims.claim_sql import Claim
 from scheduler_service.store.claims.released_claims import run_somewhere
 
@@ -23,6 +23,7 @@ __all__ = [
     'Claim',
     'ClaimBatch',
     'ClaimLost',
+    'held_of',
     'placements',
     'run_somewhere',
 ]

@@ -122,13 +122,14 @@ class ClaimBatch:
         locked = lifecycle.lock(conn, stored)
         members = _memberships(conn, locked)
         groups = _lock_groups(conn, claims, members, self._policies)
+        kept = _kept(conn, claims)
         try:
-            _insert(writer, claims, locked)
+            _insert(writer, claims, locked, kept)
         except db_exception.DBDuplicateEntry:
             raise ClaimLost from None
         if groups:
             _join(writer, claims, groups)
-        demand = claim_sql.demand_rows(claims, self._fallback)
+        demand = claim_sql.demand_rows(claims, self._fallback, kept)
         if demand:
             updated = conn.execute(
                 claim_sql.change_use(dialect, where_it_fits=True),
@@ -181,12 +182,31 @@ def _record_intents(
     return recorded.rowcount == len(intents)
 
 
+def _kept(
+    conn: Connection, claims: Sequence[Claim]
+) -> dict[claim_sql.Held, int]:
+    """Return what instances hold already of the hosts that they may stay on.
+
+    Once their rows are locked.
+    """
+    staying = [c.consumer for c in claims if c.move and c.may_stay]
+    if not staying:
+        return {}
+    table = schema.allocations
+    query = sa.select(table).where(table.c.consumer_uuid.in_(staying))
+    return {tuple(key): amount for *key, amount in conn.execute(query)}
+
+
 def _insert(
-    writer: Writer, claims: Sequence[Claim], locked: Mapping[str, Any]
+    writer: Writer,
+    claims: Sequence[Claim],
+    locked: Mapping[str, Any],
+    kept: Mapping[claim_sql.Held, int],
 ) -> None:
     """Insert instances, moves, allocations, and records of intended ones.
 
     :param locked: rows of the instances that are stored
+    :param kept: what they hold; a class of a host gets one allocation of both
     :raises ClaimLost: a move cannot be made, an instance is not as it was
         reported any more, or an earlier claim of it is being undone
     :raises DBDuplicateEntry: a consumer holds a claim already, or there is a
@@ -199,8 +219,9 @@ def _insert(
         consumer, host_id = claim.consumer, claim.host_id
         hosts.add(host_id)
         touched.instances.append(consumer)
-        for name, amount in claim.amounts.items():
-            held.append((consumer, host_id, name, amount))
+        for name, amount in claim.taken(kept).items():
+            key = consumer, host_id, name
+            held.append((*key, amount + kept.get(key, 0)))
         if claim.intent is not None:
             intents.append((consumer, host_id, claim.intent))
         if claim.move:
@@ -219,7 +240,13 @@ def _insert(
         )
     if moving:
         _insert_moves(conn, moving, locked)
-    _allocate(conn, held, moving)
+    rows.insert_packed(
+        conn,
+        'allocations',
+        claim_sql.ALLOCATION,
+        held,
+        key=(*claim_sql.HELD,) if kept else (),
+    )
     if intents and not _record_intents(conn, intents):
         raise ClaimLost
 
@@ -279,34 +306,6 @@ def _insert_moves(
             }
             for claim in claims
         ],
-    )
-
-
-def _allocate(
-    conn: Connection, held: Sequence[Any], moving: Sequence[Claim]
-) -> None:
-    """Insert allocations.
-
-    An instance that moves within its host has one of each resource class, of
-    the sum of its claims there.
-
-    :param held: rows in the order of ``claim_sql.ALLOCATION``
-    """
-    staying = [claim.consumer for claim in moving if claim.may_stay]
-    if staying:
-        amounts = {row[:-1]: row[-1] for row in held}
-        table = schema.allocations
-        query = sa.select(table).where(table.c.consumer_uuid.in_(staying))
-        for *key, amount in conn.execute(query):
-            if tuple(key) in amounts:
-                amounts[tuple(key)] += amount
-        held = [(*key, amount) for key, amount in amounts.items()]
-    rows.insert_packed(
-        conn,
-        'allocations',
-        claim_sql.ALLOCATION,
-        held,
-        key=tuple(claim_sql.HELD) if staying else (),
     )
 
 

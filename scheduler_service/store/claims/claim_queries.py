@@ -45,6 +45,15 @@ def placements(
     }
 
 
+def held_of(conn: Connection, host_id: int, instance: str) -> dict[str, int]:
+    """Return what an instance holds of a host, by resource class."""
+    table = schema.allocations
+    query = sa.select(table.c.resource_class, table.c.amount).where(
+        table.c.consumer_uuid == instance, table.c.host_id == host_id
+    )
+    return {row.resource_class: row.amount for row in conn.execute(query)}
+
+
 def listing(
     conn: Connection,
     host: str | None = None,

@@ -62,6 +62,10 @@ FITS = f"""
 """
 
 
+# A consumer, a host and a resource class.
+Held = tuple[str, int, str]
+
+
 class Claim(msgspec.Struct, frozen=True):
     """The amounts that a consumer takes of a host.
 
@@ -104,6 +108,21 @@ class Claim(msgspec.Struct, frozen=True):
     intent: str | None = None
     releases_seen: int = 0
 
+    def taken(self, kept: Mapping[Held, int]) -> Mapping[str, int]:
+        """Return what is taken beside what the consumer holds already.
+
+        The larger of both claims on a host counts. Another service that has
+        the allocations, too, adds them up.
+
+        :param kept: what consumers hold of hosts that they may stay on
+        """
+        if not kept or self.intent is not None:
+            return self.amounts
+        return {
+            name: max(0, n - kept.get((self.consumer, self.host_id, name), 0))
+            for name, n in self.amounts.items()
+        }
+
 
 def group_owners(claims: Sequence[Claim]) -> dict[str, str | None]:
     """Return the projects of groups as they were read, by uuid."""
@@ -129,15 +148,20 @@ def join_groups(conn: Connection, members: Sequence[tuple[str, str]]) -> int:
 
 
 def demand_rows(
-    claims: Sequence[Claim], fallback: Mapping[str, float]
+    claims: Sequence[Claim],
+    fallback: Mapping[str, float],
+    kept: Mapping[Held, int],
 ) -> list[list[Any]]:
     """Add up what the claims take of each host and class, in fixed order.
 
+    :param kept: what consumers hold of hosts that they may stay on
     :return: rows in the order of :data:`DEMAND`
     """
     sums: dict[tuple[int, str], list[Any]] = {}
     for claim in claims:
-        for name, amount in claim.amounts.items():
+        for name, amount in claim.taken(kept).items():
+            if not amount:
+                continue
             limit = claim.ratios.get(name), fallback.get(name, 0.0)
             key = claim.host_id, name
             sums.setdefault(key, [*key, 0, *limit])[2] += amount

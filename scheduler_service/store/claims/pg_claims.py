@@ -215,7 +215,7 @@ def statements(
         values['policies'] = postgresql.TextColumn(policies)
     elif len(claims) == 1:
         claiming = _claim_single()
-        demand = claim_sql.demand_rows(claims, fallback)
+        demand = claim_sql.demand_rows(claims, fallback, {})
         instance = claim_sql.instance_row(claims[0])
         values.update(zip(claim_sql.INSTANCE, instance, strict=True))
         values.update(

@@ -119,6 +119,11 @@ class StoreClaimer:
         with self._source.autocommit_connection() as conn:
             return claims.run_somewhere(conn, instances)
 
+    def held_of(self, host_id: int, instance: str) -> dict[str, int]:
+        """Return what an instance holds of a host, by resource class."""
+        with self._source.autocommit_connection() as conn:
+            return claims.held_of(conn, host_id, instance)
+
     def recall(self, job: HostJob | ZoneJob) -> Recalled | None:
         """Return the outcome that a job's message has; None: none yet."""
         if not job.has_effect:

@@ -452,16 +452,20 @@ def _restore_allocations(writer: Writer) -> int:
     uuids = {row.consumer_uuid for row, _ in _unallocated(writer.conn)}
     for part in in_chunks(sorted(uuids)):
         lifecycle.lock(writer.conn, part)
-        lost = [
-            (row.consumer_uuid, row.host_id, name, amount)
-            for row, amounts in _unallocated(writer.conn, part)
-            for name, amount in (amounts or {}).items()
-        ]
+        lost: dict[claim_sql.Held, int] = {}
+        for row, amounts in _unallocated(writer.conn, part):
+            for name, amount in (amounts or {}).items():
+                key = row.consumer_uuid, row.host_id, name
+                # Of two claims on a host the larger counts.
+                lost[key] = max(amount, lost.get(key, 0))
         if lost:
             rows.insert_packed(
-                writer.conn, 'allocations', claim_sql.ALLOCATION, lost
+                writer.conn,
+                'allocations',
+                claim_sql.ALLOCATION,
+                [(*key, amount) for key, amount in lost.items()],
             )
-            writer.touched.load += sorted({host for _, host, *_ in lost})
+            writer.touched.load += sorted({host for _, host, _ in lost})
     return len(uuids)
 
 

@@ -12,8 +12,10 @@ from scheduler_service.store.ports.host_state_writer import DeleteInstances
 from scheduler_service.store.records import decisions
 from tests.support import nova_wire, servers
 from tests.support.compute import CONTEXT, HOSTS, ComputeCaller, hosts_of
+from tests.support.databases import DATABASES
 from tests.support.nova_wire import flavor, thing
 from tests.support.services import BUSES, new_conf
+from tests.support.stores import import_inventory
 from tests.support.waiting import wait_until
 
 import oslo_messaging  # isort: skip
@@ -331,6 +333,57 @@ def test_an_instance_may_move_within_its_host(compute):
         gone = DeleteInstances(host='compute-1', uuids=[instance])
         assert writer.submit(gone).result(10) == removed
         assert claims(compute.store)[instance] == ('compute-1', 'confirmed')
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(one, marks=[pytest.mark.db] * (one != 'sqlite'))
+        for one in DATABASES
+    ]
+)
+def resize(request, make_compute):
+    """Give a function that resizes an instance of 3 of 4 GB: the only host.
+
+    It returns the host, and how many MB are in use.
+    """
+    host = {'host': 'only', 'vcpus': 8, 'memory_mb': 4096, 'local_gb': 30}
+    compute = make_compute(
+        database=request.param,
+        inventory={'hosts': [{**host, 'ram_allocation_ratio': 1.0}]},
+    )
+    instance = str(uuid.uuid4())
+    compute.select(uuids=[instance], flavor=flavor(memory_mb=3072))
+    compute.daemon.scheduler.confirm([instance]).result(10)
+
+    def resized(memory, total=4096, **fields):
+        changed = {**host, 'ram_allocation_ratio': 1.0, 'memory_mb': total}
+        import_inventory(compute.store, {'hosts': [changed]})
+        compute.daemon.scheduler.drop_moves([instance]).result(10)
+        answer = compute.select(
+            uuids=[instance], flavor=flavor(memory_mb=memory), **fields
+        )
+        with compute.store.reading() as conn:
+            used = conn.exec_driver_sql(
+                'SELECT used FROM inventories '
+                "WHERE resource_class = 'MEMORY_MB'"
+            ).scalar_one()
+        return hosts_of(answer)[0][0], used
+
+    return resized
+
+
+def test_the_larger_size_counts_in_a_resize_within_a_host(resize):
+    assert resize(4096) == ('only', 4096)
+    # With fewer hosts it has less room; what is smaller fits in any case.
+    assert resize(1024, total=2048) == ('only', 3072)
+    for memory, how in (
+        (4097, {}),
+        (3073, {'total': 2048}),
+        # It must leave its host.
+        (1024, {'ignore_hosts': ['only']}),
+    ):
+        with pytest.raises(oslo_messaging.RemoteError):
+            resize(memory, **how)
 
 
 def test_a_later_request_gives_up_what_an_earlier_one_claimed(compute):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from typing import Any
 
@@ -91,6 +92,22 @@ def test_claims_get_back_the_allocations_that_they_promised(store):
     store.write(audit.fix)
     assert audit_findings(store) == []
     assert used_memory(store) == [1024, 1024]
+
+
+def test_larger_of_two_claims_on_a_host_gets_back_its_allocations(store):
+    snapshot, instance = import_two_hosts(store), str(uuid.uuid4())
+    for size, how in ((512, {}), (768, {'move': True, 'may_stay': True})):
+        amounts = {'MEMORY_MB': size}
+        write_claims(store, claim_on(
+            snapshot, 0, consumer=instance, amounts=amounts,
+            placement=json.dumps({'amounts': amounts}), **how,
+        ))  # fmt: skip
+    store.write(
+        lambda w: w.conn.execute(sa.delete(schema.allocations)) and None
+    )
+    store.write(audit.fix)
+    assert audit_findings(store) == []
+    assert used_memory(store) == [768, 0]
 
 
 def test_use_stays_where_nobody_knows_what_a_claim_was_promised(store):

@@ -121,10 +121,14 @@ def test_instance_stays_on_its_host_when_the_move_is_dropped(store, moving):
 
 
 @pytest.fixture
-def staying(store, snapshot):
-    """A confirmed claim of 512 MB, and one of 1,024 MB on the same host."""
-    before, now = (
-        claim_on(
+def resize(store, snapshot):
+    """Give a function that claims other memory on the host of 512 MB.
+
+    The claim of these is confirmed.
+    """
+
+    def claimed(amount, **more):
+        return claim_on(
             snapshot,
             0,
             amounts={'MEMORY_MB': amount},
@@ -132,18 +136,65 @@ def staying(store, snapshot):
             document=json.dumps({'flavor': {'flavorid': 'small'}}),
             consumer=GROUP,
         )
-        for amount, more in ((512, {}), (1024, {'resized_to': 'large'}))
-    )
-    write_claims(store, before)
+
+    write_claims(store, claimed(512))
     store.write(lambda w: lifecycle.confirm(w, {GROUP: 'compute-1'}))
-    again = msgspec.structs.replace(now, is_present=True, move=True)
-    with pytest.raises(claims.ClaimLost):
-        write_claims(store, again)
-    assert used_memory(store) == [512, 0]
-    write_claims(store, msgspec.structs.replace(again, may_stay=True))
-    assert used_memory(store) == [1536, 0]
-    assert audit_findings(store) == []
+
+    def again(amount, **how):
+        made = msgspec.structs.replace(
+            claimed(amount, resized_to='large'),
+            is_present=True,
+            move=True,
+            **how,
+        )
+        before = used_memory(store)
+        with pytest.raises(claims.ClaimLost):
+            write_claims(store, made)
+        assert used_memory(store) == before
+        write_claims(store, msgspec.structs.replace(made, may_stay=True))
+        return made
+
     return again
+
+
+@pytest.fixture
+def staying(store, resize):
+    """A confirmed claim of 512 MB, and one of 1,024 MB on the same host."""
+    made = resize(1024)
+    assert audit_findings(store) == []
+    return made
+
+
+def test_the_larger_size_counts_while_an_instance_is_resized(store, resize):
+    resize(1024)
+    assert used_memory(store) == [1024, 0]
+
+
+def test_a_smaller_size_always_fits_on_its_own_host(store, snapshot, resize):
+    write_claims(store, claim_on(snapshot, 0, amounts={'MEMORY_MB': 3584}))
+    import_inventory(
+        store,
+        {'hosts': [{'host': 'compute-1', 'vcpus': 8, 'memory_mb': 2048}]},
+    )
+    one = resize(256)
+    assert used_memory(store) == [4096, 0]
+    store.write(lambda w: lifecycle.confirm(w, {one.consumer: None}))
+    assert used_memory(store) == [3840, 0]
+
+
+def test_a_size_that_is_larger_by_too_much_does_not_fit(
+    store, snapshot, resize
+):
+    write_claims(store, claim_on(snapshot, 0, amounts={'MEMORY_MB': 3072}))
+    with pytest.raises(claims.ClaimLost):
+        resize(1025)
+    assert used_memory(store) == [3584, 0]
+
+
+def test_both_sizes_count_where_another_service_has_them(store, resize):
+    """It has the allocations of both, and adds them up."""
+    resize(1024, intent='{}')
+    assert used_memory(store) == [1536, 0]
 
 
 @pytest.fixture
@@ -172,8 +223,8 @@ def test_an_instance_that_moves_within_its_host_has_its_new_place_in_the_end(
     assert placed.hosts == ('compute-1',)
     # It does not say that the instance has moved.
     store.write(lambda w: lifecycle.confirm(w, {uuid: 'compute-1'}))
-    assert report() == 1536
-    assert report('small', 'resize_prep') == 1536
+    assert report() == 1024
+    assert report('small', 'resize_prep') == 1024
     assert report('large', 'resize_finish') == 1024
     assert claim_state(store, uuid) == 'confirmed'
 
@@ -195,10 +246,10 @@ def test_a_resize_within_a_host_is_seen_to_have_failed(
     store, staying, report, monkeypatch
 ):
     # What was read before the claim says nothing.
-    assert report('small') == 1536
+    assert report('small') == 1024
     monkeypatch.setattr(lifecycle, '_READ_S', -60.0)
-    assert report('small', 'resize_prep') == 1536
-    assert report() == 1536
+    assert report('small', 'resize_prep') == 1024
+    assert report() == 1024
     assert report('small') == 512
     assert claim_state(store, staying.consumer) == 'confirmed'
 
