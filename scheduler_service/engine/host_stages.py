@@ -187,8 +187,6 @@ class SchedulingBatch:
         self._lane: Hashable = None
         self._turn_ends_at = time.monotonic() + _BATCH_TURN_S
         self._refused: list[tuple[HostJob, errors.SchedulerError]] = []
-        # Why the last claim was lost.
-        self._why_lost = ''
         self.outdated = False
 
     def run(self, jobs: Sequence[HostJob]) -> list[HostJob]:
@@ -209,8 +207,9 @@ class SchedulingBatch:
                 selected = self._select(portion)
                 pending = self._claimer.prepare(selected)
                 before, under_way = under_way, None
-                if before is not None and not self._is_claimed(*before):
-                    self._claim_each(before[0])
+                why = self._why_lost(*before) if before else None
+                if before and why is not None:
+                    self._claim_each(before[0], why)
                     self._select_again(selected)
                     continue
                 if pending is not None:
@@ -223,10 +222,11 @@ class SchedulingBatch:
                 # The claim is already sent, so reply even if a later portion
                 # failed.
                 if under_way is not None:
-                    if self._is_claimed(*under_way):
+                    why = self._why_lost(*under_way)
+                    if why is None:
                         self._finish(*under_way)
                     else:
-                        self._claim_each(under_way[0])
+                        self._claim_each(under_way[0], why)
             finally:
                 # What was selected and not claimed.
                 self._overlay.forget()
@@ -302,23 +302,22 @@ class SchedulingBatch:
             and self._queue.others_wait(self._lane)
         )
 
-    def _is_claimed(
+    def _why_lost(
         self, jobs: Sequence[HostJob], pending: PendingClaims | None
-    ) -> bool:
-        """Wait for the claim of jobs; return whether it was made."""
+    ) -> str | None:
+        """Wait for the claim of jobs; return why it is lost; None: made."""
         if pending is None:
-            return True
+            return None
         try:
             pending.wait()
         except ClaimLost as fault:
-            self._why_lost = str(fault)
             lost = sum(job.claim for job in jobs)
             self._health.count('claims_lost', by=lost)
-            return False
+            return str(fault)
         finally:
             took = time.monotonic() - pending.sent_at
             self._health.time('claim', took)
-        return True
+        return None
 
     def _finish(
         self, jobs: Sequence[HostJob], pending: PendingClaims | None
@@ -346,10 +345,12 @@ class SchedulingBatch:
         self._overlay.commit(pending.instances)
         self._source.advance(pending)
 
-    def _claim_each(self, jobs: Sequence[HostJob]) -> None:
+    def _claim_each(self, jobs: Sequence[HostJob], together: str) -> None:
         """Claim job by job what could not be claimed together.
 
         The claims travel together. The snapshot lacks what they take.
+
+        :param together: why the claim of all is lost
         """
         self.outdated = True
         self._overlay.forget()
@@ -358,12 +359,12 @@ class SchedulingBatch:
         if several:
             self._claimer.send(*filter(None, alone))
         for job, pending in zip(jobs, alone, strict=True):
-            if (several or pending is None) and self._is_claimed(
-                [job], pending
-            ):
+            alone_too = several or pending is None
+            why = self._why_lost([job], pending) if alone_too else together
+            if why is None:
                 self._finish([job], None)
                 continue
-            self._finisher.count_lost_claim(job, self._why_lost)
+            self._finisher.count_lost_claim(job, why)
             if not job.done():
                 self._again.append(job)
 

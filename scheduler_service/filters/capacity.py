@@ -34,12 +34,14 @@ class CapacityFilter(ComparisonFilter, abc.ABC):
     :cvar resource: resource class that is compared, such as ``VCPU``
     :cvar limit_name: key under which :meth:`limits` reports the limit
     :cvar unit: unit of all amounts, as reasons show it
+    :cvar units: how many of these are one unit of the resource class
     :cvar ratio_key: metadata key of the ratio of aggregates, if any
     """
 
     resource: ClassVar[str] = ''
     limit_name: ClassVar[str] = ''
     unit: ClassVar[str] = ''
+    units: ClassVar[int] = 1
     ratio_key: ClassVar[str] = ''
 
     def requested(self, request: Request) -> int:
@@ -131,14 +133,6 @@ class CapacityFilter(ComparisonFilter, abc.ABC):
             f'{requested} {self.unit} requested, {figure(limit - used)} free '
             f'(limit {figure(limit)}, {figure(used)} used)'
         )
-
-    def checks(self, request: Request, amount: int) -> bool:
-        """Return whether the filter compares the amount that a claim takes.
-
-        :param amount: what the claim takes of the resource class, in the
-            unit of the class
-        """
-        return self.requested(request) == amount
 
     def limits(
         self, table: HostTable, row: int, settings: Settings

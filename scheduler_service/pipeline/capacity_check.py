@@ -58,10 +58,11 @@ class CapacityCheck(ComparisonFilter):
         # Filters do not run where hosts are forced.
         filters = {} if request.forced else self._capacity
         for name, amount in request.resources.items():
-            for host_filter in filters.get(name, ()):
-                if host_filter.checks(request, amount):
-                    comparisons += _in_units(table, name, amount)
-                    break
+            if any(
+                each.requested(request) == amount * each.units
+                for each in filters.get(name, ())
+            ):
+                comparisons += _in_units(table, name, amount)
             else:
                 comparisons += self._class(table, name, amount, settings)
         return comparisons

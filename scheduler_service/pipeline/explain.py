@@ -62,7 +62,7 @@ def refusal(
         facts['excluded_hosts'] = request.why_ignored
     sentences = (
         unknown_zone(subject.table, request, subject.settings),
-        (summary(facts)),
+        summary(facts),
     )
     text = f'No valid host was found. {". ".join(filter(None, sentences))}'
     return errors.NoValidHost(text, **facts)

@@ -31,6 +31,7 @@ class DiskFilter(CapacityFilter):
     resource = 'DISK_GB'
     limit_name = 'disk_gb'
     unit = 'MB of disk'
+    units = 1024
 
     def requested(self, request: Request) -> int:
         return request.disk_mb
@@ -44,13 +45,6 @@ class DiskFilter(CapacityFilter):
 
     def limit(self, table: HostTable, settings: Settings) -> Floats:
         return super().limit(table, settings) * 1024
-
-    def checks(self, request: Request, amount: int) -> bool:
-        """Return whether the filter compares the amount that a claim takes.
-
-        :param amount: what the claim takes, in GB
-        """
-        return self.requested(request) == amount * 1024
 
     def limits(
         self, table: HostTable, row: int, settings: Settings

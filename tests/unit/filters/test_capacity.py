@@ -190,23 +190,6 @@ def test_the_limit_is_reported(host_filter, host, limits):
     assert host_filter.limits(hosts, 0, Settings()) == limits
 
 
-@pytest.mark.parametrize(
-    ('flavor', 'amount_gb', 'checked'),
-    [
-        ({'root_gb': 2}, 2, True),
-        ({'root_gb': 2}, 3, False),
-        # A claim takes whole GB, the filter compares MB.
-        ({'root_gb': 2, 'swap': 100}, 3, False),
-        ({'root_gb': 2, 'swap': 1024}, 3, True),
-    ],
-)
-def test_a_claim_is_checked_when_it_takes_what_is_compared(
-    flavor, amount_gb, checked
-):
-    request = documents.request({'flavor': flavor}).with_ids()
-    assert DISK.checks(request, amount_gb) is checked
-
-
 EXACT_CPUS = [cpus(4), cpus(4, 2), cpus(2, 2), {}]
 EXACT_MEMORY = [memory(1024), memory(1024, 512), {}]
 EXACT_DISKS = [disk(4), disk(4, 2), disk(4, least=1)]

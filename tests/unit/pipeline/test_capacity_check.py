@@ -174,6 +174,17 @@ def test_a_class_is_left_to_a_filter_that_compares_it():
     assert left_of_forced(document, flavor, RamFilter()) == []
 
 
+@pytest.mark.parametrize(('swap', 'fits'), [(0, True), (100, False)])
+def test_a_disk_is_left_to_a_filter_in_mb_where_that_is_whole_gb(swap, fits):
+    """A claim takes whole GB: 3 where 2 GB and 100 MB are asked for."""
+    request = {'flavor': {'root_gb': 2, 'swap': swap}}
+    document = inventory(a={'local_gb': 2})
+    ratios = {**RATIOS, 'disk_allocation_ratio': 1.25}
+    assert passing(DiskFilter(), document, request, **ratios) == ['a']
+    both = passing(CapacityCheck([DiskFilter()]), document, request, **ratios)
+    assert (both == ['a']) is fits
+
+
 def test_the_ratio_of_an_aggregate_is_taken_where_its_filter_is_configured():
     document = inventory(
         a={'vcpus': 4},
