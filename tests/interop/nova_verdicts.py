@@ -6,6 +6,9 @@ Reads JSON from the standard input, and writes JSON as the last line:
   and its query of placement of
 * ``topologies``: extra specs and image properties, of which it says which NUMA
   cells they describe, or that it refuses them
+* ``aliases``: ``[pci] alias`` with extra specs and image properties, of which
+  it says which devices they ask for, or that it refuses them; and for hosts,
+  whether an instance with these fits
 * ``numa``: hosts with a guest, of which nova says whether it fits
 * ``devices``: pools with requests for devices, of which it says the same
 * ``several``: hosts with a guest and requests for devices, of which it says
@@ -17,6 +20,7 @@ import sys
 import uuid
 
 from nova import config, exception, objects
+from nova.pci import request as pci_request
 from nova.pci import stats
 from nova.scheduler import host_manager, utils
 from nova.virt import hardware
@@ -32,6 +36,7 @@ def main():
     judged = {
         'requests': [request(**case) for case in cases.get('requests', ())],
         'topologies': [cells(**case) for case in cases.get('topologies', ())],
+        'aliases': [alias_requests(**case) for case in cases['aliases']],
         'numa': [fits(**case) for case in cases.get('numa', ())],
         'devices': [devices(**case) for case in cases.get('devices', ())],
         'several': [several(**case) for case in cases.get('several', ())],
@@ -93,6 +98,45 @@ def cells(specs, image):
          one.cpu_thread_policy or '', one.pagesize]
         for one in found.cells
     ]  # fmt: skip
+
+
+def alias_requests(aliases, specs, image):
+    """Return the devices of a flavor and an image, and the valid settings.
+
+    Devices are None where nova refuses them. Settings are those of
+    pci_in_placement with which nova takes the aliases.
+    """
+    config.CONF.set_override('alias', aliases, 'pci')
+    valid = []
+    for setting in (False, True):
+        config.CONF.set_override(
+            'pci_in_placement', setting, 'filter_scheduler'
+        )
+        pci_request.get_alias_from_config.cache_clear()
+        try:
+            pci_request.get_alias_from_config()
+        except exception.PciInvalidAlias:
+            continue
+        valid.append(setting)
+    if not valid:
+        return {'valid': [], 'devices': None}
+    config.CONF.set_override('pci_in_placement', valid[0], 'filter_scheduler')
+    pci_request.get_alias_from_config.cache_clear()
+    flavor = objects.Flavor(vcpus=4, memory_mb=1024, extra_specs=specs)
+    try:
+        properties = objects.ImageMetaProps.from_dict(image)
+        meta = objects.ImageMeta(name='i', properties=properties)
+        policy = hardware.get_pci_numa_policy_constraint(flavor, meta)
+        made = pci_request.get_pci_requests_from_flavor(flavor, policy)
+    except Exception:
+        return {'valid': valid, 'devices': None}
+    return {
+        'valid': valid,
+        'devices': [
+            [one.alias_name, one.count, one.spec, one.numa_policy]
+            for one in made.requests
+        ],
+    }
 
 
 def topology(cells):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import subprocess
+from collections import Counter
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -23,6 +24,7 @@ from scheduler_service.filters.hosts.pci_passthrough_filter import (
 )
 from scheduler_service.model import documents
 from scheduler_service.model.requirements import amounts
+from scheduler_service.model.requirements.devices import check_aliases
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
@@ -35,6 +37,7 @@ CLASSES = """
 import json, os_resource_classes
 print(json.dumps(sorted(os_resource_classes.STANDARDS)))
 """
+ALIASES = 'pci_passthrough:alias'
 PORT = '1cbce090-58db-43ab-acf3-fb4db2d9117a'
 
 
@@ -47,6 +50,7 @@ def judged(nova: Any) -> Any:
     cases = {
         'requests': request_cases(),
         'topologies': topology_cases(),
+        'aliases': alias_cases(),
         'numa': fitting_cases(),
         'devices': device_cases(),
         'several': counting_cases(),
@@ -240,6 +244,147 @@ def test_cells_follow_from_flavor_and_image_as_nova_says(judged):
             and [[*one[:4], WORDS.get(one[4], str(one[4]))] for one in theirs]
         ), case
     assert placed > 100
+
+
+VENDORS = ['8086', '10DE', '10de', '8086', '80861', '', '0x80', ' 8086']
+PLACES = ['legacy', 'preferred', 'required', 'socket']
+KEYS: dict[str, list[Any]] = {
+    'name': ['nic', 'gpu', ' nic', 'gpu ', 'a b', '', '  ', 'x' * 256,
+             ' ' + 'x' * 256, 7, None],
+    'vendor_id': [*VENDORS, 8086, None],
+    'product_id': ['1572', *VENDORS],
+    'device_type': ['type-PCI', 'type-PF', 'type-VF', 'type-VF', 'vdpa', ''],
+    'numa_policy': [*PLACES, 'near', '', None],
+    'capability_type': ['pci', 'pci', 'usb'],
+    'resource_class': ['CUSTOM_GPU', 'vgpu', ''],
+    'traits': ['CUSTOM_A', 'blue,CUSTOM_B', ''],
+    'live_migratable': ['true', 'Yes', ' no ', '0', 'off', 'perhaps', '',
+                        True],
+    'device_id': ['1'],
+    'address': ['0000:81:00.0'],
+}  # fmt: skip
+USUAL = {'name': 'nic', 'vendor_id': '8086', 'product_id': '1572'}
+ASKED = [
+    'nic:1', 'gpu:2', ' nic : 2 ', 'nic:1, gpu:1', 'nic:1,nic:2', 'a b:1',
+    'nic:01', 'nic: 3', 'nic', 'nic:', 'nic:x', 'nic:1:1', 'nic:1,', ',', '',
+    'none:1', 'NIC:1', ':1', 'nic:1;gpu:1', 'nic:1.5', 'nic:+2', 'nic:-1',
+    'nic:0', 'nic:4096',
+]  # fmt: skip
+# Texts that are no alias, or odd ones.
+TEXTS = [
+    "{'name': 'nic', 'vendor_id': '8086', 'product_id': '1572'}", '', '{}',
+    '[]', 'null', 'nic', '"nic"', '[{"name": "nic"}]', '{"name": "nic"',
+    '{"name": "nic", "vendor_id": "8086", "product_id": "1572"} ',
+    ' {"name": "gpu", "vendor_id": "10de", "product_id": "1572"}',
+    '{"name": "gpu", "name": "nic", "vendor_id": "8086", "product_id": "1"}',
+    '{"name": "nic", "vendor_id": "8086", "product_id": "1572",}',
+    '{"name": "nic", "vendor_id": "8086", "product_id": "1572"}'
+    '{"name": "gpu", "vendor_id": "8086", "product_id": "1572"}',
+    '\n{"name": "nic",\n "vendor_id": "8086",\n "product_id": "1572"}\n',
+]  # fmt: skip
+
+BY_CLASS = '{"name": "nic", "resource_class": "CUSTOM_A"}'
+OF_TYPE = '{"name": "nic", "device_type": "type-VF", %s}'
+PAIRS = [
+    [BY_CLASS],
+    [OF_TYPE % '"resource_class": "CUSTOM_A"'] * 2,
+    [OF_TYPE % '"vendor_id": "8086", "product_id": "1572"'] * 2,
+    [
+        OF_TYPE % '"vendor_id": "8086", "product_id": "1572"',
+        OF_TYPE % '"resource_class": "CUSTOM_A"',
+    ],
+]
+# What placement alone is asked for.
+PLACED = ('resource_class', 'traits')
+
+
+def alias_cases() -> list[dict[str, Any]]:
+    """Return aliases with extra specs and properties that ask for some."""
+    rng = random.Random(46)
+
+    def text() -> str:
+        if rng.random() < 0.03:
+            return rng.choice(TEXTS)
+        stated = dict(USUAL)
+        for key in rng.sample([*KEYS], rng.choice([0, 0, 1, 2])):
+            # Of two names, one is mostly there twice.
+            few = 4 if rng.random() < 0.8 else len(KEYS[key])
+            stated[key] = rng.choice(KEYS[key][:few])
+        for key in USUAL:
+            if rng.random() < 0.05:
+                del stated[key]
+        return json.dumps(stated)
+
+    cases = [
+        {'aliases': texts, 'specs': {ALIASES: 'nic:1'}, 'image': {}}
+        for texts in [*([one] for one in TEXTS), *PAIRS]
+    ]
+    policy = 'pci_numa_affinity_policy'
+    for _ in range(2000):
+        texts = [text() for _ in range(rng.choice([1, 1, 2]))]
+        specs, image = {ALIASES: rng.choice(ASKED)}, {}
+        if rng.random() < 0.2:
+            specs[f'hw:{policy}'] = rng.choice([*PLACES, 'near'])
+        if rng.random() < 0.2:
+            image[f'hw_{policy}'] = rng.choice(PLACES)
+        cases.append({'aliases': texts, 'specs': specs, 'image': image})
+    return cases
+
+
+def our_devices(case: dict[str, Any]) -> Any:
+    """Return the devices of a case by our own interface; None: refused."""
+    flavor = {'vcpus': 4, 'memory_mb': 1024, 'extra_specs': case['specs']}
+    settings = Settings(pci_aliases=tuple(case['aliases']))
+    try:
+        made = documents.checked_request(
+            {'flavor': flavor, 'image': {'properties': case['image']}}
+        )
+        found = made.devices(settings)
+    except errors.InvalidRequest:
+        return None
+    return [
+        [one.name, one.needed, [dict(each) for each in one.alternatives],
+         one.policy]
+        for one in found
+    ]  # fmt: skip
+
+
+def is_ours_alone(devices: list[Any]) -> bool:
+    """Whether our own interface refuses devices that nova asks for.
+
+    It does so for a class without ids, and for less than one device.
+    """
+    return any(
+        count < 1 or not spec[0].keys() >= {'vendor_id', 'product_id'}
+        for _, count, spec, _ in devices
+    )
+
+
+def test_aliases_are_read_as_nova_reads_them(judged):
+    kinds: Counter[str] = Counter()
+    for case, theirs in judged['aliases']:
+        texts = tuple(case['aliases'])
+        try:
+            check_aliases(texts)
+        except ValueError:
+            # Nobody could tell which alias of no name is meant.
+            named = not any('"name": "  "' in text for text in texts)
+            assert not (named and theirs['valid']), case
+            kinds['invalid'] += 1
+            continue
+        assert theirs['valid'], case
+        found, expected = our_devices(case), theirs['devices']
+        if expected is None or is_ours_alone(expected):
+            assert found is None, case
+            kinds['refused'] += 1
+            continue
+        for _, _, spec, _ in expected:
+            for each in spec:
+                for key in PLACED:
+                    each.pop(key, None)
+        assert found == expected, case
+        kinds['asked'] += 1
+    assert min(kinds.values()) > 200, kinds
 
 
 PAGES = [

@@ -71,10 +71,11 @@ def check_aliases(texts: tuple[str, ...]) -> None:
     :raises ValueError: with what is expected
     """
     for name, alias in aliases(texts).items():
-        if not alias.has_ids and not alias.by_class:
+        alone = len(alias.alternatives) == 1
+        if not alias.has_ids and not (alias.by_class and alone):
             raise ValueError(
-                'expected vendor_id and product_id, or resource_class, in '
-                f'the alias {name}'
+                'expected vendor_id and product_id, or one resource_class, '
+                f'in the alias {name}'
             )
 
 
@@ -95,10 +96,10 @@ def aliases(texts: tuple[str, ...]) -> Mapping[str, Alias]:
                 'expected a JSON object of texts, in double quotes, got '
                 f'{shown(text)} ({fault})'
             ) from None
-        name = stated.get('name', '').strip()
-        problem = _problem(name, stated)
+        problem = _problem(stated)
         if problem:
             raise ValueError(f'{problem}, in {shown(text)}')
+        name = stated['name'].strip()
         one = Alias(
             (_properties(stated),),
             stated.get('numa_policy', 'legacy'),
@@ -126,15 +127,16 @@ def aliases(texts: tuple[str, ...]) -> Mapping[str, Alias]:
     return found
 
 
-def _problem(name: str, stated: Mapping[str, str]) -> str:
+def _problem(stated: Mapping[str, str]) -> str:
     """Return what is wrong with an alias; empty: nothing."""
     unknown = sorted(stated.keys() - _KEYS)
     if unknown:
         return f'expected no key but {", ".join(sorted(_KEYS))}, got ' + (
             ', '.join(unknown)
         )
-    if not name or len(name) > 256:
-        return 'expected a name'
+    name = stated.get('name', '')
+    if not name.strip() or len(name) > 256:
+        return 'expected a name of at most 256 characters'
     for key in ('vendor_id', 'product_id'):
         if key in stated and not _ID.fullmatch(stated[key]):
             return f'expected four hexadecimal digits as {key}'

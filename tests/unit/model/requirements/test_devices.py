@@ -34,6 +34,7 @@ def without(*keys):
         ('nic', 'double quotes'),
         (without('name'), 'a name'),
         (text(name='  '), 'a name'),
+        (text(name=' ' + 'x' * 256), 'a name of at most 256'),
         (without('vendor_id', 'product_id'), 'vendor_id and product_id'),
         (without('product_id'), 'vendor_id and product_id'),
         (text(vendor_id='80861'), 'four hexadecimal digits as vendor_id'),
@@ -51,6 +52,14 @@ def without(*keys):
 def test_an_alias_that_is_not_valid_says_what_is_expected(alias, expected):
     with pytest.raises(ValueError, match=expected):
         check_aliases((alias,))
+
+
+def test_a_resource_class_has_no_alternatives():
+    of_type = '{"name": "nic", "device_type": "type-VF", %s}'
+    by_class = of_type % '"resource_class": "CUSTOM_A"'
+    check_aliases((by_class,))
+    with pytest.raises(ValueError, match='one resource_class, in the alias'):
+        check_aliases((by_class, by_class))
 
 
 def test_aliases_of_one_name_are_alternatives():
