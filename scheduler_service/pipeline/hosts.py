@@ -170,7 +170,7 @@ class HostPipeline:
                 settings.max_attempts + request.num_instances,
             )
         search = HostSearch(
-            self._filtering, self._weighing, table, request, bonuses
+            self._filtering, self._weighing, table, request, bonuses, best
         )
         cache = self.cache
         if cache is not None and best and len(table) >= cache.min_hosts:

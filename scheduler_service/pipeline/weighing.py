@@ -133,10 +133,12 @@ class Weighing:
             the end of a range
         """
         weighed: list[Weighed] = []
+        ranges = []
         for weigher, factor, raw in terms:
             ends = None if raw is None else _ends(weigher, raw, mask)
             if ends is None:
                 return None
+            ranges.append(ends)
             weighed.append((weigher.name, raw, ends, factor))
         totals, parts = summed(weighed, len(table))
         if count < len(table):
@@ -144,7 +146,7 @@ class Weighing:
                 totals = totals.copy()
             totals[~mask] = -np.inf
         rows = table.load.memoize('every row', lambda: np.arange(len(table)))
-        return Ranking(rows, totals, parts, count)
+        return Ranking(rows, totals, parts, count, ranges)
 
     def rank_rows(
         self,
@@ -171,7 +173,8 @@ class Weighing:
             high = np.maximum.reduce(weights) if high is None else high
             weighed.append((weigher.name, weights, (low, high), factor))
         totals, parts = summed(weighed, len(rows))
-        return Ranking(rows, totals, parts, len(rows))
+        ranges = [ends for _, _, ends, _ in weighed]
+        return Ranking(rows, totals, parts, len(rows), ranges)
 
     def counts(self, table: HostTable, weigher: Weigher) -> bool:
         """Whether the multiplier of a weigher is not 0 on some host."""
@@ -311,6 +314,7 @@ class Ranking:
         infinity for hosts that did not pass
     :ivar parts: of weighers with an opinion, arrays of the same hosts
     :ivar count: how many hosts passed
+    :ivar ranges: the ends of the raw weights, by weigher
     :ivar drawn_from: among how many hosts the last pick was drawn
     """
 
@@ -318,6 +322,7 @@ class Ranking:
     totals: Floats
     parts: list[Part]
     count: int
+    ranges: list[tuple[float, float]] = dataclasses.field(default_factory=list)
     _order: list[int] = dataclasses.field(default_factory=list)
     drawn_from: int = 1
 

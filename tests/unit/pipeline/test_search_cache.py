@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import settings as given_settings
 from hypothesis import strategies as st
@@ -18,13 +19,14 @@ from scheduler_service.columns import HostTable, Overlay, load
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.hosts import all_filters
 from scheduler_service.model import documents
-from scheduler_service.pipeline import HostPipeline, search_cache
+from scheduler_service.pipeline import HostPipeline, search, search_cache
 from scheduler_service.pipeline.filtering import MASK
 from scheduler_service.pipeline.search_cache import SearchCache
 from scheduler_service.pipeline.selection import explanation
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
 from scheduler_service.weighers import BUILT_IN
+from scheduler_service.weighers.base import Weigher
 
 FILTERS = (
     'RetryFilter',
@@ -157,8 +159,10 @@ class World:
         alike: bool,
         keeps_plans: bool = True,
         tenants: bool = False,
+        keeps_top: bool = False,
     ) -> None:
         self.chain = chain
+        self.min_hosts = 0 if keeps_top else count + 1
         self.keeps_plans = keeps_plans
         self.count = count
         self.overlay = Overlay(cloud(count, seed, alike, tenants))
@@ -175,9 +179,10 @@ class World:
         if not self.keeps_plans:
             request.__dict__['shape'] = None
         try:
-            result = self.chain.select(
-                self.overlay, request, random.Random(turn)
-            )
+            with mock.patch.object(search, '_MIN_HOSTS', self.min_hosts):
+                result = self.chain.select(
+                    self.overlay, request, random.Random(turn)
+                )
         except errors.NoValidHost as error:
             return error.to_dict()
         self.placed += uuids
@@ -264,6 +269,8 @@ STEPS = [
     ties=st.sampled_from([False, False, True]),
     aged=st.sampled_from([1, 8, 256]),
     few=st.sampled_from([0, 5]),
+    top=st.sampled_from([2, 4, 8]),
+    blocks=st.sampled_from([1, 2, 4]),
     tenants=st.booleans(),
     limited=st.booleans(),
     isolated=st.sampled_from([(), ('i',)]),
@@ -271,8 +278,8 @@ STEPS = [
     steps=st.lists(st.sampled_from(STEPS), min_size=8, max_size=50),
 )
 def test_results_are_those_of_a_pass_over_all_hosts(
-    kept, changes, seed, count, alike, subset, ties, aged, few, tenants,
-    limited, isolated, plugin, steps,
+    kept, changes, seed, count, alike, subset, ties, aged, few, top, blocks,
+    tenants, limited, isolated, plugin, steps,
 ):  # fmt: skip
     best, extremes = kept
     settings = Settings(
@@ -291,8 +298,11 @@ def test_results_are_those_of_a_pass_over_all_hosts(
         mock.patch.object(search_cache, '_EXTREMES', extremes),
         mock.patch.object(search_cache, '_AGED', aged),
         mock.patch.object(search_cache, '_FEW', few),
+        mock.patch.multiple(
+            search, _TOP=top, _MOST_TOP=2 * top, _BLOCKS=blocks, _COST=0
+        ),
     ):
-        cached, planned, plain = (
+        cached, planned, topped, plain = (
             World(
                 pipeline(settings, cache, plugin),
                 count,
@@ -300,17 +310,20 @@ def test_results_are_those_of_a_pass_over_all_hosts(
                 alike,
                 keeps_plans,
                 tenants,
+                keeps_top,
             )
-            for cache, keeps_plans in (
-                (SearchCache(min_hosts=0), True),
-                (None, True),
-                (None, False),
+            for cache, keeps_plans, keeps_top in (
+                (SearchCache(min_hosts=0), True, False),
+                (None, True, False),
+                (None, True, True),
+                (None, False, False),
             )
         )
         for turn, step in enumerate(steps, 1):
             seen = plain.take(turn, step)
             assert cached.take(turn, step) == seen
             assert planned.take(turn, step) == seen
+            assert topped.take(turn, step) == seen
 
 
 def cramped(seed: int) -> HostTable:
@@ -336,7 +349,7 @@ def cramped(seed: int) -> HostTable:
     seed=st.integers(0, 1000),
     ram=st.sampled_from([1.0, -1.0, 0.0, 1e9]),
     cpu=st.sampled_from([1.0, -2.0]),
-    best=st.sampled_from([4, 8, 12]),
+    top=st.sampled_from([4, 8, 12]),
     steps=st.lists(
         st.sampled_from(['1', '1', '1', '1', '0', 'several', 'report',
                          'commit', 'forget']),
@@ -344,8 +357,8 @@ def cramped(seed: int) -> HostTable:
         max_size=60,
     ),
 )  # fmt: skip
-def test_leaders_are_certain_while_ranges_change_and_hosts_fill(
-    seed, ram, cpu, best, steps
+def test_top_hosts_are_certain_while_ranges_change_and_hosts_fill(
+    seed, ram, cpu, top, steps
 ):
     settings = Settings(
         ram_allocation_ratio=1.0,
@@ -354,17 +367,50 @@ def test_leaders_are_certain_while_ranges_change_and_hosts_fill(
         cpu_weight_multiplier=cpu,
     )
     with mock.patch.multiple(
-        search_cache, _LEADERS=best, _MOST_CHOSEN=4 * best, _EXTREMES=2, _FEW=0
+        search, _TOP=top, _MOST_TOP=2 * top, _BLOCKS=1, _COST=0
     ):
-        cached, plain = (
-            World(pipeline(settings, cache), 40, seed, False)
-            for cache in (SearchCache(min_hosts=0), None)
+        topped, plain = (
+            World(
+                pipeline(settings, None), 40, seed, False, keeps_top=keeps_top
+            )
+            for keeps_top in (True, False)
         )
-        cached.overlay, plain.overlay = (
+        topped.overlay, plain.overlay = (
             Overlay(cramped(seed)) for _ in range(2)
         )
         for turn, step in enumerate(steps, 1):
-            assert cached.take(turn, step) == plain.take(turn, step)
+            assert topped.take(turn, step) == plain.take(turn, step)
+
+
+class NumberWeigher(Weigher):
+    """A plug-in that is asked for each request."""
+
+    def weigh(self, table: Any, rows: Any, request: Any, settings: Any) -> Any:
+        return (np.arange(len(table)) % 7 * 1.0)[rows]
+
+
+@pytest.mark.parametrize('weighers', [[NumberWeigher()], []])
+def test_all_hosts_are_weighed_where_weights_are_not_kept(weighers):
+    made = pipeline(Settings(), None)
+    chain = HostPipeline(made.filters, weighers, Settings())
+    topped, plain = (
+        World(chain, 300, 1, False, keeps_top=keeps_top)
+        for keeps_top in (True, False)
+    )
+    for turn in range(1, 21):
+        assert topped.take(turn, '0') == plain.take(turn, '0')
+
+
+def test_few_hosts_are_weighed_for_a_request_that_comes_again():
+    """All hosts are weighed again when others may weigh most by now."""
+    world = World(pipeline(Settings(), None), 3000, 1, False, keeps_top=True)
+    for turn in range(1, 21):
+        world.take(turn, '0')
+    weighing = world.chain._weighing
+    with mock.patch.object(weighing, 'rank', wraps=weighing.rank) as rank:
+        for turn in range(21, 221):
+            world.take(turn, '0')
+    assert rank.call_count < 20
 
 
 def test_requests_that_read_the_same_of_hosts_share_what_is_kept():
