@@ -7,19 +7,30 @@ table, so they are there while the database is away; the rest is read from it.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
-from scheduler_service import errors
+import msgspec
+
+from scheduler_service import errors, moments
 from scheduler_service.columns import HostTable
 from scheduler_service.engine import headroom, host_listing
 from scheduler_service.engine.newest_copy import NewestCopy
-from scheduler_service.model import Request
+from scheduler_service.model import Flavor, Request
 from scheduler_service.pipeline import HostPipeline
+from scheduler_service.settings import Settings
+from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.connection import Store
-from scheduler_service.store.records import daemons, host_documents
+from scheduler_service.store.reading import loading
+from scheduler_service.store.records import daemons, decisions, host_documents
+from scheduler_service.store.writing import zones
 
 HostCriteria = host_listing.HostCriteria
+# Of a host, the newest.
+_MOST_CLAIMS = 500
+_MOST_FLAVORS = 8
 
 
 class Listings:
@@ -39,6 +50,11 @@ class Listings:
         self._newest = newest
         self._pipeline = pipeline
 
+    @property
+    def settings(self) -> Settings:
+        """What the options say of hosts."""
+        return self._pipeline().settings
+
     def table(self) -> HostTable:
         """Return a copy of the host table, with a memo for the caller alone.
 
@@ -56,7 +72,7 @@ class Listings:
 
         :param limit: at most so many
         """
-        table, settings = self.table(), self._pipeline().settings
+        table, settings = self.table(), self.settings
         found = host_listing.rows(table, criteria, settings)
         rows = list(itertools.islice(found, limit))
         default = settings.default_availability_zone
@@ -64,20 +80,43 @@ class Listings:
             host_listing.remarks(table, criteria, default)
         )
 
-    def host(self, name: str) -> list[dict[str, Any]]:
-        """Return the documents of a service host's nodes, from the store.
+    def host(self, name: str) -> dict[str, Any]:
+        """Return all about a service host.
 
+        :return: the documents of its ``nodes``, the newest ``claims`` on it,
+            and :meth:`in_memory`
         :raises HostNotFound: it does not exist
         :raises StoreUnavailable: the database does not answer
         """
         with self._store.reading() as conn:
-            return host_documents.of_host(conn, name)
+            nodes = host_documents.of_host(conn, name)
+            claims = claim_queries.listing(conn, name, limit=_MOST_CLAIMS)
+        for claim in claims:
+            claim['created_at'] = moments.text(claim['created_at'])
+        return {'nodes': nodes, 'claims': claims, **self.in_memory(name)}
+
+    def in_memory(self, name: str) -> dict[str, Any]:
+        """Return what is known of a service host without the database.
+
+        :return: its ``resources``, ``aggregates`` and ``instances``
+        """
+        table = self.table()
+        sets, known = table.coded['aggregate_set'], table.topology.aggregates
+        rows = table.rows_of_host(name).tolist()
+        ids = {key for row in rows for key in sets.at(row)}
+        return {
+            'resources': host_listing.left(table, self.settings, name),
+            'aggregates': [known[key].name for key in sorted(ids)],
+            'instances': sorted(
+                each.uuid for each in table.instances.on_host(name)
+            ),
+        }
 
     def zones(
         self, zone: str | None
     ) -> tuple[list[dict[str, Any]], list[str]]:
         """Return how full zones are, and what is wrong with the name."""
-        table, settings = self.table(), self._pipeline().settings
+        table, settings = self.table(), self.settings
         rows = headroom.zone_rows(table, settings, zone)
         return rows, self._unknown_zone(table, zone, rows)
 
@@ -102,7 +141,7 @@ class Listings:
     def _unknown_zone(
         self, table: HostTable, zone: str | None, rows: list[Any]
     ) -> list[str]:
-        default = self._pipeline().settings.default_availability_zone
+        default = self.settings.default_availability_zone
         criteria = HostCriteria(zone)
         return (
             []
@@ -117,3 +156,45 @@ class Listings:
         """
         with self._store.reading() as conn:
             return daemons.rows(conn)
+
+    def overview(self) -> dict[str, Any]:
+        """Return what the store says of the last hour, in short.
+
+        :return: ``refusals`` by filter, most first; ``daemons``; the
+            ``oldest`` claim without confirmation; numbers of ``dns_zones``
+            and ``pools``
+        :raises StoreUnavailable: the database does not answer
+        """
+        hour = decisions.DecisionFilter(
+            since=timedelta(hours=1), outcome=decisions.REFUSED
+        )
+        with self._store.reading() as conn:
+            refused = Counter(
+                row.filter for row in decisions.search(conn, hour)
+            )
+            return {
+                'refusals': refused.most_common(),
+                'daemons': daemons.rows(conn),
+                'oldest': claim_queries.oldest(conn),
+                'dns_zones': zones.count(conn),
+                'pools': len(loading.pools(conn)),
+            }
+
+    def flavors(self) -> list[tuple[Flavor, int]]:
+        """Return the flavors requested most in the last day, and how often.
+
+        :raises StoreUnavailable: the database does not answer
+        """
+        with self._store.reading() as conn:
+            return decisions.flavors(conn, timedelta(days=1), _MOST_FLAVORS)
+
+    def pools(self) -> list[dict[str, Any]]:
+        """Return the pools by their names, as ``pool list`` does."""
+        with self._store.reading() as conn:
+            pools = loading.pools(conn).values()
+        return [msgspec.structs.asdict(pool) for pool in pools]
+
+    def dns_zones(self) -> list[dict[str, Any]]:
+        """Return DNS zones with their pools, as ``zone list`` does."""
+        with self._store.reading() as conn:
+            return [zone._asdict() for zone in zones.listing(conn)]

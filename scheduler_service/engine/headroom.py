@@ -21,7 +21,11 @@ import numpy.typing as npt
 
 from scheduler_service import errors
 from scheduler_service.columns import HostTable, Overlay
-from scheduler_service.columns.dictionary import Floats, Ints
+from scheduler_service.columns.dictionary import (
+    DictionaryColumn,
+    Floats,
+    Ints,
+)
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.columns.table import ResourceColumns
 from scheduler_service.model import Request
@@ -66,10 +70,10 @@ def by_zone(
 def _usage(
     table: HostTable, settings: Settings, whole: bool
 ) -> list[ZoneUsage]:
-    names, codes = _zones(table, settings.default_availability_zone)
+    names, codes = zones(table, settings.default_availability_zone)
     labels = {name: name for name in table.resources}
     if not whole:
-        names, codes = _largest_zones(names, codes)
+        names, codes = largest(names, codes)
         labels = _largest_classes(table.resources)
     available = table.numbers['enabled'] & table.numbers['up']
     sums: dict[str, npt.NDArray[np.float64]] = {}
@@ -90,7 +94,7 @@ def _usage(
     ]
 
 
-def _zones(
+def zones(
     table: HostTable, default: str
 ) -> tuple[list[str], npt.NDArray[np.intp]]:
     """Return the names of places, sorted, and the place of each host, int[n].
@@ -106,10 +110,20 @@ def _zones(
         or default
         for ids in sets.values
     ]
-    names = sorted(set(by_set))
+    return named(sets, by_set)
+
+
+def named(
+    column: DictionaryColumn, labels: list[str]
+) -> tuple[list[str], npt.NDArray[np.intp]]:
+    """Return the labels of a column's values, sorted, and each host's.
+
+    :param labels: of each distinct value
+    """
+    names = sorted(set(labels))
     index = {name: n for n, name in enumerate(names)}
-    of_set = np.array([index[name] for name in by_set], np.intp)
-    return names, of_set[sets.codes]
+    of_value = np.array([index[name] for name in labels], np.intp)
+    return names, of_value[column.codes]
 
 
 def is_in(place: str, zone: str) -> bool:
@@ -117,7 +131,7 @@ def is_in(place: str, zone: str) -> bool:
     return zone in place.split(_BETWEEN)
 
 
-def _largest_zones(
+def largest(
     names: list[str], codes: npt.NDArray[np.intp]
 ) -> tuple[list[str], npt.NDArray[np.intp]]:
     """Return the same with small zones as one, if there are too many."""
@@ -289,8 +303,8 @@ def _places(
     if by_host:
         places = [table.host_at(row) for row in rows]
     else:
-        zones, codes = _zones(table, default_zone)
-        places = [zones[code] for code in codes[rows]]
+        known, codes = zones(table, default_zone)
+        places = [known[code] for code in codes[rows]]
     names = np.array(places, dtype=object)
     for name in sorted(set(places)):
         yield name, np.flatnonzero(names == name)

@@ -174,3 +174,28 @@ def percent_used(
         percent = 100 * offered.used[some] / limit[some]
         fullest[some] = np.maximum(fullest[some], percent)
     return fullest
+
+
+def left(
+    table: HostTable, settings: Settings, host: str
+) -> list[dict[str, Any]]:
+    """Return what a service host offers, and what is left of it.
+
+    :return: a row for each node and resource class; the amounts are in the
+        unit of the class
+    """
+    return [
+        {
+            'node': table.node_at(row),
+            'resource': name,
+            'total': int(offered.total[row]),
+            'reserved': int(offered.reserved[row]),
+            'capacity': round(float(capacity)),
+            'used': int(offered.used[row]),
+            'left': round(float(capacity - offered.used[row])),
+        }
+        for row in table.rows_of_host(host).tolist()
+        for name, offered in table.resources.items()
+        if offered.total[row] >= 0
+        for capacity in offered.capacity(settings.default_ratio(name))[[row]]
+    ]

@@ -52,7 +52,7 @@ def _number(most: int) -> Callable[[str], int]:
     return number
 
 
-def _one_of(*values: str) -> Callable[[str], str]:
+def one_of(*values: str) -> Callable[[str], str]:
     """Return a parser of a text that is one of some."""
 
     def one(text: str) -> str:
@@ -63,9 +63,9 @@ def _one_of(*values: str) -> Callable[[str], str]:
     return one
 
 
-_Criteria = dict[str, tuple[Callable[[str], Any], str]]
+Criteria = dict[str, tuple[Callable[[str], Any], str]]
 # Parameter of decisions -> parser of its value, and what it selects.
-CRITERIA: _Criteria = {
+CRITERIA: Criteria = {
     'limit': (_number(_MAX_LIMIT), 'at most so many'),
     'since': (moments.past, f'the earliest: {_TIME}'),
     'until': (moments.past, f'the latest: {_TIME}'),
@@ -80,25 +80,25 @@ CRITERIA: _Criteria = {
     'pod': (str, 'a pod, as NAMESPACE/NAME'),
 }
 # As those of ``host list`` and ``capacity``.
-HOST_CRITERIA: _Criteria = {
+HOST_CRITERIA: Criteria = {
     'limit': (_number(_MOST_HOSTS), 'at most so many, by their names'),
     'zone': (str, 'hosts of this availability zone'),
     'aggregate': (str, 'hosts of this aggregate, by its id or name'),
-    'state': (_one_of('up', 'down'), 'hosts that report, or do not'),
+    'state': (one_of('up', 'down'), 'hosts that report, or do not'),
     'status': (
-        _one_of('enabled', 'disabled'),
+        one_of('enabled', 'disabled'),
         'hosts that may be selected, or may not',
     ),
     'name': (str, 'hosts with such a name; * stands for any text'),
 }
-CAPACITY_CRITERIA: _Criteria = {
+CAPACITY_CRITERIA: Criteria = {
     'zone': (str, 'only this availability zone'),
     'flavor': (
         client_documents.flavor_of_text,
         'count how many more instances of it fit, such as '
         'vcpus=2,memory_mb=4096,root_gb=20',
     ),
-    'by': (_one_of('zone', 'host'), 'with flavor: count by zone or by host'),
+    'by': (one_of('zone', 'host'), 'with flavor: count by zone or by host'),
 }
 _Serve = Callable[[HttpRequest, bytes], Any]
 
@@ -147,14 +147,18 @@ class V1:
                 routes.append(Route(path, reply, 'api', most, (method,)))
         return routes
 
-    def _authorize(self, request: HttpRequest, rule: str) -> None:
+    def authorize(self, request: HttpRequest, rule: str) -> None:
+        """Check a rule of the policy.
+
+        :raises Forbidden: it does not allow this to the client
+        """
         credentials = self._guard.credentials(request)
         RequestContext(self._enforcer, credentials).authorize(rule, {})
 
     def explain(self, request: HttpRequest, content: bytes) -> Any:
         """Explain what would be selected, and why; nothing is claimed."""
-        self._authorize(request, 'explain')
-        _parameters(request)
+        self.authorize(request, 'explain')
+        parameters(request)
         try:
             arguments, twice = document_text.parse_json(content)
         except (ValueError, RecursionError) as fault:
@@ -177,8 +181,8 @@ class V1:
 
     def decisions(self, request: HttpRequest, content: bytes) -> Any:
         """List the newest decisions, without their reasons."""
-        self._authorize(request, 'list_decisions')
-        criteria = _criteria(request, CRITERIA)
+        self.authorize(request, 'list_decisions')
+        criteria = read_criteria(request, CRITERIA)
         limit = criteria.pop('limit', 20)
         # A row more shows that there are more.
         rows = self._scheduler.decisions(limit + 1, **criteria)
@@ -186,14 +190,14 @@ class V1:
 
     def decision(self, request: HttpRequest, content: bytes) -> Any:
         """Return the decisions on a request."""
-        self._authorize(request, 'show_decision')
-        request_id = _named(request, 'request_id')
+        self.authorize(request, 'show_decision')
+        request_id = named(request, 'request_id')
         return {'decisions': self._scheduler.decision(request_id)}
 
     def hosts(self, request: HttpRequest, content: bytes) -> Any:
         """List hosts, as ``host list`` does."""
-        self._authorize(request, 'list_hosts')
-        criteria = _criteria(request, HOST_CRITERIA)
+        self.authorize(request, 'list_hosts')
+        criteria = read_criteria(request, HOST_CRITERIA)
         limit = criteria.pop('limit', _MAX_LIMIT)
         wanted = HostCriteria(
             *map(criteria.get, ('zone', 'aggregate', 'state', 'status',
@@ -204,15 +208,14 @@ class V1:
         return {'hosts': rows[:limit], 'more': more, 'remarks': remarks}
 
     def host(self, request: HttpRequest, content: bytes) -> Any:
-        """Return the nodes of a host, as ``host show`` does."""
-        self._authorize(request, 'show_host')
-        name = _named(request, 'name')
-        return {'nodes': self._scheduler.listings.host(name)}
+        """Return the nodes of a host, as ``host show`` does, and more."""
+        self.authorize(request, 'show_host')
+        return self._scheduler.listings.host(named(request, 'name'))
 
     def capacity(self, request: HttpRequest, content: bytes) -> Any:
         """Return how full zones are, or what fits, as ``capacity`` does."""
-        self._authorize(request, 'list_hosts')
-        criteria = _criteria(request, CAPACITY_CRITERIA)
+        self.authorize(request, 'list_hosts')
+        criteria = read_criteria(request, CAPACITY_CRITERIA)
         zone, flavor = criteria.get('zone'), criteria.get('flavor')
         by, listings = criteria.get('by'), self._scheduler.listings
         if flavor is not None:
@@ -227,12 +230,12 @@ class V1:
 
     def daemons(self, request: HttpRequest, content: bytes) -> Any:
         """List the daemons, as ``daemon list`` does."""
-        self._authorize(request, 'list_daemons')
-        _parameters(request)
+        self.authorize(request, 'list_daemons')
+        parameters(request)
         return {'daemons': self._scheduler.listings.daemons()}
 
     def openapi(self, request: HttpRequest, content: bytes) -> Any:
-        _parameters(request)
+        parameters(request)
         return DESCRIPTION
 
 
@@ -248,18 +251,21 @@ def _csv(
     return Reply(200, texts.csv_table(rows, columns).encode(), CSV)
 
 
-def _named(request: HttpRequest, what: str) -> str:
+def named(request: HttpRequest, what: str) -> str:
     """Return the last segment of the path; the query has to be empty."""
-    _parameters(request)
+    parameters(request)
     name = parse.unquote(request.path.rstrip('/').rpartition('/')[2])
     documents.check_text(name, what)
     return name
 
 
-def _criteria(request: HttpRequest, known: _Criteria) -> dict[str, Any]:
-    """Return the parsed parameters of the query."""
+def read_criteria(request: HttpRequest, known: Criteria) -> dict[str, Any]:
+    """Return the parsed parameters of the query.
+
+    :raises InvalidRequest: one is not known, or cannot be read
+    """
     criteria: dict[str, Any] = {}
-    for name, text in _parameters(request, *known).items():
+    for name, text in parameters(request, *known).items():
         documents.check_text(text, name)
         try:
             if not text:
@@ -270,7 +276,7 @@ def _criteria(request: HttpRequest, known: _Criteria) -> dict[str, Any]:
     return criteria
 
 
-def _parameters(request: HttpRequest, *names: str) -> dict[str, str]:
+def parameters(request: HttpRequest, *names: str) -> dict[str, str]:
     """Return the parameters of the query, which has no others than these."""
     sent: dict[str, str] = {}
     for name, value in parse.parse_qsl(request.query, keep_blank_values=True):
@@ -325,44 +331,40 @@ _REMARKS = {
     'type': 'array', 'items': _STRING,
     'description': 'names in the query that nothing has, and similar ones',
 }  # fmt: skip
+_LIST = {'type': 'array', 'items': {'type': 'object'}}
+
+
+def _row(names: str, **types: Any) -> dict[str, Any]:
+    """Return the schema of a row, whose cells may be null.
+
+    :param names: of the columns, in their order
+    :param types: of those that are no text
+    """
+    text = {'type': ['string', 'null']}
+    properties = {name: types.get(name, text) for name in names.split()}
+    return {'type': 'object', 'properties': properties}
+
+
+_NAMES = {'type': 'array', 'items': _STRING}
 _NUMBER = {'type': ['number', 'null']}
-_HOST = _object(
-    'host node zone status state used instances aggregates',
-    host=_STRING,
-    node=_STRING,
-    zone=_STRING,
-    status={'enum': ['enabled', 'disabled']},
-    state={'enum': ['up', 'down']},
-    vcpus=_STRING,
-    memory_mb=_STRING,
-    local_gb=_STRING,
-    used={**_NUMBER, 'description': 'percent of the fullest resource'},
-    instances={'type': 'integer'},
-    aggregates={'type': 'array', 'items': _STRING},
-    disabled_reason={'type': ['string', 'null']},
+_HOST = _row(
+    'host node zone status state vcpus memory_mb local_gb used instances '
+    'aggregates disabled_reason',
+    used=_NUMBER,
+    instances=_NUMBER,
+    aggregates=_NAMES,
 )
 # How full a zone is, or with a flavor, how many more instances fit.
-_PLACE = _object(
-    'ends_first',
-    zone=_STRING,
-    resource=_STRING,
-    capacity=_NUMBER,
-    used=_NUMBER,
-    out=_NUMBER,
-    free=_NUMBER,
-    full=_NUMBER,
+_PLACE = _row(
+    'zone resource capacity used out free full ends_first',
+    **dict.fromkeys(('capacity', 'used', 'out', 'free', 'full'), _NUMBER),
     ends_first={'type': ['boolean', 'string']},
 )
-_DAEMON = _object(
-    'name state version configuration differs',
-    name=_STRING,
-    state={'enum': ['up', 'silent']},
-    version=_STRING,
-    configuration=_STRING,
+_DAEMON = _row(
+    'name state version configuration differs other_database started '
+    'last_sign',
     differs={'type': 'boolean'},
-    other_database={'type': 'array', 'items': _STRING},
-    started={'type': 'string', 'format': 'date-time'},
-    last_sign={'type': 'string', 'format': 'date-time'},
+    other_database=_NAMES,
 )
 
 
@@ -379,7 +381,7 @@ class _Table(NamedTuple):
     key: str
     row: dict[str, Any]
     summary: str
-    known: _Criteria
+    known: Criteria
     more: dict[str, Any]
 
     def operations(self, path: str) -> dict[str, Any]:
@@ -490,9 +492,9 @@ DESCRIPTION: dict[str, Any] = {
                     decisions={'type': 'array', 'items': _DECISION}),
         ),
         '/v1/hosts/{name}': _one_operation(
-            'name', 'The nodes of a host',
-            _object('nodes',
-                    nodes={'type': 'array', 'items': {'type': 'object'}}),
+            'name', 'A host: its nodes, what is left, its claims',
+            _object('nodes resources claims',
+                    **dict.fromkeys(('nodes', 'resources', 'claims'), _LIST)),
         ),
     },
     'components': {

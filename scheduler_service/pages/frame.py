@@ -46,7 +46,13 @@ _SAFETY = (
 # Programs get their errors as JSON.
 _OF_PROGRAMS = ('/v1/', '/extender/')
 # Pages that every page links, in this order: path -> name.
-MENU = {'/decisions': 'Decisions'}
+MENU = {
+    '/': 'Overview',
+    '/decisions': 'Decisions',
+    '/cloud': 'Cloud',
+    '/hosts': 'Hosts',
+    '/fit': 'Fit',
+}
 
 
 def visible(value: Any) -> Any:
@@ -75,6 +81,7 @@ class Frame:
         self._templates.filters['path'] = functools.partial(
             parse.quote, safe=''
         )
+        self._templates.filters['cell'] = texts.cell
         self._templates.globals['menu'] = MENU
         self._static = {
             f'/static/{path.name}': _static(path)
@@ -110,6 +117,10 @@ class Frame:
             now=moments.text(time.time()),
         )
         return Reply(status, text.encode(), HTML, _SAFETY)
+
+    def file(self, body: bytes, kind: str) -> Reply:
+        """Return what a page loads beside its static files."""
+        return Reply(200, body, kind, _SAFETY)
 
     def _conditions(self) -> list[tuple[str, str]]:
         """Return what is wrong with the daemon, each with since when."""

@@ -114,6 +114,23 @@ def listing(
     ]
 
 
+def oldest(conn: Connection) -> dict[str, Any] | None:
+    """Return the oldest claim without confirmation; None: there is none.
+
+    :return: uuid, host, created_at as a text, and age_s
+    """
+    inst = schema.instances.c
+    query = sa.select(inst.uuid, inst.host, inst.created_at).where(
+        inst.state == 'claimed'
+    )
+    row = conn.execute(query.order_by(inst.created_at).limit(1)).first()
+    if row is None:
+        return None
+    age = max(clock.read(conn) - row.created_at, 0.0)
+    created_at = moments.text(row.created_at)
+    return {**row._mapping, 'created_at': created_at, 'age_s': round(age)}
+
+
 def show(conn: Connection, uuid: str) -> dict[str, Any]:
     """Return an instance's state, hosts and allocations.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors, moments
-from scheduler_service.model import Request, ZoneRequest
+from scheduler_service.model import Flavor, Request, ZoneRequest
 from scheduler_service.model.inventory import dashed
 from scheduler_service.moments import Moment
 from scheduler_service.pipeline.selection import explanation
@@ -29,6 +30,8 @@ _GOOD = ('chosen', 'ordered', 'passed')
 # Kinds of decisions on pods start like this, and end with a verb.
 POD_KIND = 'pod_'
 _PART = 500
+# Requests whose flavors are counted.
+_NEWEST = 500
 # Of a larger request only a line is kept, in bytes; and of a line, characters.
 _MOST_BYTES = 65_536
 _LONGEST_LINE = 1000
@@ -295,6 +298,37 @@ def count(conn: Connection, criteria: DecisionFilter) -> int | None:
         return None
     query = sa.select(sa.func.count()).select_from(schema.decisions)
     return int(conn.execute(_limited(conn, query, criteria)).scalar_one())
+
+
+class _Request(msgspec.Struct):
+    flavor: Flavor
+
+
+class _Asked(msgspec.Struct):
+    request: _Request | None = None
+
+
+def flavors(
+    conn: Connection, since: Moment, most: int
+) -> list[tuple[Flavor, int]]:
+    """Return the flavors that the newest requests had most, and how often.
+
+    :param since: the earliest request
+    :param most: how many flavors
+    """
+    table = schema.decisions
+    query = sa.select(table.c.document).order_by(table.c.id.desc())
+    query = _limited(conn, query, DecisionFilter(since=since))
+    query = query.where(table.c.kind == 'select_destinations')
+    times: Counter[bytes] = Counter()
+    for document in conn.execute(query.limit(_NEWEST)).scalars():
+        asked = msgspec.json.decode(document, type=_Asked).request
+        if asked is not None:
+            times[_encode(asked.flavor)] += 1
+    return [
+        (msgspec.json.decode(flavor, type=Flavor), count)
+        for flavor, count in times.most_common(most)
+    ]
 
 
 def filters(conn: Connection) -> set[str]:

@@ -46,6 +46,12 @@ def listing(conn: Connection) -> list[ZoneRow]:
     return [ZoneRow(*row) for row in rows]
 
 
+def count(conn: Connection) -> int:
+    """Return how many zones have a pool."""
+    query = sa.select(sa.func.count()).select_from(schema.zones)
+    return int(conn.execute(query).scalar_one())
+
+
 def add(writer: Writer, zones: Sequence[ZoneRow]) -> None:
     """Add zones with their pools.
 

@@ -1,0 +1,193 @@
+"""Pages about hosts: the cloud, a host, and what fits."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from typing import Any
+from urllib import parse
+
+from scheduler_service import errors, texts
+from scheduler_service import extender_wire as wire
+from scheduler_service.http.message import JSON, HttpRequest, Reply
+from scheduler_service.http.v1 import (
+    HOST_CRITERIA,
+    V1,
+    Criteria,
+    one_of,
+    read_criteria,
+)
+from scheduler_service.listings import Listings
+from scheduler_service.pages import picture
+from scheduler_service.pages.frame import Frame, without_empty
+from scheduler_service.pages.picture import Block, Picture
+
+# All who look within this time see the same picture, in seconds.
+_SHARED_S = 2.0
+_LOOK: Criteria = {
+    'by': (one_of(*picture.PLACES), ''),
+    'resource': (str, ''),
+    'block': (str, ''),
+}
+# Rows of a page.
+_DECISIONS, _HOSTS = 10, 200
+
+
+class HostPages:
+    """Shows what ``/v1/hosts`` returns, and the cloud as a picture."""
+
+    def __init__(self, frame: Frame, api: V1, listings: Listings) -> None:
+        self._frame = frame
+        self._api = api
+        self._listings = listings
+        self._lock = threading.Lock()
+        # By place and resource: a picture, and when it was made.
+        self._pictures: dict[tuple[str, str | None], tuple[Picture, float]]
+        self._pictures = {}
+
+    def listing(self, request: HttpRequest) -> Reply:
+        """List the hosts that match."""
+        wanted = without_empty(request, HOST_CRITERIA)
+        sent = dict(parse.parse_qsl(wanted.query))
+        query = wanted.query
+        if 'limit' not in sent:
+            wanted.query += f'&limit={_HOSTS}'
+        found = self._api.hosts(wanted, b'')
+        return self._frame.page('hosts.html', sent=sent, query=query, **found)
+
+    def cloud(self, request: HttpRequest) -> Reply:
+        """Show all hosts, coloured by how full they are."""
+        self._api.authorize(request, 'list_hosts')
+        look = read_criteria(without_empty(request, _LOOK), _LOOK)
+        by, resource = look.get('by', 'zone'), look.get('resource')
+        made = self._picture(by, resource)
+        return self._frame.page(
+            'cloud.html',
+            made=made,
+            by=by,
+            resource=resource,
+            places=picture.PLACES,
+            width=picture.WIDTH,
+            marks=picture.MARKS,
+            levels=[
+                {'name': name, 'hosts': hosts, 'colour': colour}
+                for name, hosts, colour in zip(
+                    picture.LEVELS, made.counts, picture.COLOURS, strict=True
+                )
+            ],
+            hosts=len(made.table),
+        )
+
+    def image(self, request: HttpRequest) -> Reply:
+        """Return the picture of a block."""
+        self._api.authorize(request, 'list_hosts')
+        look = read_criteria(request, _LOOK)
+        made = self._picture(look.get('by', 'zone'), look.get('resource'))
+        block = _block(made, look.get('block', ''))
+        return self._frame.file(made.png(block), 'image/png')
+
+    def cell(self, request: HttpRequest) -> Reply:
+        """Lead to the host at a point of a block, or tell its name.
+
+        The query is ``X,Y``, as browsers send it of a click on a picture, or
+        ``X,Y,name``, as the script asks.
+        """
+        self._api.authorize(request, 'list_hosts')
+        place = parse.unquote(request.path.rpartition('/')[2])
+        by, _, name = place.partition(':')
+        x, y, asked = _point(request.query)
+        if by not in picture.PLACES:
+            raise errors.NotFound(f'{texts.cell(by)}: no place of blocks')
+        made = self._picture(by, None)
+        row = made.at(_block(made, name), x, y)
+        if row is None:
+            raise errors.NotFound('There is no host at this point')
+        host, table = made.table.host_at(row), made.table
+        path = f'/hosts/{parse.quote(host, safe="")}'
+        if not asked:
+            return Reply(302, b'', headers=(('Location', path),))
+        state = 'up' if table.number('up')[row] else 'down'
+        enabled = 'enabled' if table.number('enabled')[row] else 'disabled'
+        level = picture.LEVELS[made.levels[row]]
+        told = {
+            'text': texts.cell(f'{host}: {state}, {enabled}, {level}'),
+            'path': path,
+        }
+        return self._frame.file(wire.encode(told), JSON)
+
+    def host(self, request: HttpRequest) -> Reply:
+        """Show a host, its claims and what was last decided about it."""
+        name = parse.unquote(request.path.rstrip('/').rpartition('/')[2])
+        found: dict[str, Any] = {'missing': None, 'nodes': [], 'claims': []}
+        chosen: list[Any] = []
+        refused: list[Any] = []
+        try:
+            found |= self._api.host(request, b'')
+            chosen = self._decisions(request, host=name)
+            refused = self._decisions(request, outcome='refused')
+        except errors.StoreUnavailable as fault:
+            found |= self._listings.in_memory(name)
+            if not found['resources']:
+                raise
+            found['missing'] = str(fault.args[0])
+        return self._frame.page(
+            'host.html', name=name, chosen=chosen, refused=refused, **found
+        )
+
+    def _decisions(self, request: HttpRequest, **criteria: Any) -> list[Any]:
+        query = parse.urlencode({'limit': _DECISIONS, **criteria})
+        asked = dataclasses.replace(request, query=query)
+        decisions: list[Any] = self._api.decisions(asked, b'')['decisions']
+        return decisions
+
+    def _picture(self, by: str, resource: str | None) -> Picture:
+        """Return a picture that is at most two seconds old.
+
+        :raises NotFound: no host offers the resource
+        """
+        with self._lock:
+            now, key = time.monotonic(), (by, resource)
+            self._pictures = {
+                each: (made, at)
+                for each, (made, at) in self._pictures.items()
+                if now - at < _SHARED_S
+            }
+            if key not in self._pictures:
+                table = self._listings.table()
+                if resource and resource not in table.resources:
+                    raise errors.NotFound(
+                        texts.nothing_matches(
+                            'resource', resource, table.resources
+                        )
+                    )
+                made = Picture(table, self._listings.settings, *key)
+                self._pictures[key] = made, now
+            return self._pictures[key][0]
+
+
+def _block(made: Picture, name: str) -> Block:
+    """Return the block of a name.
+
+    :raises NotFound: there is none
+    """
+    if name not in made.blocks:
+        raise errors.NotFound(
+            texts.nothing_matches('block', name, made.blocks)
+        )
+    return made.blocks[name]
+
+
+def _point(query: str) -> tuple[int, int, bool]:
+    """Return the point of a click, and whether only the name is asked for.
+
+    :raises InvalidRequest: the query is no point
+    """
+    parts = parse.unquote(query).split(',')
+    if (
+        len(parts) not in (2, 3)
+        or parts[2:] not in ([], ['name'])
+        or not all(each.isdecimal() and len(each) < 7 for each in parts[:2])
+    ):
+        raise errors.InvalidRequest('expected X,Y, a point of the picture')
+    return int(parts[0]), int(parts[1]), len(parts) == 3

@@ -1,0 +1,218 @@
+"""The cloud as a picture: a cell for each host, in blocks by place.
+
+Pictures are PNG with a palette, made of NumPy arrays. Array operations and
+compression give the interpreter's lock away.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler_service.columns import HostTable
+from scheduler_service.columns.dictionary import DictionaryColumn, Ints, Rows
+from scheduler_service.engine import headroom, host_listing
+from scheduler_service.model import STANDARD_CLASSES
+from scheduler_service.settings import Settings
+
+Pixels = npt.NDArray[np.uint8]
+PLACES = ('zone', 'aggregate', 'cell')
+# In pixels.
+WIDTH = 720
+# Width of a cell in pixels, for up to so many hosts.
+_SIZES = ((3_000, 12), (30_000, 6), (float('inf'), 4))
+# Hosts by tenths of their fullest resource; the last two are full or over,
+# and without capacity.
+LEVELS = (
+    *(f'{n} to {n + 10} %' for n in range(0, 100, 10)),
+    '100 % or more',
+    'no capacity',
+)
+_FULL, _NONE = 10, 11
+# From blue over grey to orange, which the colour-blind tell apart.
+_STOPS = np.array([[43, 131, 186], [140, 140, 140], [217, 95, 2]])
+_SCALE = np.array(
+    [np.interp(np.arange(11), (0, 5, 10), stops) for stops in _STOPS.T]
+).T.astype(np.uint8)
+# Nothing, the scale, no capacity, disabled, down.
+_PALETTE = np.concatenate(
+    [[(0, 0, 0)], _SCALE, [(90, 98, 109), (130, 80, 223), (209, 36, 47)]]
+).astype(np.uint8)
+_HEX = [f'#{r:02x}{g:02x}{b:02x}' for r, g, b in _PALETTE.tolist()]
+_DISABLED, _DOWN = 13, 14
+COLOURS = _HEX[1:_DISABLED]
+MARKS = {'disabled': _HEX[_DISABLED], 'down': _HEX[_DOWN]}
+# Names that are made an array at once; another thread may run between.
+_PART = 10_000
+
+
+class Block(NamedTuple):
+    """Hosts of one place.
+
+    :ivar rows: of the table, in the order of the cells
+    """
+
+    name: str
+    rows: Rows
+
+
+class Picture:
+    """All hosts at one moment.
+
+    :param by: one of :data:`PLACES`
+    :param resource: class whose use colours the cells; None: the fullest
+    :ivar size: width and height of a cell in pixels
+    :ivar blocks: by names of places
+    :ivar levels: the place in :data:`LEVELS` of each host, int8[n]
+    :ivar disabled: how many are
+    :ivar down: how many are
+    :ivar counts: hosts by :data:`LEVELS`
+    """
+
+    def __init__(
+        self,
+        table: HostTable,
+        settings: Settings,
+        by: str,
+        resource: str | None,
+    ) -> None:
+        self.table = table
+        self.size = next(s for most, s in _SIZES if len(table) <= most)
+        default = settings.default_availability_zone
+        names, codes = headroom.largest(*_places(table, by, default))
+        order = _by_name(table, codes)
+        ends = np.cumsum(np.bincount(codes, minlength=len(names)))
+        self.blocks = {
+            name: Block(name, rows)
+            for name, rows in zip(names, np.split(order, ends), strict=False)
+        }
+        classes = (resource,) if resource else STANDARD_CLASSES
+        percent = host_listing.percent_used(table, settings, classes)
+        levels = np.minimum(percent // 10, _FULL).astype(np.int8)
+        levels[percent < 0] = _NONE
+        self.levels = levels
+        self.counts = np.bincount(levels, minlength=len(LEVELS)).tolist()
+        disabled, down = ~table.number('enabled'), ~table.number('up')
+        self.disabled, self.down = int(disabled.sum()), int(down.sum())
+        tiles = levels + 1
+        tiles[disabled] = _DISABLED
+        tiles[down] = _DOWN
+        self._tiles = tiles
+        self._made: dict[str, bytes] = {}
+
+    @property
+    def columns(self) -> int:
+        """How many cells stand beside each other."""
+        return WIDTH // self.size
+
+    def height(self, block: Block) -> int:
+        """Return the height of a block in pixels."""
+        return -(-len(block.rows) // self.columns) * self.size
+
+    def at(self, block: Block, x: int, y: int) -> int | None:
+        """Return the row of the host at a pixel; None: there is none."""
+        column, line = x // self.size, y // self.size
+        place = line * self.columns + column
+        inside = 0 <= column < self.columns and 0 <= place < len(block.rows)
+        return int(block.rows[place]) if inside else None
+
+    def png(self, block: Block) -> bytes:
+        """Return the picture of a block."""
+        made = self._made.get(block.name)
+        if made is None:
+            size, columns = self.size, self.columns
+            lines = self.height(block) // size
+            tiles = np.zeros(lines * columns, np.int8)
+            tiles[: len(block.rows)] = self._tiles[block.rows]
+            cells = _glyphs(size)[tiles].reshape(lines, columns, size, size)
+            pixels = cells.transpose(0, 2, 1, 3).reshape(lines * size, -1)
+            made = self._made[block.name] = png(pixels, _PALETTE)
+        return made
+
+
+def png(pixels: Pixels, palette: Pixels) -> bytes:
+    """Return a picture as PNG; the first colour is transparent.
+
+    :param pixels: colours, uint8[height, width]
+    :param palette: red, green and blue of each colour, uint8[m, 3]
+    """
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        check = zlib.crc32(kind + content)
+        return struct.pack('>I', len(content)) + kind + content + struct.pack(
+            '>I', check
+        )  # fmt: skip
+
+    height, width = pixels.shape
+    # Each line begins with the number of its filter: none.
+    lines = np.pad(pixels, ((0, 0), (1, 0)))
+    return b'\x89PNG\r\n\x1a\n' + b''.join(
+        (
+            chunk(b'IHDR', struct.pack('>IIBBBBB', width, height, 8, 3,
+                                       0, 0, 0)),
+            chunk(b'PLTE', palette.tobytes()),
+            chunk(b'tRNS', b'\0'),
+            chunk(b'IDAT', zlib.compress(lines.data, 1)),
+            chunk(b'IEND', b''),
+        )
+    )  # fmt: skip
+
+
+def _glyphs(size: int) -> Pixels:
+    """Return the cell of each colour: a square, a frame or a cross.
+
+    :return: uint8[m, size, size]; the first is empty
+    """
+    glyphs = np.zeros((len(_PALETTE), size, size), np.uint8)
+    inner = size - 1
+    glyphs[:, :inner, :inner] = np.arange(len(_PALETTE))[:, None, None]
+    edge = max(1, inner // 5)
+    glyphs[_DISABLED, edge : inner - edge, edge : inner - edge] = 0
+    distance = np.abs(np.subtract.outer(np.arange(inner), np.arange(inner)))
+    cross = (distance < edge) | (distance[::-1] < edge)
+    glyphs[_DOWN, :inner, :inner] = np.where(cross, _DOWN, 0)
+    return glyphs
+
+
+def _places(
+    table: HostTable, by: str, default_zone: str
+) -> tuple[list[str], Rows]:
+    """Return the names of places, sorted, and the place of each host."""
+    if by == 'zone':
+        return headroom.zones(table, default_zone)
+    if by == 'cell':
+        cells = table.coded['cell_uuid']
+        return headroom.named(cells, [v or 'no cell' for v in cells.values])
+    sets, known = table.coded['aggregate_set'], table.topology.aggregates
+    return headroom.named(
+        sets,
+        [
+            ', '.join(sorted(known[key].name for key in ids)) or 'none'
+            for ids in sets.values
+        ],
+    )
+
+
+def _by_name(table: HostTable, codes: Rows) -> Rows:
+    """Return the rows by place, host and node."""
+    hosts, nodes = table.coded['host'], table.coded['node']
+    return np.lexsort((_ranks(nodes), _ranks(hosts), codes))
+
+
+def _ranks(column: DictionaryColumn) -> Ints:
+    """Return the place of each row's value among the sorted values."""
+    values = np.concatenate(list(_parts(column.values)) or [np.array([b''])])
+    ranks = np.empty(len(values), np.int64)
+    ranks[np.argsort(values, kind='stable')] = np.arange(len(values))
+    return ranks[column.codes]
+
+
+def _parts(values: Sequence[str]) -> Iterator[npt.NDArray[Any]]:
+    # Bytes of UTF-8 have the order of the characters.
+    for start in range(0, len(values), _PART):
+        yield np.array([v.encode() for v in values[start : start + _PART]])

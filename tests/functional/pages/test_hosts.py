@@ -1,0 +1,167 @@
+"""Pages about hosts, and the first page, as a daemon serves them."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from urllib import parse
+
+import pytest
+
+from scheduler_service import errors
+from scheduler_service.store.connection import Store
+from tests.support.databases import ready_database
+from tests.support.documents import CONTEXT, SMALL
+from tests.support.http_client import HttpClient
+from tests.support.servers import free_port
+from tests.support.services import started
+from tests.support.tcp_proxy import Mode, through_proxy
+
+HOSTILE = '<script>alert(1)</script>"\'=\u202e{{ 1 }}'
+SHOWN = '&lt;script&gt;alert(1)&lt;/script&gt;&#34;&#39;=\\u202e{{ 1 }}'
+INVENTORY = {
+    'hosts': [
+        {'host': 'compute-1', 'vcpus': 4, 'memory_mb': 4096, 'local_gb': 50},
+        {'host': 'compute-2', 'vcpus': 4, 'memory_mb': 4096, 'local_gb': 50,
+         'state': 'down', 'status': 'disabled', 'disabled_reason': HOSTILE},
+        {'host': HOSTILE, 'vcpus': 2, 'memory_mb': 1024, 'local_gb': 50},
+    ],
+    'aggregates': [
+        {'id': 1, 'name': HOSTILE, 'hosts': [HOSTILE],
+         'metadata': {'availability_zone': 'no|rth'}},
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture
+def http(serve_http):
+    """A daemon that chose a host and refused a request."""
+    http = serve_http(inventory=INVENTORY)
+    flavor = {**SMALL, 'name': HOSTILE}
+    for asked in (flavor, flavor, {'vcpus': 999}):
+        with contextlib.suppress(errors.NoValidHost):
+            http.service.client.select_destinations(
+                CONTEXT, {'flavor': asked, 'force_hosts': ['compute-1']}
+            )
+    http.service.daemon.scheduler.recorder.flush()
+    return http
+
+
+def page(http, path, code=200):
+    status, body = http.send('GET', path, Accept='text/html')
+    assert status == code, body
+    assert '<script>alert' not in body
+    assert not re.search(r'style=| on\w+=', body)
+    return body
+
+
+def test_a_click_on_the_cloud_leads_to_the_host(http):
+    body = page(http, '/cloud')
+    links = dict(re.findall(r'href="(/cloud/[^"]+)"[^>]*><img src="([^"]+)"',
+                            body))  # fmt: skip
+    assert sorted(links) == ['/cloud/zone%3Ano%7Crth', '/cloud/zone%3Anova']
+    for image in links.values():
+        image = image.replace('&amp;', '&')
+        http._conn.request('GET', image)
+        answer = http._conn.getresponse()
+        assert answer.headers['Content-Type'] == 'image/png'
+        assert answer.read().startswith(b'\x89PNG')
+    for link, point, host in (
+        ('/cloud/zone%3Anova', '3,3', 'compute-1'),
+        ('/cloud/zone%3Anova', '14,3', 'compute-2'),
+        ('/cloud/zone%3Ano%7Crth', '0,0', HOSTILE),
+    ):
+        http._conn.request('GET', f'{link}?{point}')
+        answer = http._conn.getresponse()
+        answer.read()
+        assert answer.status == 302
+        path = answer.headers['Location']
+        assert path == f'/hosts/{parse.quote(host, safe="")}'
+        assert '<h1>Host ' in page(http, path)
+    told = http.send('GET', '/cloud/zone%3Anova?14,3,name')[1]
+    assert told['text'] == 'compute-2: down, disabled, 0 to 10 %'
+
+
+def test_what_the_cloud_does_not_have_is_named(http):
+    for path, code, shown in (
+        ('/cloud?by=colour', 400, 'by: expected one of'),
+        ('/cloud?bye=zone', 400, 'bye: not a parameter'),
+        ('/cloud?resource=VCPV', 404, 'is VCPU meant?'),
+        ('/cloud.png?block=nvoa', 404, 'is nova meant?'),
+        ('/cloud/zone:nvoa?1,1', 404, 'is nova meant?'),
+        ('/cloud/zone:nova?700,1', 404, 'no host at this point'),
+        ('/cloud/zone:nova?1,-1', 400, 'expected X,Y'),
+        ('/cloud/zone:nova', 400, 'expected X,Y'),
+        ('/cloud/colour:nova?1,1', 404, 'no place of blocks'),
+        ('/hosts?zone=nvoa', 200, 'is nova meant?'),
+        ('/hosts?zone=&state=up', 200, 'compute-1'),
+        ('/hosts/compte-1', 404, 'is compute-1 meant?'),
+        ('/fit?flavor=cpus%3D1', 400, 'cpus: neither a size'),
+        ('/fit?flavor=vcpus%3D1&zone=nvoa', 200, 'is nova meant?'),
+        ('/?a=1', 400, 'a: not a parameter'),
+        ('/daemons?a=1', 400, 'a: not a parameter'),
+    ):
+        assert shown in page(http, path, code), path
+
+
+def test_a_host_is_shown_with_all_about_it(http):
+    body = page(http, '/hosts/compute-1')
+    _, told = http.send('GET', '/v1/hosts/compute-1')
+    assert [row['left'] for row in told['resources']] == [
+        row['capacity'] - row['used'] for row in told['resources']
+    ]
+    assert len(told['claims']) == len(told['instances']) == 2
+    for claim in told['claims']:
+        assert body.count(claim['uuid']) == 2
+        assert claim['request_id'] in body
+    assert 'NoValidHost' in body
+    body = page(http, f'/hosts/{parse.quote(HOSTILE, safe="")}')
+    assert f'<h1>Host {SHOWN}</h1>' in body
+    assert f'Aggregates: {SHOWN}' in body
+    assert SHOWN in page(http, '/hosts/compute-2')
+    assert SHOWN in page(http, '/hosts')
+
+
+def test_the_first_page_says_what_was_refused_and_what_lasts(http):
+    body = page(http, '/')
+    assert '2 of <a href="/hosts">3 hosts</a> are up' in body
+    _, told = http.send('GET', '/v1/decisions?outcome=refused')
+    assert f'filter={told["decisions"][0]["filter"]}"' in body
+    assert 'on host <a href="/hosts/compute-1">' in body
+    assert '<a href="/dns-zones">0 DNS zones</a>' in body
+    assert '<th scope="row">choose</th>' in body
+    for path in ('/daemons', '/pools', '/dns-zones'):
+        page(http, path)
+
+
+def test_what_fits_is_shown_for_flavors_of_requests_and_for_ones_own(http):
+    body = page(http, '/fit')
+    assert f'{SHOWN}: 1 vCPUs, 512 MB, 1 GB; requested 2 times' in body
+    body = page(http, '/fit?flavor=vcpus%3D1&zone=nova')
+    _, told = http.send('GET', '/v1/capacity?flavor=vcpus%3D1&zone=nova')
+    (row,) = told['capacity']
+    assert f'<td class="number">{row["instances"]}</td>' in body
+
+
+@pytest.mark.db
+def test_the_snapshot_is_shown_while_the_database_is_away(postgresql):
+    port = free_port()
+    url = ready_database(postgresql[1], INVENTORY)
+    with through_proxy(url) as (proxy, proxied):
+        store = Store.connect(proxied)
+        service = started(store, http__bind_port=port)
+        http = HttpClient(service, port)
+        proxy.become(Mode.REFUSE)
+        try:
+            missing = 'Only what the daemon holds in memory is shown'
+            assert missing in page(http, '/hosts/compute-1')
+            assert 'The rest is missing' in page(http, '/')
+            assert 'The flavors are missing' in page(http, '/fit')
+            for path in ('/cloud', '/hosts'):
+                assert 'compute-1' in page(http, path) or path == '/cloud'
+            assert page(http, '/daemons', 503)
+        finally:
+            proxy.become(Mode.FORWARD)
+            http.close()
+            service.stop()
+            store.dispose()
