@@ -14,7 +14,7 @@ from scheduler_service.cmd.daemon import Daemon
 from scheduler_service.compute.placement import options as placement_options
 from scheduler_service.compute.placement.client import PlacementClient
 from scheduler_service.store.connection import Store
-from tests.support import servers
+from tests.support import servers, shipped
 from tests.support.compute import HOSTS
 from tests.support.interop import NOVA_ENVIRONMENT, openstack
 from tests.support.nova_databases import NovaDatabases
@@ -27,6 +27,7 @@ from tests.support.placement_service import (
 from tests.support.services import new_conf
 from tests.support.stores import import_inventory
 
+FILTERS = 'filter_scheduler__enabled_filters'
 _LIMIT_S = 300
 
 
@@ -56,7 +57,7 @@ def make_daemon(
             ),
             scheduler__topic='scheduler-service',
             compute__enabled=True,
-            **more,
+            **{FILTERS: shipped.filters(), **more},
         )
         daemon = Daemon(conf, url)
         daemon.start()
@@ -158,7 +159,7 @@ def start_claiming(
             ),
             compute__api_database=cloud.api,
             compute__use_placement=True,
-            **more,
+            **{FILTERS: shipped.filters(), **more},
         )
         if after is not None:
             after.stop()

@@ -60,7 +60,21 @@ class Calls:
                         found[node.host] = node.uuid
         return found
 
-    def create(self, flavor, count=1, metadata=None, port=None):
+    def make_zones(self, zones):
+        """Have these zones of hosts, and no others."""
+        admin = context.get_admin_context()
+        aggregates = api.AggregateAPI()
+        for aggregate in aggregates.get_aggregate_list(admin):
+            for host in aggregate.hosts:
+                aggregates.remove_host_from_aggregate(
+                    admin, aggregate.id, host
+                )
+            aggregates.delete_aggregate(admin, aggregate.id)
+        for host, zone in zones.items():
+            made = aggregates.create_aggregate(admin, zone, zone)
+            aggregates.add_host_to_aggregate(admin, made.id, host)
+
+    def create(self, flavor, count=1, metadata=None, port=None, zone=None):
         """Have servers built; return their uuids.
 
         *flavor* is (name, vCPUs, MB, GB). *port* is {id, resources, trait},
@@ -80,6 +94,7 @@ class Calls:
             max_count=count,
             display_name='server',
             metadata=metadata,
+            availability_zone=zone,
             # As the HTTP API gives them.
             scheduler_hints={},
             supports_port_resource_request=True,
@@ -201,6 +216,7 @@ class Calls:
         levels=None,
         physnets=(),
         ignored=(),
+        zone=None,
     ):
         """Ask a scheduler for the hosts of servers, as a conductor does.
 
@@ -230,6 +246,7 @@ class Calls:
             image=meta,
             num_instances=len(servers),
             ignore_hosts=list(ignored) or None,
+            availability_zone=zone,
             numa_topology=objects.InstanceNUMATopology(
                 cells=[
                     objects.InstanceNUMACell(

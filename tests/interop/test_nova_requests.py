@@ -20,7 +20,7 @@ import pytest
 
 from scheduler_service.cmd.daemon import Daemon
 from scheduler_service.store.connection import Store
-from tests.support import servers
+from tests.support import servers, shipped
 from tests.support.databases import migrated_database
 from tests.support.nova_cloud import Failed, NovaCloud
 from tests.support.nova_databases import NovaDatabases
@@ -38,7 +38,7 @@ pytestmark = [
     pytest.mark.broker,
     pytest.mark.db,
 ]
-FILTERS = ['ComputeFilter', 'NUMATopologyFilter', 'PciPassthroughFilter']
+FILTERS = [*shipped.filters(), 'NUMATopologyFilter', 'PciPassthroughFilter']
 BANDWIDTH = 'NET_BW_EGR_KILOBIT_PER_SEC'
 PACKETS = 'NET_PACKET_RATE_KILOPACKET_PER_SEC'
 SHARES = 'MISC_SHARES_VIA_AGGREGATE'
@@ -96,6 +96,7 @@ class Pair:
         self.names: dict[str, str] = {}
         self.uuids: dict[str, str] = {}
         self.stock: dict[str, Outcome] = {}
+        self._zones = 0
         self._databases = NovaDatabases(base)
         self._stack = contextlib.ExitStack()
         self._stack.callback(self._databases.close)
@@ -156,9 +157,20 @@ class Pair:
         stated = made if name.islower() else name
         self.placement.add_provider(made, stated, traits, parent, **amounts)
 
-    def put_together(self, *names: str) -> None:
-        """Put providers into an aggregate of their own."""
-        aggregate = str(uuid.uuid4())
+    def add_zone(self, zone: str, *hosts: str) -> None:
+        """Add an availability zone of some hosts, in no other aggregate."""
+        self._zones += 1
+        aggregate = self._databases.add_aggregate(
+            self._zones, zone, hosts, availability_zone=zone
+        )
+        self.put_together(*hosts, aggregate=aggregate)
+
+    def put_together(self, *names: str, aggregate: str = '') -> None:
+        """Put providers into an aggregate of their own, or into a given one.
+
+        They leave those that they are in.
+        """
+        aggregate = aggregate or str(uuid.uuid4())
         for name in names:
             provider = self.uuids[name]
             generation = self.placement.generation(provider)
@@ -329,6 +341,9 @@ def add_hosts(pair: Pair) -> None:
     )
     pair._add(str(uuid.uuid4()), 's', [SHARES], None, {'CUSTOM_LICENSE': 2})
     pair.put_together('s', 'A')
+    # A has most memory, and of X1 to X5 each is as good as the other.
+    pair.add_zone('west', 'X1', 'X2')
+    pair.add_zone('east', 'X3')
 
 
 @dataclasses.dataclass
@@ -551,6 +566,13 @@ CASES = [
     Case('30-two', {**grouped(TWO_CELLS), 'physnets': ['physA'],
                     'devices': [functions(policy='required')]}, ['B'],
          kept='B'),
+    Case('zone', {'flavor': {}, 'zone': 'west'}, ['X1', 'X2']),
+    Case('zone-two', {'flavor': {}, 'zone': 'east'}, ['X3X3'], count=2),
+    Case('zone-port', {'flavor': {}, 'zone': 'east',
+                       'groups': [port(BANDWIDTH, 1000, 'CUSTOM_PHYSNET_A')]},
+         ['X3'], ['x3']),
+    Case('zone-full', {'flavor': {}, 'zone': 'west'}, [NONE], kept='ABX3'),
+    Case('zone-default', {'flavor': {}, 'zone': 'nova'}, ['A']),
     Case('31', grouped(('resources:CUSTOM_LICENSE', '1')), ['A'], ['s']),
 ]  # fmt: skip
 

@@ -206,12 +206,10 @@ class NovaDatabases:
 
     def add_aggregate(
         self, number: int, name: str, hosts: Any, **metadata: str
-    ) -> None:
-        """Add an aggregate with hosts and metadata."""
-        self.insert(
-            self.api, 'aggregates', id=number, uuid=str(uuid.uuid4()),
-            name=name,
-        )  # fmt: skip
+    ) -> str:
+        """Add an aggregate with hosts and metadata; return its uuid."""
+        made = str(uuid.uuid4())
+        self.insert(self.api, 'aggregates', id=number, uuid=made, name=name)
         for host in hosts:
             self.insert(
                 self.api, 'aggregate_hosts', aggregate_id=number, host=host
@@ -224,6 +222,7 @@ class NovaDatabases:
                 key=key,
                 value=value,
             )
+        return made
 
     def delete(self, url: str, table: str, **where: Any) -> None:
         """Delete rows for good."""

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import configparser
-
 import pytest
 
 from scheduler_service import errors
+from tests.support import shipped
 from tests.support.compute import HOSTS, hosts_of
 from tests.support.documents import CONTEXT
-from tests.support.paths import ROOT
 from tests.support.waiting import wait_until
 
 import oslo_messaging  # isort: skip
 
-SHIPPED = ROOT / 'etc/scheduler_service/compute.conf'
 NAMES = [host['host'] for host in HOSTS['hosts']]
 
 
 @pytest.fixture
 def compute(make_compute):
     """A daemon with the shipped filters; the last host alone is in west."""
-    shipped = configparser.ConfigParser(strict=False)
-    shipped.read_string(SHIPPED.read_text())
-    filters = shipped['filter_scheduler']['enabled_filters'].split(',')
-    assert 'AvailabilityZoneFilter' not in filters
     zones = {'east': NAMES[:-1], 'west': NAMES[-1:]}
     return make_compute(
         inventory={
@@ -35,7 +28,7 @@ def compute(make_compute):
                 for at, (zone, hosts) in enumerate(zones.items(), 1)
             ],
         },
-        filter_scheduler__enabled_filters=filters,
+        filter_scheduler__enabled_filters=shipped.filters(),
     )  # fmt: skip
 
 

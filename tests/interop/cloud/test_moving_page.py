@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,10 +15,9 @@ import yaml
 
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
-from tests.support import page_commands, processes
+from tests.support import page_commands, processes, shipped
 from tests.support.databases import new_database
 from tests.support.nova_cloud import HOSTS, QUORUM, NovaCloud
-from tests.support.paths import ROOT
 from tests.support.waiting import wait_until
 
 pytestmark = [
@@ -29,7 +27,6 @@ pytestmark = [
     pytest.mark.db,
 ]
 LIMIT_S = 150.0
-SHIPPED = ROOT / 'etc/scheduler_service/compute.conf'
 BIN = pathlib.Path(sys.executable).parent
 SMALL = ('small', 1, 512, 1)
 # Options on queues that are not those of the compute service.
@@ -49,18 +46,8 @@ class Operator:
 
     def write(self, database: str) -> None:
         """Write the shipped file with addresses of this cloud."""
-        text = SHIPPED.read_text()
         self.store = Store.connect(database)
-        own = self._cloud.placement.options.partition('\n')[2]
-        for pattern, value in (
-            (r'rabbit://\S+', self._cloud.bus),
-            (r'mysql\+pymysql://scheduler\S+', database),
-            (r'mysql\+pymysql://reader\S+', self._cloud.databases.api),
-            (r'(?s)auth_type.*?region_name = RegionOne\n', own),
-            (r'amqp_durable_queues(.*\n){2}', CLASSIC),
-        ):
-            text, count = re.subn(pattern, lambda _, v=value: v, text)
-            assert count == 1, pattern
+        text = shipped.of_cloud(self._cloud, database, CLASSIC)
         self.config.write_text(text)
 
     def replace(self, old: str, new: str) -> None:

@@ -15,10 +15,15 @@ import sqlalchemy as sa
 
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
-from tests.support import nova_cloud, processes
+from tests.support import nova_cloud, processes, shipped
 from tests.support.databases import migrated_database
 from tests.support.nova_cloud import CELL0, CELL1, HOSTS, NovaCloud
-from tests.support.stores import audit_findings, claim_state, stored_host
+from tests.support.stores import (
+    audit_findings,
+    claim_state,
+    load_snapshot,
+    stored_host,
+)
 from tests.support.waiting import wait_until
 
 pytestmark = [
@@ -56,15 +61,10 @@ class Daemon:
                 return
             self.stop()
         url = self.store.engine.url.render_as_string(hide_password=False)
-        self._config.write_text(
-            f'[DEFAULT]\ntransport_url = {self._cloud.bus}\n'
-            f'[database]\nconnection = {url}\n'
-            f'[compute]\nenabled = {serve}\nuse_placement = true\n'
-            'placement_interval = 5\n'
-            f'api_database = {self._cloud.databases.api}\n'
-            f'{self._cloud.placement.options}'
-            f'[oslo_messaging_rabbit]\n{nova_cloud.QUORUM}'
-        )
+        text = shipped.of_cloud(self._cloud, url, nova_cloud.QUORUM)
+        enabled = f'enabled = {serve}\nplacement_interval = 5\n'
+        assert text.count('enabled = false\n') == 1
+        self._config.write_text(text.replace('enabled = false\n', enabled))
         self._serves = serve
         self._process = processes.launch(self._config)
         self._process.wait_for('Ready', LIMIT_S)
@@ -79,6 +79,14 @@ class Daemon:
         """Whether nothing is in use on the hosts."""
         found = [stored_host(self.store, name) for name in HOSTS]
         return not any(one.vcpus_used for one in found)
+
+    def zones(self) -> dict[str, str]:
+        """Return the zone of each host, empty where it has none."""
+        hosts = load_snapshot(self.store).hosts
+        return {
+            hosts.host_at(row): hosts.zone_at(row, '')
+            for row in range(len(hosts))
+        }
 
     def has(self, server: str, host: str) -> bool:
         """Whether the store has a server on a host."""
@@ -237,6 +245,32 @@ def test_a_server_becomes_active(cloud, daemon):
         lambda: claim_state(daemon.store, server) == 'confirmed', LIMIT_S
     )
     assert daemon.has(server, found['host'])
+
+
+@pytest.fixture
+def zones(cloud: NovaCloud, daemon: Daemon) -> Iterator[dict[str, str]]:
+    """Two zones of a host each, by host."""
+    made = dict(zip(HOSTS, ('east', 'west'), strict=True))
+    cloud.call('make_zones', zones=made)
+    wait_until(lambda: daemon.zones() == made, LIMIT_S)
+    yield made
+    delete(cloud, *cloud.call('servers'))
+    cloud.call('make_zones', zones={})
+    wait_until(lambda: not any(daemon.zones().values()), LIMIT_S)
+
+
+def test_servers_and_their_alternates_are_in_the_zone(cloud, daemon, zones):
+    for host, zone in zones.items():
+        # The second one would be put on the other host, which has more free.
+        servers = [*create(cloud, zone=zone), *create(cloud, zone=zone)]
+        found = [built(cloud, server)['host'] for server in servers]
+        assert found == [host, host]
+        delete(cloud, *servers)
+        wait_until(daemon.has_free_hosts, LIMIT_S)
+        # Once its host failed, there is no other in its zone.
+        (server,) = create(cloud, zone=zone, metadata={'fails': 'first'})
+        assert built(cloud, server)['state'] == 'error'
+        assert cloud.failed_on(server) == [host]
 
 
 def test_a_build_that_fails_everywhere_leaves_nothing(cloud, daemon):
