@@ -98,6 +98,7 @@ def stretches(
 ) -> tuple[Stretches, str]:
     """Select for one request; return its stretches in s, and the outcome."""
     placed: dict[str, Assignment] = {}
+    form = instance_request.offered_form(table.resources)
     times: Stretches = []
     outcome = ''
     while not outcome:
@@ -105,9 +106,7 @@ def stretches(
         overlay = Overlay(table)
         time_slice.begin(selecting.TURN_S, lambda: True)
         try:
-            pipeline.select(
-                overlay, instance_request, random.Random(1), placed=placed
-            )
+            pipeline.select(overlay, form, random.Random(1), placed=placed)
             outcome = 'placed'
         except time_slice.TimeSliceOver:
             pass

@@ -51,7 +51,8 @@ def filter_results(
     pipeline = HostPipeline(
         [host_filter], [], settings or Settings(), check_room=False
     )
-    for plugin, mask in pipeline.filter_results(hosts, parsed):
+    form = parsed.offered_form(hosts.resources)
+    for plugin, mask in pipeline.filter_results(hosts, form):
         if plugin is host_filter:
             return {
                 hosts.host_at(row): bool(mask[row])

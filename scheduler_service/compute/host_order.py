@@ -115,6 +115,7 @@ class HostOrderer:
             if snapshot is not None:
                 table = self._copier.copy(snapshot.hosts).table
                 stored, rows, unknown = _split(table, hosts)
+                request = request.offered_form(table.resources)
                 passing = self._filter(table, request, rows, funnel)
                 names = [stored[at] for at in passing.tolist()]
                 ordered = self._sort(

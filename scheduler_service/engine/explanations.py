@@ -63,7 +63,12 @@ class Explainer:
             request.stored_groups = table.groups_of(stored)
             if not request.lenient and not request.is_rebuild:
                 pipeline.group_policies.check(table, request)
-            job.finish(self._explanation(pipeline, table, request, job.host))
+            reports = [
+                self._explanation(pipeline, table, form, job.host)
+                for form in request.forms(table.resources)
+            ]
+            found = (one for one in reports if 'error' not in one)
+            job.finish(next(found, reports[0]))
         except Exception as fault:
             job.fail(errors.as_scheduler_error(fault))
         finally:
@@ -88,11 +93,7 @@ class Explainer:
             result = pipeline.select(Overlay(table), request, self._rng)
         except errors.NoValidHost as error:
             report['error'] = error.to_dict()
-            form = request.without_pcpu(only_dedicated=True)
-            if form is None:
-                return report
-            other = self._explanation(pipeline, table, form, host)
-            return report if 'error' in other else other
+            return report
         return {
             **report,
             **explanation(result.reasons),

@@ -28,6 +28,7 @@ from scheduler_service.columns.dictionary import (
 )
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.columns.table import ResourceColumns
+from scheduler_service.columns.topology import Topology
 from scheduler_service.model import Request
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.settings import Settings
@@ -259,19 +260,35 @@ def fits(
 ) -> list[Fit]:
     """Return how much of a request fits where, by zone or by host.
 
+    Dedicated CPUs count in the forms in which hosts are selected, in turn.
+
     :raises FilterFault: a filter failed
     """
-    request = request.offered_form(table.resources)
-    rows = np.flatnonzero(pipeline.filter_hosts(table, request))
-    room = _room(table, request, pipeline.settings, rows)
-    whole = (
-        np.minimum.reduce(list(room.values()))
-        if room
-        else np.zeros(len(rows), np.int64)
-    )
+    passed = np.zeros(len(table), np.bool_)
+    whole = np.zeros(len(table), np.int64)
+    rooms: dict[str, Ints] = {}
+    forms = [*request.forms(table.resources)]
+    if len(forms) > 1:
+        # Others read the same arrays.
+        table = table.copy(Topology(table.topology.aggregates))
+    for form in forms:
+        rows = np.flatnonzero(pipeline.filter_hosts(table, form))
+        room = _room(table, form, pipeline.settings, rows)
+        passed[rows] = True
+        if len(rows) and room:
+            most = np.minimum.reduce(list(room.values()))
+            whole[rows] += most
+            for name, counts in room.items():
+                every = rooms.setdefault(name, np.zeros_like(whole))
+                every[rows] += counts
+            if len(forms) > 1:
+                # The next form gets what is left.
+                table.add_use(rows, form.resources, most)
     fits = []
-    for place, picked in _places(table, rows, default_zone, by_host):
-        sums = {name: int(free[picked].sum()) for name, free in room.items()}
+    rows = np.flatnonzero(passed)
+    for place, at in _places(table, rows, default_zone, by_host):
+        picked = rows[at]
+        sums = {name: int(free[picked].sum()) for name, free in rooms.items()}
         ends = min(sums, key=lambda name: (sums[name], name), default='')
         instances = int(whole[picked].sum()) if request.resources else None
         fits.append(Fit(place, len(picked), instances, ends))
@@ -334,10 +351,16 @@ def drain(
 
     for request in sorted(requests, key=size, reverse=True):
         request.stored_groups = table.groups_of(request.instance_uuids)
-        try:
-            result = pipeline.select(overlay, request, rng, 1)
-        except errors.NoValidHost as refused:
-            yield Move(request, None, None, None, str(refused.args[0]))
+        refusals: list[str] = []
+        result = None
+        for form in request.forms(table.resources):
+            try:
+                result = pipeline.select(overlay, form, rng, 1)
+                break
+            except errors.NoValidHost as refused:
+                refusals.append(str(refused.args[0]))
+        if result is None:
+            yield Move(request, None, None, None, refusals[0])
             continue
         row = result.assignments[0].row
         yield Move(

@@ -6,7 +6,7 @@ import copy
 import operator
 import uuid
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -471,6 +471,19 @@ class Request(Document, dict=True):
         if 'PCPU' in offered or 'PCPU' not in self.own_resources:
             return self
         return self.without_pcpu() or self
+
+    def forms(self, offered: Container[str]) -> Iterator[Request]:
+        """Yield the forms in which hosts are selected, one after the other.
+
+        The next one where no host is found.
+
+        :param offered: resource classes that some host offers
+        """
+        first = self.offered_form(offered)
+        yield first
+        other = first.without_pcpu(only_dedicated=True)
+        if other is not None:
+            yield other
 
     @cached_property
     def _threads(self) -> str | None:

@@ -50,6 +50,9 @@ _DOUBTED = (CapacityFilter, CapacityCheck, Aggregates, Traits)
 class HostPipeline:
     """The configured filters and weighers, in order.
 
+    Requests are judged as they are: of those with dedicated CPUs, callers
+    take the form of :meth:`Request.forms` that hosts offer.
+
     :param check_room: whether hosts need free capacity for all amounts of a
         claim; false where no claim follows
     :param cache: keeps what requests have in common; None: nothing is kept
@@ -106,7 +109,6 @@ class HostPipeline:
         :raises FilterFault: a filter or weigher failed
         """
         table, uuids = overlay.table, request.instance_uuids
-        request = request.offered_form(table.resources)
         several = request.num_instances > 1
         if placed is None:
             placed = {}
@@ -192,7 +194,6 @@ class HostPipeline:
 
         :raises FilterFault: a filter failed
         """
-        request = request.offered_form(table.resources)
         steps = self._filtering.plan(table, request)
         mask, _ = self._filtering.run(table, request, steps)
         return mask
@@ -218,7 +219,6 @@ class HostPipeline:
         self, table: HostTable, request: Request
     ) -> list[FilterResult]:
         """Return the result of each filter for every host."""
-        request = request.offered_form(table.resources)
         return self._filtering.results(table, request)
 
     def doubtful_hosts(self, table: HostTable, request: Request) -> Mask:

@@ -156,6 +156,7 @@ def _hosts(conf: Any, name: str, table: HostTable, request: Any) -> Any:
     pipeline = HostPipeline(
         filters, [], options.settings(conf), check_room=False
     )
+    request = request.offered_form(table.resources)
     for one, mask in pipeline.filter_results(table, request):
         if one is filters[0]:
             names = [table.host_at(row) for row in range(len(table))]

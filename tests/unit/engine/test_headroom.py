@@ -1,5 +1,6 @@
 """How full zones are; what fits where is what the pipeline can place."""
 
+import contextlib
 import random
 
 from hypothesis import given, settings
@@ -117,6 +118,9 @@ HOST = st.fixed_dictionaries(
         'local_gb': st.integers(0, 20),
         'ram_allocation_ratio': st.sampled_from([1.0, 1.5]),
         'status': st.sampled_from(['enabled', 'disabled']),
+        'resources': st.sampled_from(
+            [{}, {'PCPU': {'total': 1}}, {'PCPU': {'total': 3}}]
+        ),
     }
 )
 FLAVOR = st.fixed_dictionaries(
@@ -124,6 +128,7 @@ FLAVOR = st.fixed_dictionaries(
         'vcpus': st.integers(0, 3),
         'memory_mb': st.integers(300, 1500),
         'root_gb': st.integers(0, 5),
+        'extra_specs': st.sampled_from([{}, {'hw:cpu_policy': 'dedicated'}]),
     }
 )
 
@@ -141,17 +146,44 @@ def test_as_many_fit_as_can_be_placed(hosts, flavor):
         ]
     }
     found = headroom.fits(PIPELINE, table(inventory), request(flavor), 'nova')
-    overlay, placed = Overlay(table(inventory)), 0
-    rng = random.Random(1)
-    while True:
-        try:
-            PIPELINE.select(overlay, request(flavor), rng)
-        except errors.NoValidHost:
-            break
-        placed += 1
+    hosts, placed = table(inventory), 0
+    overlay, rng = Overlay(hosts), random.Random(1)
+    for form in request(flavor).forms(hosts.resources):
+        with contextlib.suppress(errors.NoValidHost):
+            while True:
+                PIPELINE.select(overlay, form, rng)
+                placed += 1
     assert sum(one.instances for one in found) == placed
     if placed:
-        assert found[0].ends in ('VCPU', 'MEMORY_MB', 'DISK_GB')
+        assert found[0].ends in ('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB')
+
+
+def test_dedicated_cpus_are_told_in_both_forms():
+    """Hosts that offer PCPU are filled first, then the others."""
+    hosts = [
+        {'host': name, 'vcpus': 4, 'memory_mb': 4000, 'resources': offered,
+         'cpu_allocation_ratio': 1.0, 'ram_allocation_ratio': 1.0}
+        for name, offered in (
+            ('both', {'PCPU': {'total': 4}}), ('shared', {}),
+        )
+    ]  # fmt: skip
+    flavor = {
+        'vcpus': 2,
+        'memory_mb': 1250,
+        'extra_specs': {'hw:cpu_policy': 'dedicated'},
+    }
+    own = table({'hosts': hosts})
+    before = {name: one.used.tolist() for name, one in own.resources.items()}
+    found = headroom.fits(PIPELINE, own, request(flavor), 'nova', True)
+    assert [(one.place, one.instances) for one in found] == [
+        ('both', 3), ('shared', 2),
+    ]  # fmt: skip
+    assert before == {
+        name: one.used.tolist() for name, one in own.resources.items()
+    }
+    requests = [request(flavor) for _ in range(6)]
+    moves = headroom.drain(PIPELINE, own, requests, 'nova')
+    assert sum(move.host is not None for move in moves) == 5
 
 
 def test_the_largest_instance_goes_first_and_the_plan_counts_it():

@@ -67,7 +67,7 @@ def pipeline(*names, cache=None):
 
 def request(count, vcpus=1, memory_mb=512, devices=(), **extra_specs):
     specs = {f'hw:{name}': value for name, value in extra_specs.items()}
-    return documents.request(
+    made = documents.request(
         {
             'num_instances': count,
             'flavor': {
@@ -77,7 +77,9 @@ def request(count, vcpus=1, memory_mb=512, devices=(), **extra_specs):
             },
             'pci_requests': list(devices),
         }
-    ).with_ids()
+    )
+    # No host offers PCPU.
+    return made.with_ids().offered_form(['VCPU'])
 
 
 def device(policy='legacy', count=1):
