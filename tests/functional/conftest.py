@@ -12,6 +12,7 @@ import pytest
 from scheduler_service.rpc.client import SchedulerClient
 from tests.support import full_disks, processes, servers
 from tests.support.databases import migrated_database, ready_database
+from tests.support.fake_placement import FakePlacement
 from tests.support.http_client import HttpClient
 from tests.support.processes import Process
 from tests.support.servers import free_port
@@ -112,6 +113,13 @@ def database_on_disk(
             )
 
         yield make
+
+
+@pytest.fixture
+def fake() -> Iterator[FakePlacement]:
+    """A stand-in for the placement service, which keeps its calls."""
+    with FakePlacement().running() as running:
+        yield running
 
 
 @pytest.fixture

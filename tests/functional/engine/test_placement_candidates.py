@@ -7,7 +7,6 @@ The service is a stand-in that keeps every call: the real one is met in
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -39,13 +38,6 @@ FPGA = 'CUSTOM_FPGA'
 def store(make_store: Any) -> Any:
     """A store."""
     return make_store('sqlite')
-
-
-@pytest.fixture
-def fake() -> Iterator[FakePlacement]:
-    """A service that keeps its calls."""
-    with FakePlacement().running() as running:
-        yield running
 
 
 def has_hosts(store: Any, fake: FakePlacement, *sizes: list[int]) -> list[str]:

@@ -7,7 +7,6 @@ engines, their store and their connections are real.
 
 import contextlib
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -44,13 +43,6 @@ _WAIT_S = 30.0
 def store(make_store: Any) -> Any:
     """A store of the kind that most daemons have."""
     return make_store('postgresql')
-
-
-@pytest.fixture
-def fake() -> Iterator[FakePlacement]:
-    """A service that does as it is told."""
-    with FakePlacement().running() as running:
-        yield running
 
 
 @pytest.fixture(autouse=True)

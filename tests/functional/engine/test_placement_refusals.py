@@ -43,13 +43,6 @@ def store(make_store: Any) -> Any:
 
 
 @pytest.fixture
-def fake() -> Iterator[FakePlacement]:
-    """A service that keeps its calls."""
-    with FakePlacement().running() as running:
-        yield running
-
-
-@pytest.fixture
 def provider(store: Any, fake: FakePlacement) -> str:
     """The provider of the only host, which is in a cell."""
     made = fake.add_provider(**ROOM)

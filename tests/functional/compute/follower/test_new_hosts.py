@@ -30,13 +30,6 @@ def store(make_store: Any) -> Any:
 
 
 @pytest.fixture
-def fake() -> Iterator[FakePlacement]:
-    """A service without providers."""
-    with FakePlacement().running() as running:
-        yield running
-
-
-@pytest.fixture
 def follower(store: Any, fake: FakePlacement) -> Iterator[ProviderFollower]:
     """What follows providers."""
     client = PlacementClient(

@@ -5,7 +5,6 @@ The service is a stand-in that counts: what matters here is what is asked.
 
 import uuid
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -29,13 +28,6 @@ from tests.support.stores import (
 
 METAL = 'CUSTOM_METAL'
 NODES, FULL = 300, 100
-
-
-@pytest.fixture
-def fake() -> Iterator[FakePlacement]:
-    """A service without providers."""
-    with FakePlacement().running() as running:
-        yield running
 
 
 @pytest.fixture
