@@ -26,9 +26,6 @@ T = TypeVar('T')
 FINALISTS = 5
 # Up to so many of the best are searched in turn, more by sorting.
 _FEW = 16
-# From so many hosts on, they are searched in blocks.
-_LARGE = 50_000
-_BLOCK = 256
 
 
 class Term(NamedTuple):
@@ -402,11 +399,12 @@ def best_of(totals: Floats, count: int) -> list[int]:
 
     Ties are broken by index, lowest first.
     """
-    if len(totals) >= _LARGE and count < len(totals) // _BLOCK:
-        return _best_of_blocks(totals, count)
     if count > _FEW:
-        order = np.argsort(-totals, kind='stable')
-        return [int(at) for at in order[:count]]
+        least = np.partition(totals, -count)[-count]
+        large = np.flatnonzero(totals >= least)
+        order = np.argsort(-totals[large], kind='stable')
+        first: list[int] = large[order[:count]].tolist()
+        return first
     left = totals
     best: list[int] = []
     for turn in range(count):
@@ -415,24 +413,6 @@ def best_of(totals: Floats, count: int) -> list[int]:
         if turn + 1 < count:
             left = left.copy() if turn == 0 else left
             left[at] = -np.inf
-    return best
-
-
-def _best_of_blocks(totals: Floats, count: int) -> list[int]:
-    """Search the largest through the maxima of blocks."""
-    maxima = np.maximum.reduceat(totals, np.arange(0, len(totals), _BLOCK))
-    blocks: dict[int, Floats] = {}
-    best: list[int] = []
-    for _ in range(count):
-        block = int(maxima.argmax())
-        if block not in blocks:
-            start = block * _BLOCK
-            blocks[block] = totals[start : start + _BLOCK].copy()
-        values = blocks[block]
-        at = int(values.argmax())
-        best.append(block * _BLOCK + at)
-        values[at] = -np.inf
-        maxima[block] = values.max()
     return best
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scheduler_service.model import documents
-from scheduler_service.pipeline.weighing import Weighing
+from scheduler_service.pipeline.weighing import Weighing, best_of
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
 from scheduler_service.weighers.load_weigher import RAMWeigher
@@ -68,3 +68,10 @@ def test_best_keeps_the_order_of_rows_among_equals():
     ranking = Weighing([], Settings()).rank(hosts, mask, request, [])
     assert ranking.best(3) == [0, 1, 2]
     assert ranking.best(40) == list(range(40))
+
+
+@pytest.mark.parametrize('count', [1, 5, 16, 17, 30, 60])
+def test_the_best_are_the_largest_and_among_equals_the_first(count):
+    weights = np.random.default_rng(count).integers(0, 9, 60) / 8
+    expected = sorted(range(60), key=lambda at: (-weights[at], at))
+    assert best_of(weights, count) == expected[:count]
