@@ -29,7 +29,11 @@ HTML = 'text/html; charset=utf-8'
 THREADS = 'pages'
 _READ = ('GET', 'HEAD')
 _FOLDER = pathlib.Path(__file__).parent
-_TYPES = {'.css': 'text/css', '.js': 'text/javascript'}
+_TYPES = {
+    '.css': 'text/css',
+    '.js': 'text/javascript',
+    '.svg': 'image/svg+xml',
+}
 # Nothing is loaded from elsewhere, run inline, framed or kept.
 _SAFETY = (
     (

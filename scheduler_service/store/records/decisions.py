@@ -301,11 +301,11 @@ def count(conn: Connection, criteria: DecisionFilter) -> int | None:
 
 
 class _Request(msgspec.Struct):
-    flavor: Flavor
+    flavor: msgspec.Raw = msgspec.Raw()
 
 
 class _Asked(msgspec.Struct):
-    request: _Request | None = None
+    request: _Request = msgspec.field(default_factory=_Request)
 
 
 def flavors(
@@ -323,8 +323,9 @@ def flavors(
     times: Counter[bytes] = Counter()
     for document in conn.execute(query.limit(_NEWEST)).scalars():
         asked = msgspec.json.decode(document, type=_Asked).request
-        if asked is not None:
-            times[_encode(asked.flavor)] += 1
+        times[bytes(asked.flavor)] += 1
+    # Very large requests are not kept, nor is what was no request.
+    del times[b'']
     return [
         (msgspec.json.decode(flavor, type=Flavor), count)
         for flavor, count in times.most_common(most)

@@ -10,7 +10,7 @@ import pytest
 from scheduler_service.pages.frame import MENU
 
 PAGES = [*MENU]
-STATIC = ['/static/pages.css', '/static/pages.js']
+STATIC = ['/static/icon.svg', '/static/pages.css', '/static/pages.js']
 BROWSER = {'Accept': 'text/html,application/xhtml+xml,*/*;q=0.8'}
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "

@@ -129,3 +129,8 @@ def test_shapes_are_told_apart_at_every_size():
         assert 0 < frame.sum() < square.sum()
         assert 0 < cross.sum() < square.sum()
         assert (frame != cross).any()
+
+
+def test_a_cloud_without_hosts_has_no_blocks():
+    made = cloud([])
+    assert (made.blocks, sum(made.counts)) == ({}, 0)
