@@ -147,12 +147,14 @@ class Room:
             if self._members[uuid].group == mine.group
         }
         if mine.policy == 'affinity':
-            # The filter passes hosts of members alone, of which one that
-            # moves is one itself: there is room wherever members may be.
-            # Without members the first instance goes to a host that may have
-            # no room for those that have to follow.
+            # The filter passes hosts of members alone that do not move:
+            # there is room wherever members may be. Without members the first
+            # instance goes to a host that may have no room for those that
+            # have to follow.
             theirs = frozenset[str]().union(*members.values())
             if not (theirs or len(one.instances) == 1) or theirs - {*fits}:
+                return ()
+            if any(len(hosts) > 1 for hosts in members.values()):
                 return ()
             return sorted(theirs) or fits
         beside = Counter(

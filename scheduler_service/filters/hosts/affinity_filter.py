@@ -147,8 +147,9 @@ class GroupAntiAffinityFilter(GroupAffinityFilter):
 class ServerGroupAffinityFilter(RowFilter):
     """Keeps the members of an ``affinity`` server group on their hosts.
 
-    Passes hosts that have a member. Every host passes as long as no member
-    is on any host, and where the group has another policy. The groups of an
+    Passes hosts that have a member that does not move: of one that moves it
+    is not known where it will be. Every host passes as long as no member is
+    on any host, and where the group has another policy. The groups of an
     instance that is stored count as well as the one that the request names.
     An instance that moves is not bound by itself, unless the request is one of
     a compute service.
@@ -168,14 +169,16 @@ class ServerGroupAffinityFilter(RowFilter):
     def _hosts(self, table: HostTable, request: Request) -> list[set[str]]:
         """Return the hosts of each group's members, of groups with some."""
         groups = table.groups_for(request, self.policy)
-        hosts = (_others_hosts(table, group, request) for group in groups)
-        return [some for some in hosts if some]
+        hosts = (_binding_hosts(table, group, request) for group in groups)
+        return [some for some in hosts if some is not None]
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
         here = table.host_at(row)
         for some in self._hosts(table, request):
+            if not some:
+                return 'the members of the server group move'
             if here not in some:
                 listed = ', '.join(sorted(some)[:5])
                 return (
@@ -185,15 +188,23 @@ class ServerGroupAffinityFilter(RowFilter):
         return self.why
 
 
-def _others_hosts(
+def _binding_hosts(
     table: HostTable, group: ServerGroup, request: Request
-) -> set[str]:
-    """Return the service hosts of the members that bind a request."""
-    counts = members_by_host(table, group, request)
-    if not request.lenient and request.placing in group.members:
-        own = table.instances.get(request.placing)
-        counts.subtract(own.hosts if own is not None else ())
-    return {host for host, count in counts.items() if count > 0}
+) -> set[str] | None:
+    """Return the service hosts that the members of a group bind a request to.
+
+    :return: empty: all of them move; None: there is none
+    """
+    members = table.instances.among(group.members)
+    named = {*request.hosts_named_for(group.uuid)}
+    if not request.lenient:
+        own = members.pop(request.placing or '', None)
+        named.difference_update(own.hosts if own is not None else ())
+    if not members and not named:
+        return None
+    return named.union(
+        one.host for one in members.values() if len(one.hosts) == 1
+    )
 
 
 class ServerGroupAntiAffinityFilter(RowFilter):

@@ -440,7 +440,7 @@ def _keeps_policy(
     """Whether claims keep the policy of a group on the hosts that they take.
 
     What is wrong elsewhere does not matter. Under affinity they take a host
-    that has members, unless all members move.
+    that has members which do not move, unless all members move with them.
 
     :param members: the hosts of each member
     :param taken: instance -> the host that is claimed for it
@@ -456,6 +456,14 @@ def _keeps_policy(
         )
         limit = group.max_server_per_host or 1
         return all(counts[host] <= limit for host in new)
-    new = {*taken.values()}.difference(*members.values())
-    stay = any(members[uuid] for uuid in members.keys() - taken.keys())
-    return not new or (len(new) == 1 and not stay)
+    moving = sum(
+        host not in (members.get(uuid) or (host,))
+        for uuid, host in taken.items()
+    )
+    if 0 < moving < len(taken):
+        return False
+    others = [members[uuid] for uuid in members.keys() - taken.keys()]
+    settled = [hosts for hosts in others if len(hosts) == 1]
+    own = [members.get(uuid, set()) for uuid in taken]
+    new = {*taken.values()}.difference(*settled, *own)
+    return not new or (len(new) == 1 and not any(others))

@@ -135,7 +135,8 @@ _SAME_OWNERS = """
 
 # Whether every strict policy holds on the hosts that are claimed. As in
 # ``ClaimBatch.make``, what is wrong elsewhere does not matter: under affinity
-# a host has to be one of those that have members, if any has.
+# a host has to be one of those that have members which do not move, if any has
+# members.
 _KEEPS_POLICIES = """
     NOT EXISTS (
         SELECT 1 FROM (
@@ -149,7 +150,8 @@ _KEEPS_POLICIES = """
     ) AND NOT EXISTS (
         SELECT 1 FROM joining AS j JOIN strict AS g ON g.uuid = j.group_uuid
         WHERE NOT g.apart AND (j.group_uuid, j.host) NOT IN (
-            SELECT group_uuid, host FROM seats
+            SELECT group_uuid, min(host) FROM seats
+            GROUP BY group_uuid, uuid HAVING count(*) = 1
         )
         GROUP BY j.group_uuid
         HAVING count(DISTINCT j.host) > 1

@@ -240,3 +240,18 @@ def test_multiplier_of_an_aggregate_enforces_a_policy(make_service):
         **{f'filter_scheduler__{option}': 0.0},
     )
     assert ask(service, str(uuid.uuid4()), instance_group=GROUP)
+
+
+def test_nobody_joins_an_affinity_group_whose_only_member_moves(start):
+    """Not even where it will be: its move may be dropped."""
+    service = start('affinity')
+    lone, new = (str(uuid.UUID(int=n)) for n in (6, 7))
+    named = {'instance_group': SECOND}
+    (here,) = ask(service, lone, move=False, **named)
+    (there,) = ask(service, lone, **named)
+    assert here != there
+    with pytest.raises(errors.NoValidHost, match='members of the .* move'):
+        ask(service, new, move=False, **named)
+    service.client.drop_moves(CONTEXT, [lone])
+    assert ask(service, new, move=False, **named) == [here]
+    assert lost(service) == 0

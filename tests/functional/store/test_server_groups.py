@@ -321,3 +321,23 @@ def test_first_members_of_an_affinity_group_are_on_one_host(store, stepwise):
     lose(store, claim(0), claim(1), stepwise=stepwise)
     write(store, claim(1), claim(1), stepwise=stepwise)
     lose(store, claim(0), stepwise=stepwise)
+
+
+@STEPWISE
+def test_nobody_joins_an_affinity_group_whose_only_member_moves(
+    store, stepwise
+):
+    """Where its move will end is not known, and the two are to be together."""
+    snapshot = report(store, {GROUP: []}, policy='affinity')
+    first = claim_on(snapshot, 0, group=GROUP)
+    write(store, first, stepwise=stepwise)
+    moved = {'consumer': first.consumer, 'is_present': True, 'move': True}
+    move = claim_on(snapshot, 1, group=GROUP, **moved)
+    lose(store, move, claim_on(snapshot, 0, group=GROUP), stepwise=stepwise)
+    write(store, move, stepwise=stepwise)
+    for row in (0, 1, 2):
+        lose(store, claim_on(snapshot, row, group=GROUP), stepwise=stepwise)
+    arrived = dict.fromkeys([first.consumer])
+    store.write(lambda writer: lifecycle.confirm(writer, arrived))
+    lose(store, claim_on(snapshot, 0, group=GROUP), stepwise=stepwise)
+    write(store, claim_on(snapshot, 1, group=GROUP), stepwise=stepwise)
