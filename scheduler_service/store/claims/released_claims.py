@@ -94,7 +94,8 @@ def give_up(
 ) -> list[str]:
     """Release claims that are given up.
 
-    Claims that another request made elsewhere for an instance since stay.
+    Claims that another request made elsewhere for an instance since stay, and
+    so do those that another request got as its answer.
 
     :param places: instance -> the service host and the node of its claim
     :param moves: whether they are the second claims of instances
@@ -114,6 +115,10 @@ def give_up(
         uuid: row
         for uuid, row in placed.items()
         if (row.host, row.node) == places[uuid]
+        and (
+            key is None
+            or not _was_returned(writer.conn, uuid, row.created_at, key)
+        )
     }
     if moves:
         return lifecycle.release_moves(writer, mine, final)

@@ -250,7 +250,7 @@ def test_nobody_joins_an_affinity_group_whose_only_member_moves(start):
     (here,) = ask(service, lone, move=False, **named)
     (there,) = ask(service, lone, **named)
     assert here != there
-    with pytest.raises(errors.NoValidHost, match='members of the .* move'):
+    with pytest.raises(errors.NoValidHost, match=r'members of the .* move'):
         ask(service, new, move=False, **named)
     service.client.drop_moves(CONTEXT, [lone])
     assert ask(service, new, move=False, **named) == [here]

@@ -58,6 +58,20 @@ def test_nothing_is_given_up_once_its_request_is_answered(store, claim):
     assert used_memory(store) == [0, 0]
 
 
+@pytest.mark.parametrize('names_it', [True, False])
+def test_what_another_request_got_as_its_answer_is_not_given_up(
+    store, claim, names_it
+):
+    named = claim.consumer if names_it else uuid.uuid4()
+    answer = outcomes.RecordedOutcome(
+        'n/0', outcomes.RESULT, f'{{"placements": ["{named}"]}}'
+    )
+    store.write(lambda w: outcomes.add(w.conn, [answer]))
+    places = {claim.consumer: ('compute-1', 'compute-1')}
+    store.write(lambda w: released_claims.give_up(w, places, False, 'm/0'))
+    assert used_memory(store) == [1024 if names_it else 0, 0]
+
+
 def test_what_a_host_confirmed_stays(store, claim):
     seen = {claim.consumer: 'compute-1'}
     store.write(lambda w: lifecycle.confirm(w, seen))
