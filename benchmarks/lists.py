@@ -16,6 +16,7 @@ import uuid
 from typing import Any
 
 from benchmarks import common
+from scheduler_service.model import Placement, Selection
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records import decisions
 from tests.support import servers
@@ -101,11 +102,14 @@ def decision(number: int, hosts: int) -> decisions.Decision:
             'code': 404, 'facts': facts,
         }  # fmt: skip
     else:
-        selected = {'host': name, 'node': name, 'zone': 'zone-1'}
+        selected = Selection(host=name, node=name, uuid='', zone='zone-1')
         why['placements'] = [
-            {'instance_uuid': instance(number), 'selected': selected,
-             'alternates': [selected] * 3}
-        ]  # fmt: skip
+            Placement(
+                instance_uuid=instance(number),
+                selected=selected,
+                alternates=[selected] * 3,
+            )
+        ]
         why['explanation'] = {**facts, 'passed': hosts // 99}
     outcome = 'NoValidHost' if refused else 'chosen'
     return decisions.Decision.of(

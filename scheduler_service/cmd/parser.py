@@ -425,6 +425,8 @@ COMMANDS = (
                  metavar='[NAMESPACE/]NAME'),
         argument('--instance', 'only decisions on this instance', type=_uuid,
                  metavar='UUID'),
+        argument('--request', 'only decisions on this request: its id, that '
+                 "in its caller's log, or the global one", metavar='ID'),
         argument('--by', 'print numbers of decisions, by these columns',
                  metavar='NAME[,NAME...]'),
         _flag('--follow', 'go on, and print new decisions as they are made'),

@@ -34,6 +34,7 @@ from scheduler_service.scheduler import Scheduler
 MAX_BYTES = 1024 * 1024
 _MAX_LIMIT = 1000
 _MOST_HOSTS = 1_000_000
+_MOST_ID = 2**63 - 1
 _TIMEOUT_S = 30.0
 # Duplicate keys that an error names.
 _MOST_NAMED = 20
@@ -78,6 +79,8 @@ CRITERIA: Criteria = {
     'host': (str, 'a service host that was chosen'),
     'instance': (dashed, 'the uuid of an instance of the request'),
     'pod': (str, 'a pod, as NAMESPACE/NAME'),
+    'request': (str, 'an id of the request, of its caller or global'),
+    'before': (_number(_MOST_ID), 'only those with a smaller id than this'),
 }
 # As those of ``host list`` and ``capacity``.
 HOST_CRITERIA: Criteria = {
@@ -319,6 +322,7 @@ _TEXT = {'type': 'string', 'minLength': 1}
 _LIMIT = {
     'type': 'integer', 'minimum': 1, 'maximum': _MAX_LIMIT, 'default': 20,
 }  # fmt: skip
+_ID = {'type': 'integer', 'minimum': 1, 'maximum': _MOST_ID}
 _DECISION = _object(
     'created_at request_id kind outcome',
     created_at={'type': 'string', 'format': 'date-time'},
@@ -395,7 +399,7 @@ class _Table(NamedTuple):
             limit = _LIMIT
         parameters = [
             {'name': name, 'in': 'query', 'description': text,
-             'schema': limit if name == 'limit' else _TEXT}
+             'schema': {'limit': limit, 'before': _ID}.get(name, _TEXT)}
             for name, (_, text) in self.known.items()
         ]  # fmt: skip
         described = {}

@@ -15,6 +15,7 @@ import numpy as np
 from scheduler_service import errors
 from scheduler_service.columns.dictionary import Ints
 from scheduler_service.kube.pod_reader import PodMetadata
+from scheduler_service.model import Placement, Selection
 from scheduler_service.model.limits import NAME_LENGTH
 from scheduler_service.store.records.decisions import POD_KIND
 
@@ -96,8 +97,8 @@ class PodDecisions:
 
     def bound(self, pod: PodMetadata, node: str) -> None:
         """Record the node to which a pod was bound."""
-        selected = {'host': node, 'node': node}
-        place = {'instance_uuid': pod.uid, 'selected': selected}
+        selected = Selection(host=node, node=node, uuid='')
+        place = Placement(instance_uuid=pod.uid, selected=selected)
         self._record('bind', pod, 'chosen', {'placements': [place]})
 
     def failed(

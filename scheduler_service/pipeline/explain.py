@@ -146,9 +146,9 @@ def summary(facts: dict[str, Any]) -> str:
 
 
 def decisive_filter(facts: Mapping[str, Any]) -> str:
-    """Return the filter that left no host; empty: no filter did."""
+    """Return the filter that left no host or pool; empty: no filter did."""
     for step in facts.get('funnel') or ():
-        if not step['end']:
+        if not step.get('end', step.get('left')):
             return str(step['filter'])
     return ''
 

@@ -368,6 +368,11 @@ decisions = _table(
     # What the caller's log, and the logs of all services, know it by.
     sa.Column('caller_request_id', _NAME),
     sa.Column('global_request_id', _NAME),
+    # What lists show of the document. Names of several are a line each.
+    sa.Column('project_id', _NAME),
+    sa.Column('filter', _NAME),
+    sa.Column('hosts', _DOCUMENT),
+    sa.Column('instances', _DOCUMENT),
     sa.Index(None, 'request_id'),
     sa.Index(None, 'caller_request_id'),
     sa.Index(None, 'global_request_id'),

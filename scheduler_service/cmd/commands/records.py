@@ -49,6 +49,7 @@ def decision_list(args: Any, conf: Any) -> None:
     criteria = decisions.DecisionFilter(
         args.since, args.until, args.outcome, args.filter, args.project,
         args.host, args.pod, args.instance and dashed(args.instance),
+        args.request,
     )  # fmt: skip
     if args.by:
         return _count_decisions(args, conf, criteria)
@@ -60,7 +61,7 @@ def decision_list(args: Any, conf: Any) -> None:
         nonlocal total
         rows = decisions.search(conn, criteria, _query_limit(args))
         if not args.sort and len(rows) > args.limit > 0:
-            total = decisions.count(conn, criteria) or 'more'
+            total = decisions.count(conn, criteria)
         if args.filter and not rows:
             # Decisions also have names of plug-ins.
             names = decisions.filters(conn)

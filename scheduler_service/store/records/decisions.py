@@ -1,15 +1,13 @@
 """Decisions with their reasons, kept so that they can be explained later.
 
-A search has time and outcome as conditions of its query; the rest is looked up
-in the documents, newest first, until there are enough.
+Lists read columns, and no document: what they show and search stands in both.
 """
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,9 +15,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors, moments
-from scheduler_service.model import Flavor, Request, ZoneRequest
+from scheduler_service.model import Flavor, Placement, Request, ZoneRequest
 from scheduler_service.model.inventory import dashed
 from scheduler_service.moments import Moment
+from scheduler_service.pipeline.explain import decisive_filter
 from scheduler_service.pipeline.selection import explanation
 from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.connection import Writer
@@ -29,15 +28,12 @@ REFUSED = 'refused'
 _GOOD = ('chosen', 'ordered', 'passed')
 # Kinds of decisions on pods start like this, and end with a verb.
 POD_KIND = 'pod_'
-_PART = 500
-# Requests whose flavors are counted.
+# How many requests are looked at, for their flavors and filters.
 _NEWEST = 500
 # Of a larger request only a line is kept, in bytes; and of a line, characters.
 _MOST_BYTES = 65_536
 _LONGEST_LINE = 1000
 _SIZES = {'vcpus': 'vCPUs', 'memory_mb': 'MB', 'root_gb': 'GB'}
-# Texts that JSON writes as they are.
-_PLAIN_TEXT = re.compile(r'[\w.:-]+', re.ASCII)
 _UUID = re.compile(r'[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}')
 _encode = msgspec.json.Encoder().encode
 _COLUMNS = {
@@ -47,6 +43,10 @@ _COLUMNS = {
     'document': 'text',
     'caller_request_id': 'text',
     'global_request_id': 'text',
+    'project_id': 'text',
+    'filter': 'text',
+    'hosts': 'text',
+    'instances': 'text',
 }
 
 
@@ -62,6 +62,10 @@ class Decision(NamedTuple):
         that is a different id
     :ivar global_request_id: the id of the request in the logs of all services
         that it went through; None: it has none
+    :ivar project_id: whose request it was
+    :ivar filter: the filter that left no host or pool; None: no filter did
+    :ivar placements: that were chosen
+    :ivar instance_uuids: of the request, where nothing was chosen
     """
 
     request_id: str
@@ -70,6 +74,10 @@ class Decision(NamedTuple):
     document: str
     caller_request_id: str | None = None
     global_request_id: str | None = None
+    project_id: str | None = None
+    filter: str | None = None
+    placements: Sequence[Placement] = ()
+    instance_uuids: Sequence[str] = ()
 
     @classmethod
     def of(
@@ -78,15 +86,46 @@ class Decision(NamedTuple):
         kind: str,
         outcome: str,
         reasons: Any,
-        *ids: str | None,
+        caller_request_id: str | None = None,
+        global_request_id: str | None = None,
     ) -> Decision:
         """Return a decision with its reasons encoded.
 
-        :param reasons: a mapping that JSON can represent
-        :param ids: of its caller's request, and the global one
+        :param reasons: a mapping that JSON can represent, with any
+            ``placements`` as :class:`Placement`
         """
         document = _encode(reasons).decode()
-        return cls(str(request_id), kind, outcome, document, *ids)
+        facts = reasons['error']['facts'] if 'error' in reasons else reasons
+        return cls(
+            str(request_id),
+            kind,
+            outcome,
+            document,
+            caller_request_id,
+            global_request_id,
+            reasons.get('project_id'),
+            None if outcome in _GOOD else decisive_filter(facts) or None,
+            reasons.get('placements') or (),
+            reasons.get('instance_uuids') or (),
+        )
+
+    def row(self) -> tuple[str | None, ...]:
+        """Return the values of the columns but for id and time."""
+        *values, places, instances = self
+        hosts = [place.selected.host for place in places]
+        uuids = [place.instance_uuid for place in places] or instances
+        return *values, _lines(hosts), _lines(uuids)
+
+
+def _lines(names: Iterable[str]) -> str | None:
+    """Return names as a text: each is found between two line ends."""
+    if not names:
+        return None
+    return '\n'.join(['', *(n.replace('\n', ' ') for n in names), ''])
+
+
+def _names(lines: str | None) -> list[str]:
+    return lines.split('\n')[1:-1] if lines else []
 
 
 def asked(
@@ -136,8 +175,9 @@ def _line_of(kind: str, request: Mapping[str, Any]) -> str:
 
 def record(writer: Writer, decisions: Sequence[Decision]) -> None:
     """Insert decisions."""
+    values = [decision.row() for decision in decisions]
     rows.insert_packed(
-        writer.conn, 'decisions', _COLUMNS, decisions, 'created_at'
+        writer.conn, 'decisions', _COLUMNS, values, 'created_at'
     )
 
 
@@ -181,17 +221,12 @@ def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
     :raises DecisionNotFound: no decision of this request is kept
     """
     table = schema.decisions
-    ids = sa.or_(
-        table.c.request_id == request_id,
-        table.c.caller_request_id == request_id,
-        table.c.global_request_id == request_id,
-    )
     query = sa.select(table).order_by(table.c.id)
-    rows = conn.execute(query.where(ids)).all()
+    rows = conn.execute(query.where(_has_id(request_id))).all()
     if not rows and _UUID.fullmatch(request_id):
         instance = dashed(request_id)
         rows = conn.execute(
-            query.where(table.c.document.contains(f'"{instance}"'))
+            query.where(_has(conn, table.c.instances, instance))
         ).all()
     decisions = [
         {
@@ -221,6 +256,13 @@ def _reasons(document: str, kind: str) -> dict[str, Any]:
     return reasons
 
 
+def _has(conn: Connection, column: Any, name: str) -> Any:
+    """Return the condition that a text of :func:`_lines` has a name."""
+    is_postgresql = conn.dialect.name == 'postgresql'
+    place = sa.func.strpos if is_postgresql else sa.func.instr
+    return place(column, f'\n{name}\n') > 0
+
+
 class DecisionFilter(NamedTuple):
     """Which decisions to list; None: any.
 
@@ -233,6 +275,8 @@ class DecisionFilter(NamedTuple):
     :ivar host: a service host that was chosen
     :ivar pod: ``NAMESPACE/NAME`` of a pod
     :ivar instance: the uuid of an instance of the request
+    :ivar request: one of the ids of the request, as in :func:`show`
+    :ivar before: only those with a smaller id
     """
 
     since: Moment | None = None
@@ -243,12 +287,8 @@ class DecisionFilter(NamedTuple):
     host: str | None = None
     pod: str | None = None
     instance: str | None = None
-
-    @property
-    def texts(self) -> list[str]:
-        """The texts that the documents of decisions contain."""
-        sought = self.filter, self.project, self.host, self.instance
-        return [text for text in sought if text is not None]
+    request: str | None = None
+    before: int | None = None
 
 
 class DecisionSummary(NamedTuple):
@@ -271,9 +311,12 @@ class DecisionSummary(NamedTuple):
 
     def plain(self) -> dict[str, Any]:
         """Return it as it is printed, and sent over HTTP."""
-        values = self._asdict()
-        del values['id']
-        return {**values, 'created_at': moments.text(self.created_at)}
+        return {**self._asdict(), 'created_at': moments.text(self.created_at)}
+
+
+_SUMMARY = sa.select(
+    *(schema.decisions.c[name] for name in DecisionSummary._fields)
+)
 
 
 def search(
@@ -287,15 +330,13 @@ def search(
     :param limit: at most so many; None: all
     :param after: only those with a larger id
     """
-    found = _rows(conn, criteria, after)
-    matching = (row for row in found if _matches(row, criteria))
-    return list(itertools.islice(matching, limit))
+    query = _limited(conn, _SUMMARY, criteria, after)
+    newest = query.order_by(schema.decisions.c.id.desc()).limit(limit)
+    return [_summary(row) for row in conn.execute(newest)]
 
 
-def count(conn: Connection, criteria: DecisionFilter) -> int | None:
-    """Return how many decisions match; None: counting takes too long."""
-    if criteria.texts:
-        return None
+def count(conn: Connection, criteria: DecisionFilter) -> int:
+    """Return how many decisions match."""
     query = sa.select(sa.func.count()).select_from(schema.decisions)
     return int(conn.execute(_limited(conn, query, criteria)).scalar_one())
 
@@ -334,15 +375,14 @@ def flavors(
 
 def filters(conn: Connection) -> set[str]:
     """Return the names of the filters that refused the newest requests."""
-    refused = _rows(conn, DecisionFilter(outcome=REFUSED))
-    newest = itertools.islice(refused, _PART)
+    newest = search(conn, DecisionFilter(outcome=REFUSED), _NEWEST)
     return {summary.filter for summary in newest} - {''}
 
 
 def _limited(
     conn: Connection, query: Any, criteria: DecisionFilter, after: int = 0
 ) -> Any:
-    """Limit a query by what columns say, and roughly by the documents."""
+    """Limit a query to the decisions that match."""
     table = schema.decisions
     now = clock.read(conn)
     if criteria.since is not None:
@@ -351,19 +391,53 @@ def _limited(
     if criteria.until is not None:
         last = _first_since(conn, moments.stamp(criteria.until, now))
         query = query.where(table.c.id < last)
-    if criteria.pod is not None:
-        query = query.where(
-            table.c.caller_request_id == criteria.pod,
-            table.c.kind.startswith(POD_KIND, autoescape=True),
-        )
-    for text in criteria.texts:
-        if _PLAIN_TEXT.fullmatch(text):
-            query = query.where(table.c.document.contains(f'"{text}"'))
-    if criteria.outcome == REFUSED:
-        query = query.where(table.c.outcome.not_in(_GOOD))
-    elif criteria.outcome is not None:
-        query = query.where(table.c.outcome == criteria.outcome)
+    if criteria.before is not None:
+        query = query.where(table.c.id < criteria.before)
+    query = query.where(*_conditions(conn, criteria))
     return query.where(table.c.id > after)
+
+
+def _conditions(conn: Connection, criteria: DecisionFilter) -> list[Any]:
+    """Return the conditions of all but the time."""
+    columns = schema.decisions.c
+    conditions = [
+        column == value
+        for column, value in (
+            (columns.filter, criteria.filter),
+            (columns.project_id, criteria.project),
+        )
+        if value is not None
+    ]
+    conditions += [
+        _has(conn, column, name)
+        for column, name in (
+            (columns.hosts, criteria.host),
+            (columns.instances, criteria.instance),
+        )
+        if name is not None
+    ]
+    if criteria.pod is not None:
+        conditions += [
+            columns.caller_request_id == criteria.pod,
+            columns.kind.startswith(POD_KIND, autoescape=True),
+        ]
+    if criteria.request is not None:
+        conditions.append(_has_id(criteria.request))
+    if criteria.outcome == REFUSED:
+        conditions.append(columns.outcome.not_in(_GOOD))
+    elif criteria.outcome is not None:
+        conditions.append(columns.outcome == criteria.outcome)
+    return conditions
+
+
+def _has_id(request_id: str) -> Any:
+    """Return the condition that a request has an id, one of three."""
+    table = schema.decisions
+    return sa.or_(
+        table.c.request_id == request_id,
+        table.c.caller_request_id == request_id,
+        table.c.global_request_id == request_id,
+    )
 
 
 def _first_since(conn: Connection, stamp: float) -> int:
@@ -390,56 +464,10 @@ def _first_since(conn: Connection, stamp: float) -> int:
     return int(low)
 
 
-def _rows(
-    conn: Connection, criteria: DecisionFilter, after: int = 0
-) -> Iterator[DecisionSummary]:
-    """Yield decisions, newest first, in parts: there may be very many."""
-    table = schema.decisions
-    query = sa.select(table).order_by(table.c.id.desc()).limit(_PART)
-    query = _limited(conn, query, criteria, after)
-    before = None
-    while True:
-        part = query if before is None else query.where(table.c.id < before)
-        rows = conn.execute(part).all()
-        for row in rows:
-            yield _summary(row)
-        if len(rows) < _PART:
-            return
-        before = rows[-1].id
-
-
 def _summary(row: Any) -> DecisionSummary:
-    document = msgspec.json.decode(row.document)
-    facts = (document.get('error') or {}).get('facts') or {}
-    places = document.get('placements') or ()
-    return DecisionSummary(
-        row.created_at,
-        row.request_id,
-        row.kind,
-        row.outcome,
-        document.get('project_id'),
-        _decisive(facts),
-        [place['selected']['host'] for place in places],
-        [place['instance_uuid'] for place in places]
-        or document.get('instance_uuids', []),
-        row.id,
-    )
-
-
-def _decisive(facts: Mapping[str, Any]) -> str:
-    """Return the filter that left no host or pool; empty: no filter did."""
-    for step in facts.get('funnel') or ():
-        if not step.get('end', step.get('left')):
-            return str(step['filter'])
-    return ''
-
-
-def _matches(summary: DecisionSummary, criteria: DecisionFilter) -> bool:
-    return (
-        criteria.filter in (None, summary.filter)
-        and criteria.project in (None, summary.project_id)
-        and (criteria.host is None or criteria.host in summary.hosts)
-        and (
-            criteria.instance is None or criteria.instance in summary.instances
-        )
+    named = DecisionSummary(*row)
+    return named._replace(
+        filter=row.filter or '',
+        hosts=_names(row.hosts),
+        instances=_names(row.instances),
     )

@@ -282,7 +282,10 @@ def test_lists_say_what_they_leave_out(run, select):
         (('host', 'list', '--limit', '3'), '3 of 4 rows'),
         (('decision', 'list', '--limit', '3'), '3 of 4 rows'),
         (('decision', 'list', '--limit', '2', '--sort', 'hosts'), '2 of 4 '),
-        (('decision', 'list', '--limit', '1', '--project', 'p'), '1 of more '),
+        (
+            ('decision', 'list', '--limit', '1', '--project', 'p'),
+            '1 of 4 rows',
+        ),
         (('claim', 'list', '--limit', '1'), '1 of more rows'),
     ):
         status, _, err = run(*words)

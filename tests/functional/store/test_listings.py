@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import timedelta
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
-from scheduler_service.model import STANDARD_CLASSES, documents
+from scheduler_service.model import (
+    STANDARD_CLASSES,
+    Placement,
+    Selection,
+    documents,
+)
 from scheduler_service.scheduler import Scheduler
+from scheduler_service.store import schema
 from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.reading import host_listing, residents
 from scheduler_service.store.records import decisions as stored_decisions
+from scheduler_service.store.records.decisions import Decision, DecisionFilter
 from tests.support.databases import DATABASES
 from tests.support.documents import SMALL
 from tests.support.engines import start_engine
@@ -67,3 +77,74 @@ def test_lists_are_read_from_each_database(store):
     assert [decision.outcome for decision in decisions] == ['chosen', 'chosen']
     # It moves away already.
     assert here == []
+
+
+def placed(uuid: str, host: str) -> Placement:
+    return Placement(
+        instance_uuid=uuid, selected=Selection(host=host, node=host, uuid='')
+    )
+
+
+REFUSAL = {
+    'facts': {
+        'funnel': [
+            {'filter': 'First', 'start': 9, 'end': 4},
+            {'filter': 'Last', 'start': 4, 'end': 0},
+        ]
+    }
+}
+POOL_REFUSAL = {'facts': {'funnel': [{'filter': 'attribute', 'left': 0}]}}
+ONE, TWO = str(uuid.UUID(int=1)), 'odd, "name'
+MADE = [
+    ('a', 'k', 'chosen', {'project_id': 'p', 'placements': [
+        placed(ONE, 'host-1'), placed(TWO, 'Host-1')]}, 'b', 'c'),
+    ('d', 'k', 'NoValidHost', {'project_id': 'P', 'error': REFUSAL,
+                               'instance_uuids': [ONE]}, None, 'a'),
+    ('e', 'z', 'NoValidPool', {'error': POOL_REFUSAL}, 'a', None),
+    ('f', 'k', 'chosen', {'placements': [placed('x', 'a\nhost-1\nb')]}),
+]  # fmt: skip
+
+
+def test_lists_of_decisions_have_and_search_what_the_documents_have(store):
+    made = [Decision.of(*each) for each in MADE]
+    store.write(lambda writer: stored_decisions.record(writer, made))
+
+    def found(limit: int | None = None, **criteria: Any) -> list[str]:
+        wanted = DecisionFilter(**criteria)
+        with store.reading() as conn:
+            rows = stored_decisions.search(conn, wanted, limit)
+            if limit is None:
+                assert stored_decisions.count(conn, wanted) == len(rows)
+        return [row.request_id for row in rows if row.request_id in 'adef']
+
+    assert found() == ['f', 'e', 'd', 'a']
+    assert found(limit=2) == ['f', 'e']
+    assert found(host='host-1') == ['a']
+    assert found(host='Host-1') == ['a']
+    for nobody in ('host', 'host-', 'HOST-1', '', 'host_1', '%', 'a'):
+        assert found(host=nobody) == []
+    assert found(instance=ONE) == ['d', 'a']
+    assert found(instance=TWO) == ['a']
+    assert (found(project='p'), found(project='P')) == (['a'], ['d'])
+    assert (found(filter='Last'), found(filter='First')) == (['d'], [])
+    assert found(filter='attribute') == ['e']
+    assert found(request='a') == ['e', 'd', 'a']
+    assert (found(request='b'), found(request='c')) == (['a'], ['a'])
+    with store.reading() as conn:
+        first, *_ = stored_decisions.search(conn, DecisionFilter(request='d'))
+        assert found(before=first.id) == ['a']
+        assert (first.filter, first.project_id) == ('Last', 'P')
+        shown = stored_decisions.show(conn, ONE)
+    assert [each['request_id'] for each in shown] == ['a', 'd']
+
+
+def test_lists_of_decisions_read_no_document(store):
+    made = [Decision.of(*each) for each in MADE]
+    store.write(lambda writer: stored_decisions.record(writer, made))
+    spoil = sa.update(schema.decisions).values(document='no JSON')
+    store.write(lambda writer: writer.conn.execute(spoil))
+    with store.reading() as conn:
+        rows = stored_decisions.search(conn, DecisionFilter(), 4)
+    assert [row.hosts for row in rows] == [
+        ['a host-1 b'], [], [], ['host-1', 'Host-1'],
+    ]  # fmt: skip

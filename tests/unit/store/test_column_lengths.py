@@ -48,6 +48,9 @@ OURS = {
     'decisions.outcome': 'name of an error',
     'decisions.caller_request_id': 'left out where it is longer',
     'decisions.global_request_id': 'left out where it is longer',
+    'decisions.filter': 'name of a filter',
+    'decisions.hosts': 'a line for each instance of one request',
+    'decisions.instances': 'a line for each instance of one request',
     'daemons.id': 'uuid of ours',
     'daemons.name': 'cut to its length',
     'daemons.version': 'cut to its length',
@@ -161,6 +164,7 @@ DOORS = {
     # A name that is refused is not recorded.
     'refused_reports.host': lambda text: host(host=text),
     'decisions.request_id': lambda text: request(request_id=text),
+    'decisions.project_id': lambda text: request(project_id=text),
 }
 # Fields of requests that land in the same column as those of reports.
 MORE = {
