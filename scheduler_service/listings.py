@@ -28,6 +28,8 @@ from scheduler_service.store.records import daemons, decisions, host_documents
 from scheduler_service.store.writing import zones
 
 HostCriteria = host_listing.HostCriteria
+# How long a statement may take, in seconds: who looks does not wait longer.
+READ_S = 5.0
 # Of a host, the newest.
 _MOST_CLAIMS = 500
 _MOST_FLAVORS = 8
@@ -88,7 +90,7 @@ class Listings:
         :raises HostNotFound: it does not exist
         :raises StoreUnavailable: the database does not answer
         """
-        with self._store.reading() as conn:
+        with self._store.reading(READ_S) as conn:
             nodes = host_documents.of_host(conn, name)
             claims = claim_queries.listing(conn, name, limit=_MOST_CLAIMS)
         for claim in claims:
@@ -154,7 +156,7 @@ class Listings:
 
         :raises StoreUnavailable: the database does not answer
         """
-        with self._store.reading() as conn:
+        with self._store.reading(READ_S) as conn:
             return daemons.rows(conn)
 
     def overview(self) -> dict[str, Any]:
@@ -168,7 +170,7 @@ class Listings:
         hour = decisions.DecisionFilter(
             since=timedelta(hours=1), outcome=decisions.REFUSED
         )
-        with self._store.reading() as conn:
+        with self._store.reading(READ_S) as conn:
             refused = Counter(
                 row.filter for row in decisions.search(conn, hour)
             )
@@ -185,16 +187,16 @@ class Listings:
 
         :raises StoreUnavailable: the database does not answer
         """
-        with self._store.reading() as conn:
+        with self._store.reading(READ_S) as conn:
             return decisions.flavors(conn, timedelta(days=1), _MOST_FLAVORS)
 
     def pools(self) -> list[dict[str, Any]]:
         """Return the pools by their names, as ``pool list`` does."""
-        with self._store.reading() as conn:
+        with self._store.reading(READ_S) as conn:
             pools = loading.pools(conn).values()
         return [msgspec.structs.asdict(pool) for pool in pools]
 
     def dns_zones(self) -> list[dict[str, Any]]:
         """Return DNS zones with their pools, as ``zone list`` does."""
-        with self._store.reading() as conn:
+        with self._store.reading(READ_S) as conn:
             return [zone._asdict() for zone in zones.listing(conn)]

@@ -40,7 +40,7 @@ from scheduler_service.engine.ports import Extenders, MakeCompleter, Parts
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.zones import ZoneStages
 from scheduler_service.introspection import Introspection
-from scheduler_service.listings import Listings
+from scheduler_service.listings import READ_S, Listings
 from scheduler_service.model import (
     Entry,
     Pool,
@@ -503,14 +503,23 @@ class Scheduler:
         :raises StoreUnavailable: the database does not answer
         """
         wanted = decisions.DecisionFilter(**criteria)
-        with self._store.reading() as conn:
+        with self._store.reading(READ_S) as conn:
             rows = decisions.search(conn, wanted, limit)
         return [row.plain() for row in rows]
+
+    def decision_remarks(self, **criteria: Any) -> list[str]:
+        """Say of a filter and a host that no decision has what there is.
+
+        :raises StoreUnavailable: the database does not answer
+        """
+        wanted = decisions.DecisionFilter(**criteria)
+        with self._store.reading(READ_S) as conn:
+            return decisions.remarks(conn, wanted)
 
     def decision(self, request_id: str) -> list[dict[str, Any]]:
         """Return what was decided under a request id.
 
         :raises DecisionNotFound: nothing is kept under it
         """
-        with self._store.reading() as conn:
+        with self._store.reading(READ_S) as conn:
             return decisions.show(conn, request_id)

@@ -170,10 +170,22 @@ class V1:
             raise errors.InvalidRequest('; '.join(twice[:_MOST_NAMED]))
         documents.check_depth(arguments)
         parsed = documents.arguments(arguments, _ExplainArgs)
+        return self.explained(request, parsed.request, parsed.host)
+
+    def explained(
+        self, request: HttpRequest, document: Any, host: str | None
+    ) -> Any:
+        """Return what would be selected for a document, and why.
+
+        :param request: whose client asks
+        :raises InvalidRequest: the document is no request
+        :raises HostNotFound: there is no such host
+        """
+        self.authorize(request, 'explain')
         if self._scheduler.snapshot() is None:
             raise errors.ServiceBusy('The hosts are not loaded yet')
         future = self._scheduler.explain(
-            documents.checked_request(parsed.request), parsed.host
+            documents.checked_request(document), host
         )
         try:
             return future.result(_TIMEOUT_S)
@@ -189,7 +201,9 @@ class V1:
         limit = criteria.pop('limit', 20)
         # A row more shows that there are more.
         rows = self._scheduler.decisions(limit + 1, **criteria)
-        return {'decisions': rows[:limit], 'more': len(rows) > limit}
+        more = len(rows) > limit
+        remarks = [] if rows else self._scheduler.decision_remarks(**criteria)
+        return {'decisions': rows[:limit], 'more': more, 'remarks': remarks}
 
     def decision(self, request: HttpRequest, content: bytes) -> Any:
         """Return the decisions on a request."""
@@ -422,7 +436,7 @@ class _Table(NamedTuple):
 _TABLES = {
     '/v1/decisions': _Table(
         'decisions', _DECISION, 'The newest decisions, newest first',
-        CRITERIA, {'more': _MORE},
+        CRITERIA, {'more': _MORE, 'remarks': _REMARKS},
     ),
     '/v1/hosts': _Table(
         'hosts', _HOST, 'Hosts by their names', HOST_CRITERIA,

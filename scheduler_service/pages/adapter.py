@@ -9,6 +9,7 @@ from scheduler_service.pages.decisions import DecisionPages
 from scheduler_service.pages.frame import Frame
 from scheduler_service.pages.hosts import HostPages
 from scheduler_service.pages.start import StartPages
+from scheduler_service.pages.trial import TryPage
 from scheduler_service.scheduler import Scheduler
 
 
@@ -22,12 +23,14 @@ class Adapter(base.Adapter):
     def pages(self, api: V1) -> Pages:
         """Return the pages, and the files that they load."""
         frame, listings = self._frame, self._scheduler.listings
-        decisions = DecisionPages(frame, api)
+        decisions = DecisionPages(frame, api, listings)
         hosts = HostPages(frame, api, listings)
         start = StartPages(frame, api, self._scheduler)
         served = {
             '/': start.start,
             '/decisions': decisions.listing,
+            '/decisions/{request_id}': decisions.decision,
+            '/try': TryPage(frame, api, listings).page,
             '/cloud': hosts.cloud,
             '/cloud.png': hosts.image,
             '/cloud/{block}': hosts.cell,

@@ -20,7 +20,7 @@ import jinja2
 import msgspec
 
 from scheduler_service import moments, texts
-from scheduler_service.http.message import HttpRequest, Reply
+from scheduler_service.http.message import JSON, HttpRequest, Reply
 from scheduler_service.http.routes import Route
 from scheduler_service.scheduler import Scheduler
 
@@ -53,6 +53,7 @@ _OF_PROGRAMS = ('/v1/', '/extender/')
 MENU = {
     '/': 'Overview',
     '/decisions': 'Decisions',
+    '/try': 'Try',
     '/cloud': 'Cloud',
     '/hosts': 'Hosts',
     '/fit': 'Fit',
@@ -137,11 +138,12 @@ class Frame:
     def show_error(self, request: HttpRequest, reply: Reply) -> Reply:
         """Return an error as a page, if it is one for people.
 
-        :param reply: an error, as JSON
+        :param reply: an error, as JSON or as a page
         """
-        document = msgspec.json.decode(reply.body)
-        error = document.get('error')
-        if error is None or not self._is_for_people(request):
+        if reply.content_type != JSON or not self._is_for_people(request):
+            return reply
+        error = msgspec.json.decode(reply.body).get('error')
+        if error is None:
             return reply
         if error['name'] == 'RouteNotFound':
             near = difflib.get_close_matches(request.path, self._names, 1)

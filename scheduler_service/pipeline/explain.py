@@ -200,4 +200,10 @@ def _host_result(
 ) -> dict[str, Any]:
     passes = bool(mask[row])
     why = '' if passes else _reason(host_filter, subject, row)
-    return {'filter': host_filter.name, 'passes': passes, 'reason': why}
+    result = {'filter': host_filter.name, 'passes': passes, 'reason': why}
+    missed = None if passes else host_filter.miss(
+        subject.table, subject.request, subject.settings
+    )  # fmt: skip
+    if missed is not None and 0 < missed[0][row] < np.inf:
+        result |= {'lacks': float(missed[0][row]), 'unit': missed[1]}
+    return result

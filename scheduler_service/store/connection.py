@@ -34,7 +34,7 @@ from scheduler_service.store.driver_errors import (
     translate_connect_errors,
     translate_errors,
 )
-from scheduler_service.store.sessions import Sessions, Timeouts
+from scheduler_service.store.sessions import Sessions, Timeouts, limited
 
 T = TypeVar('T')
 REVISION = 'revision'
@@ -191,13 +191,19 @@ class Store:
         return cls(engine, timeouts)
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def reading(self, seconds: float | None = None) -> Iterator[Connection]:
         """Yield a connection for reading.
 
+        :param seconds: how long a statement may take; None: as others
         :raises StoreUnavailable: the database does not answer
+        :raises StoreTimeout: a statement took too long
         """
         with translate_errors(), self.engine.connect() as conn:
-            yield conn
+            if seconds is None:
+                yield conn
+            else:
+                with limited(conn, seconds):
+                    yield conn
 
     def hold(self) -> Connection:
         """Return a connection that the caller keeps and has to close.

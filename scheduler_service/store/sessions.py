@@ -214,18 +214,32 @@ class Sessions:
 
 
 @contextlib.contextmanager
-def reading_whole_tables(conn: Connection) -> Iterator[None]:
-    """Let the statements inside read whole tables, without a time limit."""
+def limited(
+    conn: Connection, seconds: float, whole_tables: bool | None = None
+) -> Iterator[None]:
+    """Give the statements inside another limit than those of the session.
+
+    :param seconds: that one may take; 0: no limit
+    :param whole_tables: whether they may read whole tables; None: as others
+    """
     session: Any = conn.connection.dbapi_connection
     if not hasattr(session, 'limit_statements'):
         yield
         return
-    limit = session.read_timeout
-    session.limit_statements(0, whole_tables=True)
-    session.read_timeout = None
-    yield
-    session.limit_statements(session.statement_timeout, session.whole_tables)
-    session.read_timeout = limit
+    limit, usual = session.read_timeout, session.whole_tables
+    session.limit_statements(
+        seconds, usual if whole_tables is None else whole_tables
+    )
+    if not seconds:
+        session.read_timeout = None
+    try:
+        yield
+    finally:
+        # PostgreSQL takes nothing after an error; the end of the transaction
+        # brings the limits of before back.
+        with contextlib.suppress(Exception):
+            session.limit_statements(session.statement_timeout, usual)
+        session.read_timeout = limit
 
 
 def _read_committed(engine: Engine) -> None:

@@ -62,13 +62,9 @@ def decision_list(args: Any, conf: Any) -> None:
         rows = decisions.search(conn, criteria, _query_limit(args))
         if not args.sort and len(rows) > args.limit > 0:
             total = decisions.count(conn, criteria)
-        if args.filter and not rows:
-            # Decisions also have names of plug-ins.
-            names = decisions.filters(conn)
-            output.nothing_matches('--filter', args.filter, names)
-        if args.host and not rows:
-            names = loading.host_names(conn)
-            output.nothing_matches('--host', args.host, names)
+        if not rows:
+            for sentence in decisions.remarks(conn, criteria, '--'):
+                output.remark(sentence)
         return rows
 
     rows = [row.plain() for row in read(conf, query)]

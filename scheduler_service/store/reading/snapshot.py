@@ -41,7 +41,7 @@ from scheduler_service.model import (
 from scheduler_service.store import schema
 from scheduler_service.store.reading import loading
 from scheduler_service.store.reading.loading import MAX_UNIT
-from scheduler_service.store.sessions import reading_whole_tables
+from scheduler_service.store.sessions import limited
 
 _PART = 25_000
 _HOSTS = schema.hosts.c
@@ -113,7 +113,7 @@ def load_snapshot(conn: Connection) -> Snapshot:
     The time limit of statements does not apply. The revision is read first;
     newer data is read again when its change is applied, with the same result.
     """
-    with _without_gc(), reading_whole_tables(conn):
+    with _without_gc(), limited(conn, 0, whole_tables=True):
         revision, lineage = loading.newest_change(conn)
         # Equal names share a string object.
         names: dict[str, str] = {}
@@ -125,7 +125,7 @@ def load_snapshot(conn: Connection) -> Snapshot:
 
 def load_hosts(conn: Connection) -> HostTable:
     """Load all hosts, with the number of their instances."""
-    with _without_gc(), reading_whole_tables(conn):
+    with _without_gc(), limited(conn, 0, whole_tables=True):
         counts = loading.instance_counts(conn)
         return _HostReader(conn, {}, counts).table(InstanceIndex({}), ())
 

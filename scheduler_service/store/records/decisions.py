@@ -14,7 +14,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from scheduler_service import errors, moments
+from scheduler_service import errors, moments, texts
 from scheduler_service.model import Flavor, Placement, Request, ZoneRequest
 from scheduler_service.model.inventory import dashed
 from scheduler_service.moments import Moment
@@ -22,6 +22,7 @@ from scheduler_service.pipeline.explain import decisive_filter
 from scheduler_service.pipeline.selection import explanation
 from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.connection import Writer
+from scheduler_service.store.reading import loading
 
 REFUSED = 'refused'
 # Outcomes that are no refusal.
@@ -377,6 +378,24 @@ def filters(conn: Connection) -> set[str]:
     """Return the names of the filters that refused the newest requests."""
     newest = search(conn, DecisionFilter(outcome=REFUSED), _NEWEST)
     return {summary.filter for summary in newest} - {''}
+
+
+def remarks(
+    conn: Connection, criteria: DecisionFilter, option: str = ''
+) -> list[str]:
+    """Say of a filter and a host that no decision has what there is.
+
+    :param option: what stands before the names of criteria
+    """
+    found = []
+    if criteria.filter:
+        names = filters(conn)
+        found.append((f'{option}filter', criteria.filter, names))
+    if criteria.host:
+        names = loading.host_names(conn)
+        found.append((f'{option}host', criteria.host, names))
+    sentences = [texts.nothing_matches(*each) for each in found]
+    return [sentence for sentence in sentences if sentence]
 
 
 def _limited(

@@ -10,7 +10,6 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service.model import (
-    STANDARD_CLASSES,
     Placement,
     Selection,
     documents,
@@ -18,7 +17,7 @@ from scheduler_service.model import (
 from scheduler_service.scheduler import Scheduler
 from scheduler_service.store import schema
 from scheduler_service.store.claims import claim_queries
-from scheduler_service.store.reading import host_listing, residents
+from scheduler_service.store.reading import residents
 from scheduler_service.store.records import decisions as stored_decisions
 from scheduler_service.store.records.decisions import Decision, DecisionFilter
 from tests.support.databases import DATABASES
@@ -27,8 +26,6 @@ from tests.support.engines import start_engine
 from tests.support.stores import import_inventory
 
 pytestmark = pytest.mark.db
-
-RATIOS = dict.fromkeys(STANDARD_CLASSES, 1.0)
 
 
 @pytest.fixture(params=DATABASES)
@@ -58,11 +55,6 @@ def test_lists_are_read_from_each_database(store):
     with store.reading() as conn:
         claims = claim_queries.listing(conn, project='p')
         old = claim_queries.listing(conn, older_than=HOUR)
-        hosts = list(
-            host_listing.rows(
-                conn, host_listing.HostCriteria(), RATIOS, 'nova'
-            )
-        )
         decisions = stored_decisions.search(
             conn, stored_decisions.DecisionFilter(since=HOUR, project='p')
         )
@@ -70,10 +62,6 @@ def test_lists_are_read_from_each_database(store):
     assert sorted(claim['state'] for claim in claims) == ['claimed', 'moving']
     assert all(0 <= claim['age_s'] < 3600 for claim in claims)
     assert old == []
-    assert [host['host'] for host in hosts] == [
-        f'compute-{n}' for n in range(1, 5)
-    ]
-    assert hosts[3]['memory_mb'] == '512/8196'
     assert [decision.outcome for decision in decisions] == ['chosen', 'chosen']
     # It moves away already.
     assert here == []

@@ -299,6 +299,8 @@ def test_host_report_gives_every_verdict():
             'filter': 'RamFilter',
             'passes': False,
             'reason': '1500 MB requested, 1000 free (limit 1000, 0 used)',
+            'lacks': 500.0,
+            'unit': 'MB',
         }
     ]
     with pytest.raises(errors.HostNotFound):

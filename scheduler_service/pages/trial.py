@@ -1,0 +1,113 @@
+"""The page that tries a request: what would be decided now, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from scheduler_service import errors
+from scheduler_service.http.message import HttpRequest, Reply
+from scheduler_service.http.v1 import V1, parameters
+from scheduler_service.listings import Listings
+from scheduler_service.model import client_documents, documents
+from scheduler_service.pages import decisions
+from scheduler_service.pages.frame import Frame, without_empty
+
+_FIELDS = (
+    'flavor', 'zone', 'num_instances', 'project_id', 'traits', 'extra_specs',
+    'hints',
+)  # fmt: skip
+_ALL = ('request', *_FIELDS, 'host')
+
+
+class TryPage:
+    """Shows what ``/v1/explain`` returns; nothing is claimed."""
+
+    def __init__(self, frame: Frame, api: V1, listings: Listings) -> None:
+        self._frame = frame
+        self._api = api
+        self._listings = listings
+
+    def page(self, request: HttpRequest) -> Reply:
+        """Show the form, and the answer where a question was sent."""
+        if len(request.query) > decisions.MOST_BYTES:
+            raise errors.PayloadTooLarge(
+                f'The question has {len(request.query)} bytes, and may have '
+                f'{decisions.MOST_BYTES}: it is a link, which browsers and '
+                'proxies cut. Use scheduler-manage select --dry-run'
+            )
+        sent = parameters(without_empty(request, _ALL), *_ALL)
+        shown: dict[str, Any] = {'result': None, 'fault': None, 'text': ''}
+        status = 200
+        try:
+            if sent.keys() - {'host'}:
+                document = _document(sent)
+                shown['text'] = decisions.text_of(document)
+                shown['result'] = decisions.explained(
+                    self._api, self._listings, request, document,
+                    sent.get('host'),
+                )  # fmt: skip
+        except (errors.InvalidRequest, errors.NotFound) as error:
+            status, shown['fault'] = error.code, error
+        return self._frame.page(
+            'try.html', status, sent=sent, fields=_FIELDS,
+            stacks=decisions.stacks, **shown,
+        )  # fmt: skip
+
+
+def _document(sent: Mapping[str, str]) -> Any:
+    """Return the request that a form says, as YAML or by its fields.
+
+    :raises InvalidRequest: a field cannot be read, or both were sent
+    """
+    if 'request' not in sent:
+        return _of_fields(sent)
+    for name in _FIELDS:
+        if name in sent:
+            raise errors.InvalidRequest(f'{name}: request has it', at=name)
+    return documents.read(
+        sent['request'].encode('utf-8', 'replace'),
+        'request',
+        errors.InvalidRequest,
+    )
+
+
+def _of_fields(sent: Mapping[str, str]) -> dict[str, Any]:
+    document: dict[str, Any] = {}
+    flavor: dict[str, Any] = {}
+    if 'flavor' in sent:
+        flavor = client_documents.flavor_of_text(sent['flavor'])
+    specs = flavor.get('extra_specs', {}) | _pairs(sent, 'extra_specs')
+    for trait in sent.get('traits', '').replace(',', ' ').split():
+        verdict = 'forbidden' if trait.startswith('!') else 'required'
+        specs[f'trait:{trait.removeprefix("!")}'] = verdict
+    document['flavor'] = {**flavor, 'extra_specs': specs}
+    document['scheduler_hints'] = _pairs(sent, 'hints')
+    if 'num_instances' in sent:
+        number = sent['num_instances']
+        if not (number.isascii() and number.isdecimal() and len(number) < 7):
+            raise errors.InvalidRequest(
+                'num_instances: expected a number', at='num_instances'
+            )
+        document['num_instances'] = int(number)
+    for field, name in (
+        ('zone', 'availability_zone'),
+        ('project_id', 'project_id'),
+    ):
+        if field in sent:
+            document[name] = sent[field]
+    return {name: value for name, value in document.items() if value}
+
+
+def _pairs(sent: Mapping[str, str], field: str) -> dict[str, str]:
+    """Return what a field has as lines of KEY=VALUE."""
+    pairs = {}
+    for line in sent.get(field, '').splitlines():
+        key, equals, value = line.partition('=')
+        if line.strip() and not equals:
+            raise errors.InvalidRequest(
+                f'{field}: expected KEY=VALUE in each line', at=field
+            )
+        if line.strip():
+            pairs[key.strip()] = value.strip()
+    return pairs

@@ -1,0 +1,209 @@
+"""Pages as people see them, in a real browser.
+
+The policy of the pages is in force in all of these tests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib import parse
+
+import pytest
+
+from scheduler_service import texts
+from tests.support import requirements
+from tests.support.browsers import HOSTILE, LONG, Watched
+from tests.support.services import Service
+
+HOSTILE_PATH = f'/decisions/{parse.quote(HOSTILE, safe="")}'
+TRIED = parse.urlencode({'flavor': 'vcpus=1,memory_mb=512', 'host': HOSTILE})
+# Each kind of page, and the status of each.
+PAGES = {
+    '/decisions': 200,
+    '/decisions/req-chosen': 200,
+    '/decisions/req-refused': 200,
+    f'/decisions/req-refused?{parse.urlencode({"host": HOSTILE})}': 200,
+    '/decisions/req-long': 200,
+    '/decisions/req-zone': 200,
+    HOSTILE_PATH: 200,
+    '/try': 200,
+    f'/try?{TRIED}': 200,
+    f'/try?{parse.urlencode({"request": "flavor: 1"})}': 400,
+    '/decisions?since=soon': 400,
+    '/decisions/req-chosem': 404,
+}
+
+
+def content(page: Any) -> str:
+    """Return the text of a page, but for the time."""
+    return str(page.inner_text('main')).replace(
+        page.inner_text('footer time'), ''
+    )
+
+
+def overflow(page: Any) -> int:
+    """Return by how many pixels a page is wider than its window."""
+    return int(
+        page.evaluate(
+            'document.documentElement.scrollWidth'
+            ' - document.documentElement.clientWidth'
+        )
+    )
+
+
+@pytest.mark.parametrize(('path', 'status'), PAGES.items())
+def test_a_page_has_all_without_script_and_fits_a_telephone(
+    watched: Watched, path: str, status: int
+) -> None:
+    plain = watched.open(path, status, java_script_enabled=False)
+    narrow = watched.open(path, status, viewport={'width': 400, 'height': 800})
+    assert content(plain) == content(narrow)
+    assert overflow(narrow) <= 0
+    assert narrow.locator('h1').count() == 1
+
+
+def test_axe_finds_nothing_serious_by_day_or_by_night(
+    watched: Watched,
+) -> None:
+    requirements.need_library('axe_playwright_python')
+    from axe_playwright_python.sync_playwright import Axe
+
+    # What depends on colours is looked for in both schemes.
+    rules = {'light': {}, 'dark': {'runOnly': ['color-contrast']}}
+    for path, status in PAGES.items():
+        page = watched.open(path, status)
+        grounds = set()
+        for scheme, options in rules.items():
+            page.emulate_media(color_scheme=scheme)
+            found = Axe().run(page, options=options).response['violations']
+            serious = [
+                (each['id'], each['nodes'][0]['html'])
+                for each in found
+                if each['impact'] in ('serious', 'critical')
+            ]
+            assert serious == [], (path, scheme)
+            grounds.add(
+                page.evaluate(
+                    'getComputedStyle(document.body).backgroundColor'
+                )
+            )
+        assert len(grounds) == 2
+
+
+def test_names_with_markup_are_text(watched: Watched) -> None:
+    shown = texts.printable(HOSTILE)
+    for path in ('/decisions', HOSTILE_PATH, f'/try?{TRIED}',
+                 '/decisions/req-chosen'):  # fmt: skip
+        page = watched.open(path)
+        assert shown in page.inner_text('main'), path
+        assert page.locator('img').count() == 0
+        assert '\u202e' not in page.content()
+        assert '49' not in page.title()
+
+
+def test_a_long_reason_is_folded_and_opens(watched: Watched) -> None:
+    page = watched.open('/decisions/req-long', java_script_enabled=False)
+    folded = page.locator('dd details')
+    before = page.locator('dd').first.bounding_box()['height']
+    folded.locator('summary').click()
+    assert LONG[:500] in folded.inner_text()
+    assert page.locator('dd').first.bounding_box()['height'] > before
+
+
+def test_lists_have_what_the_command_prints(
+    watched: Watched, daemon: Service
+) -> None:
+    page = watched.open('/decisions')
+    rows = page.locator('tbody tr').all()
+    shown = [row.locator('td').all_inner_texts() for row in rows]
+    listed = daemon.daemon.scheduler.decisions(20)
+    assert [row[2] for row in shown] == [
+        texts.cell(each['request_id']) for each in listed
+    ]
+    for row, each in zip(shown, listed, strict=True):
+        assert row[0] == each['created_at']
+        assert row[5:] == [
+            texts.cell(each[name]) for name in ('filter', 'hosts', 'instances')
+        ]
+
+
+def test_the_bars_of_a_funnel_are_its_numbers(
+    watched: Watched, daemon: Service
+) -> None:
+    page = watched.open('/decisions/req-refused')
+    (shown,) = daemon.daemon.scheduler.decision('req-refused')
+    facts = shown['error']['facts']
+    for step, row in zip(
+        facts['funnel'], page.locator('[aria-label=Funnel] tbody tr').all(),
+        strict=True,
+    ):  # fmt: skip
+        width = float(row.locator('.part').get_attribute('width'))
+        assert width == pytest.approx(100 * step['end'] / facts['hosts'], 0.1)
+        assert row.locator('td').nth(1).inner_text() == str(step['end'])
+    sentence = texts.printable(shown['error']['message'])
+    assert page.inner_text('.sentence') == sentence
+    assert 'RamFilter' in page.inner_text('[aria-label="Nearest misses"]')
+
+
+def test_a_refusal_is_found_and_asked_about_by_keyboard_alone(
+    watched: Watched,
+) -> None:
+    page = watched.open('/decisions')
+    press = page.keyboard.press
+
+    def focus(locator: Any) -> None:
+        """Move on with Tab until an element has the focus."""
+        for _ in range(60):
+            if locator.evaluate('one => one === document.activeElement'):
+                return
+            press('Tab')
+        raise AssertionError(f'{locator} is not reached')
+
+    press('Tab')
+    assert page.inner_text(':focus') == 'Skip to the content'
+    focus(page.locator('select[name=outcome]'))
+    page.keyboard.type('NoValidHost')
+    press('Enter')
+    focus(page.locator('form button'))
+    press('Enter')
+    page.wait_for_url('**outcome=NoValidHost**')
+    # Down the rows of the table, to the refusal of the longest request.
+    focus(page.locator('tbody tr a').first)
+    press('ArrowDown')
+    press('ArrowDown')
+    assert page.inner_text(':focus') == 'req-refused'
+    press('Enter')
+    page.wait_for_url('**/decisions/req-refused')
+    focus(page.locator('input[name=host]'))
+    page.keyboard.type('compute-1')
+    press('Enter')
+    page.wait_for_url('**host=compute-1')
+    text = page.inner_text('main')
+    assert 'As of now, not as of then' in text
+    assert 'rejects it' in page.inner_text('[aria-label=compute-1]')
+    focus(page.get_by_text('Try it again'))
+    press('Enter')
+    page.wait_for_url('**/try?request=**')
+    assert 'Refused, as of' in page.inner_text('main')
+
+
+def test_a_form_asks_and_claims_nothing(
+    watched: Watched, daemon: Service
+) -> None:
+    for scripted in (True, False):
+        page = watched.open('/try', java_script_enabled=scripted)
+        page.fill('[name=flavor]', 'vcpus=1,memory_mb=256')
+        page.fill('[name=extra_specs]', 'hw:cpu_policy=shared')
+        page.fill('[name=num_instances]', '2')
+        page.fill('[name=host]', 'compute-1')
+        page.click('form button')
+        page.wait_for_url('**flavor=vcpus**')
+        assert 'Chosen, as of' in page.inner_text('main')
+        chosen = page.locator('[aria-label="Chosen hosts"] tbody tr')
+        assert chosen.count() == 2
+        # Its address is the question.
+        again = watched.open(f'/try?{page.url.partition("?")[2]}')
+        assert again.input_value('[name=num_instances]') == '2'
+    with daemon.store.reading() as conn:
+        claimed = conn.exec_driver_sql('SELECT count(*) FROM instances')
+        assert claimed.scalar() == 2

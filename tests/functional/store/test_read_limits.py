@@ -1,0 +1,40 @@
+"""Readings that have a time limit of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scheduler_service import errors
+from scheduler_service.store.connection import Store
+from scheduler_service.store.sessions import Timeouts
+
+pytestmark = pytest.mark.db
+
+SLEEP = {'postgresql': 'SELECT pg_sleep(20)', 'mariadb': 'SELECT SLEEP(20)'}
+LIMIT = {
+    'postgresql': ('SHOW statement_timeout', '9s'),
+    'mariadb': ('SELECT @@max_statement_time', 9),
+}
+
+
+@pytest.mark.parametrize('kind', SLEEP)
+def test_a_limit_ends_a_statement_and_then_counts_no_more(
+    kind: str, shared_url: Callable[[str], str]
+) -> None:
+    store = Store.connect(shared_url(kind), Timeouts(statement=9))
+    query, usual = LIMIT[kind]
+
+    def limit(seconds: float | None = None) -> Any:
+        with store.reading(seconds) as conn:
+            return conn.exec_driver_sql(query).scalar()
+
+    assert limit() == usual
+    assert limit(5.0) != usual
+    assert limit() == usual
+    with pytest.raises(errors.StoreTimeout), store.reading(0.2) as conn:
+        conn.exec_driver_sql(SLEEP[kind])
+    assert limit() == usual
+    store.dispose()
