@@ -1,23 +1,33 @@
 """``scheduler-quickstart``: try the whole service in one process.
 
 The program runs the daemon on an SQLite file and the in-process bus, and sends
-it calls and casts. The files stay in a folder for a closer look.
+it calls and casts. The files stay in a folder for a closer look. With
+``--serve`` it goes on with a cloud of its own making, and serves pages on it.
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
+import contextlib
+import json
 import pathlib
 import queue
+import random
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import metadata
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scheduler_service import errors
 from scheduler_service.cmd import output, program
+
+if TYPE_CHECKING:
+    from scheduler_service.cmd.daemon import Daemon
+    from scheduler_service.scheduler import Scheduler
 
 _FOLDER = 'share/scheduler-service'
 _SOURCE = pathlib.Path(__file__).resolve().parents[2]
@@ -59,6 +69,21 @@ _REQUESTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ('An instance that fits nowhere, and why', 'select_destinations',
      {**_NORTH, 'flavor': {**_FLAVOR, 'memory_mb': 150_000}}),
 )  # fmt: skip
+# The cloud of --serve, and what is asked of it: weight and request.
+_HOSTS, _DECISIONS = 1000, 2000
+_ZONES = 'first', 'second', 'third'
+_SIZES = (32, 131072), (64, 262144), (96, 524288)
+_LARGE = {'name': 'large', 'vcpus': 16, 'memory_mb': 65536, 'root_gb': 80}
+_GPU = {'trait:CUSTOM_GPU': 'required'}
+_MIX: tuple[tuple[int, dict[str, Any]], ...] = (
+    (30, {'flavor': _FLAVOR}),
+    (20, {'flavor': _FLAVOR, 'availability_zone': 'second'}),
+    (10, {'flavor': _LARGE, 'availability_zone': 'third'}),
+    (5, {'flavor': _LARGE, 'num_instances': 4}),
+    (4, {'flavor': {**_FLAVOR, 'name': 'gpu', 'extra_specs': _GPU}}),
+    (3, {'flavor': {**_LARGE, 'name': 'huge', 'memory_mb': 2**20}}),
+    (2, {'flavor': _FLAVOR, 'availability_zone': 'fourth'}),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -73,13 +98,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         '--folder', help='folder for all files (default: a new one in /tmp)'
     )
+    parser.add_argument(
+        '--serve', type=int, nargs='?', const=0, metavar='PORT',
+        help='then fill a cloud, and serve pages on it until an interrupt, '
+        'on this port or a free one',
+    )  # fmt: skip
     args = parser.parse_args(argv)
     try:
         folder = pathlib.Path(
             args.folder or tempfile.mkdtemp(prefix='scheduler-')
         ).resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        return _run(folder, args.inventory or str(_shipped('inventory.yaml')))
+        document = args.inventory or str(_shipped('inventory.yaml'))
+        status = _run(folder, document)
+        if not status and args.serve is not None:
+            status = _serve(folder, args.serve)
+        return status
     except (errors.SchedulerError, OSError) as error:
         print(program.error_line(error), file=sys.stderr)
         return 1
@@ -129,19 +163,13 @@ def _heading(text: str) -> None:
 
 def _demonstrate(config: pathlib.Path) -> None:
     """Run a daemon in this process, and send it calls and casts."""
-    from scheduler_service import conf as options
-    from scheduler_service import rpc  # noqa: F401 - before oslo.messaging
-    from scheduler_service.cmd import adapters
-    from scheduler_service.cmd.daemon import Daemon
+    daemon = _daemon(config)
     from scheduler_service.rpc import transport
     from scheduler_service.rpc.client import SchedulerClient
 
     import oslo_messaging  # isort: skip
 
-    conf = adapters.new_config()
-    transport.prepare(conf)
-    options.parse(conf, [f'--config-file={config}'])
-    daemon = Daemon(conf)
+    conf = daemon.conf
     client = SchedulerClient(
         conf, topic=conf.scheduler.topic, exchange=conf.scheduler.exchange
     )
@@ -164,6 +192,95 @@ def _demonstrate(config: pathlib.Path) -> None:
         listener.stop()
         listener.wait()
         daemon.stop()
+
+
+def _daemon(config: pathlib.Path, **http: Any) -> Daemon:
+    """Return a daemon that is not started yet.
+
+    :param http: options of its group
+    """
+    from scheduler_service import conf as options
+    from scheduler_service import rpc  # noqa: F401 - before oslo.messaging
+    from scheduler_service.cmd import adapters
+    from scheduler_service.cmd.daemon import Daemon
+    from scheduler_service.rpc import transport
+
+    conf = adapters.new_config()
+    transport.prepare(conf)
+    options.parse(conf, [f'--config-file={config}'])
+    for name, value in http.items():
+        conf.set_override(name, value, 'http')
+    return Daemon(conf)
+
+
+def _serve(folder: pathlib.Path, port: int) -> int:
+    """Fill a cloud, and serve pages on it until an interrupt."""
+    from scheduler_service.cmd import manage
+
+    _heading(f'Fill {_HOSTS:,} hosts, and decide {_DECISIONS:,} requests')
+    document = folder / 'cloud.json'
+    document.write_text(json.dumps(_cloud()))
+    config = folder / 'scheduler_service.conf'
+    words = ['--config-file', str(config), 'inventory', 'import']
+    if status := manage.main([*words, str(document)]):
+        return status
+    daemon = _daemon(config, bind_port=port)
+    try:
+        daemon.start()
+        server = daemon.http.server
+        assert server is not None
+        _decide(daemon.scheduler)
+        host, port = server.bind_addr
+        _heading(f'Open http://{host}:{port}/ - Ctrl-C ends this')
+        sys.stdout.flush()
+        with contextlib.suppress(KeyboardInterrupt):
+            threading.Event().wait()
+    finally:
+        daemon.stop()
+    return 0
+
+
+def _cloud() -> dict[str, Any]:
+    """Return an inventory: hosts of three sizes, in three zones."""
+    names = [f'node-{number:04}' for number in range(_HOSTS)]
+    hosts = []
+    for number, name in enumerate(names):
+        vcpus, memory_mb = _SIZES[number // 7 % len(_SIZES)]
+        host = {'host': name, 'vcpus': vcpus, 'memory_mb': memory_mb,
+                'local_gb': 2000}  # fmt: skip
+        if not number % 83:
+            host |= {'status': 'disabled', 'disabled_reason': 'new disks'}
+        hosts.append(host)
+    zones = [
+        {'id': 9000 + at, 'name': f'racks-{zone}',
+         'hosts': names[at::len(_ZONES)],
+         'metadata': {'availability_zone': zone}}
+        for at, zone in enumerate(_ZONES)
+    ]  # fmt: skip
+    return {'hosts': hosts, 'aggregates': zones}
+
+
+def _decide(scheduler: Scheduler) -> None:
+    """Decide requests, some of which are refused."""
+    from scheduler_service.model import documents
+
+    waiting: collections.deque[Any] = collections.deque()
+    for asked in _requests():
+        request = documents.request(asked)
+        waiting.append(scheduler.select_destinations(request))
+        # As many at a time as a busy daemon has.
+        while len(waiting) > 100:
+            with contextlib.suppress(errors.SchedulerError):
+                waiting.popleft().result()
+    for future in waiting:
+        future.exception()
+
+
+def _requests() -> Iterator[dict[str, Any]]:
+    rng = random.Random(1)  # noqa: S311 - the same cloud each time
+    weights, requests = zip(*_MIX, strict=True)
+    for asked in rng.choices(requests, weights, k=_DECISIONS):
+        yield {**asked, 'project_id': f'project-{rng.randrange(9)}'}
 
 
 def _send(

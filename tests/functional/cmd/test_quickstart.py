@@ -1,0 +1,48 @@
+"""``scheduler-quickstart --serve``: a cloud to look at in a browser."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+
+# As the program does, with fewer hosts and decisions.
+_PROGRAM = """
+import sys
+from scheduler_service.cmd import quickstart
+quickstart._HOSTS, quickstart._DECISIONS = 100, 200
+sys.exit(quickstart.main(sys.argv[1:]))
+"""
+
+
+def test_a_cloud_with_decisions_is_served_until_an_interrupt(
+    tmp_path: pathlib.Path,
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, '-c', _PROGRAM, '--folder', tmp_path, '--serve'],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        told = []
+        for line in process.stdout:
+            told.append(line)
+            if found := re.search(r'Open (http://127\.0\.0\.1:\d+)/', line):
+                break
+        assert found, ''.join(told)
+        pages = {}
+        for path in ('/', '/decisions?outcome=refused&limit=99', '/cloud'):
+            with urllib.request.urlopen(found[1] + path, timeout=20) as reply:
+                pages[path] = reply.read().decode()
+        refusals = pages['/decisions?outcome=refused&limit=99']
+        assert '<td>RamFilter</td>' in refusals
+        assert 'project-3' in refusals
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=30)
+        assert (process.returncode, 'Traceback' in rest) == (0, False), rest
+    finally:
+        process.kill()
+        process.communicate()
