@@ -110,10 +110,11 @@ def plain(line: str) -> str:
 # Which test runs all lines of a page, but for those listed below.
 RUN_BY = {
     'install': 'tests/functional/packaging/test_install_page.py',
+    'backup': 'tests/functional/docs/test_backup_page.py',
     'kubernetes': 'tests/interop/test_kube_deployment.py',
     'security': 'tests/functional/rpc/test_broker_permissions.py',
     **dict.fromkeys(
-        ('commands', 'compute', 'moving', 'upgrade'),
+        ('commands', 'compute', 'hosts', 'maintenance', 'moving', 'upgrade'),
         'tests/functional/docs/test_commands_page.py',
     ),
 }
@@ -198,7 +199,7 @@ def runs_at(path: pathlib.Path, line: str) -> str:
 def asks_a_daemon(line: str) -> bool:
     """Whether a command waits for the reply of a daemon."""
     words = plain(line).split()
-    return words[1] in ASKING
+    return words[1] in ASKING and '--local' not in words
 
 
 def all_pages() -> list[pathlib.Path]:

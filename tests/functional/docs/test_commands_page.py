@@ -28,6 +28,11 @@ PROGRAMS = {'scheduler-manage': manage.main, 'scheduler-status': status.main}
 FOUND = ('inventory diff', 'configuration diff')
 HERE = 'tests/functional/docs/test_commands_page.py'
 PAGES = [name for name, where in RUN_BY.items() if where == HERE]
+# Changes, which print nothing.
+SILENT = (
+    'aggregate add-host', 'aggregate delete', 'aggregate remove-host',
+    'aggregate set', 'host disable', 'host enable',
+)  # fmt: skip
 # Of a request to the compute service's interface.
 REQUEST_ID = 'req-794ccc2c-d751-44fe-b57f-8894c9f5c842'
 
@@ -66,7 +71,8 @@ def test_every_line_works(name, folder, capsys):
         printed = capsys.readouterr()
         allowed = (0, 1) if ' '.join(words[:2]) in FOUND else (0,)
         assert exit_status in allowed, (line, printed.err)
-        assert printed.out, line
+        silent = ' '.join(words[:2]) in SILENT
+        assert bool(printed.out) != silent, line
         ran += 1
     assert ran
 

@@ -1,11 +1,11 @@
-"""The page on operating names all that an audit finds."""
+"""The page on audits names all that an audit finds."""
 
 import re
 
 from scheduler_service.store.records import audit
 from tests.support.paths import ROOT
 
-PAGE = (ROOT / 'doc/source/admin/operating.rst').read_text()
+PAGE = (ROOT / 'doc/source/admin/audit.rst').read_text()
 
 
 def test_every_kind_of_finding_of_an_audit_is_described():
