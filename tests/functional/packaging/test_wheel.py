@@ -11,7 +11,7 @@ import pytest
 
 from scheduler_service.cmd import parser, status
 from scheduler_service.cmd.commands import completion
-from tests.support import requirements, wheels
+from tests.support import page_commands, requirements, wheels
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.slow
@@ -108,6 +108,28 @@ def test_the_quickstart_runs_and_so_do_the_commands_that_it_prints(
         # The rest of the line is the path of the program that follows.
         own = re.sub(r'\s+\S+/bin/$', '', words).split()
         assert run('scheduler-manage', *own)
+
+
+def test_the_readme_shows_what_the_quickstart_has_refused(run, tmp_path):
+    run('scheduler-quickstart', '--folder', str(tmp_path / 'tour'))
+    config = ('--config-file', str(tmp_path / 'tour/scheduler_service.conf'))
+    words = ('--outcome', 'NoValidHost', '-f', 'value', '-c', 'request_id')
+    ids = run('scheduler-manage', *config, 'decision', 'list', *words)
+    printed = run('scheduler-manage', *config, 'decision', 'show', ids.strip())
+    (_, *shown), *_ = (
+        block.splitlines()
+        for block in page_commands.of_language(ROOT / 'README.rst', 'text')
+    )
+    assert lasting('\n'.join(shown)) == lasting(printed.strip())
+
+
+def lasting(decision: str) -> str:
+    """Return a decision without what differs from run to run."""
+    return re.sub(
+        r'(?m)^\S+(?=  select)|(?<=^decided by ).*|(?<=^after \(ms\) ).*|'
+        r'(?<=^with configuration ).*| +$',
+        '', decision,
+    )  # fmt: skip
 
 
 def test_every_program_has_a_man_page_that_can_be_read(share, programs):
