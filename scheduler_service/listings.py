@@ -72,7 +72,7 @@ class Listings:
     ) -> tuple[list[dict[str, Any]], list[str]]:
         """Return hosts by their names, and what is wrong with the criteria.
 
-        :param limit: at most so many
+        :param limit: the largest number
         """
         table, settings = self.table(), self.settings
         found = host_listing.rows(table, criteria, settings)

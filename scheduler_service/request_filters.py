@@ -75,8 +75,8 @@ class Scope:
         forbidden aggregates, ``required=T1,!T2`` for traits; uuids and names
         are sorted.
 
-        :param most: name so many aggregates, traits and sets at most, and
-            count the others
+        :param most: the largest number of aggregates, traits and sets to
+            name; the others are counted
         """
         sets = self.required_aggregates
         parameters = [

@@ -52,7 +52,7 @@ _DELIVERY_LIMIT = 20
 _CONNECT_S = 2.0
 # Requests that have their reply, and are remembered.
 _MOST_ANSWERED = 4096
-# The thread wakes up after so many seconds at the latest.
+# The thread wakes up at least once in this time.
 _LONGEST_WAIT_S = 60.0
 _Work = tuple[Callable[..., None], tuple[Any, ...]]
 

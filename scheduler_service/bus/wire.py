@@ -47,7 +47,7 @@ _OLDER_NAMES = {
     'request_id': 'request',
     'global_request_id': 'global_request',
 }
-# Of so many callers it is kept how much later their messages seem to come.
+# The number of callers whose clock difference is kept.
 _CALLERS = 10_000
 # An upper bound of valid times, in seconds.
 _NO_TIME = 1e15

@@ -18,8 +18,8 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
 Codes = npt.NDArray[np.int32]
-# A mask by distinct value is expanded to rows by comparing the codes with up
-# to so many values; to look up each row takes longer.
+# Up to this number of values a mask by distinct value is expanded to rows by
+# comparing the codes with each; looking up each row takes longer.
 _FEW = 2
 
 
@@ -143,8 +143,8 @@ class DictionaryColumn:
         return DictionaryColumn(renumbered[self.codes], values)
 
 
-# Up to so many possible combinations per row the combinations in use are
-# counted; beyond that the rows are sorted.
+# Up to this number of possible combinations per row the combinations in use
+# are counted; beyond that the rows are sorted.
 _DENSE = 8
 _Ints = np.ndarray[Any, Any]
 

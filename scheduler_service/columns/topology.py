@@ -13,11 +13,11 @@ from scheduler_service.columns.dictionary import Mask
 from scheduler_service.model.aggregate_map import AggregateMap
 from scheduler_service.model.limits import MAX_NUMBER
 
-# The oldest arrays are dropped beyond so many, and beyond so many bytes with
-# their keys.
+# Limits of the cache, as a number of arrays and in bytes with their keys: the
+# oldest are dropped.
 _MOST_KEPT = 16_384
 _MOST_BYTES = 64 * 2**20
-# A key counts so many bytes for each character of its text: sets take most.
+# Estimated size of a key, in bytes per character of its text: sets need most.
 _BYTES_A_CHARACTER = 6
 
 

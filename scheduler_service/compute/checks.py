@@ -17,7 +17,7 @@ from scheduler_service.compute.placement import options as placement_options
 from scheduler_service.compute.placement.client import PlacementClient, Roots
 from scheduler_service.store.driver_errors import driver_fault, first_line
 
-# Finds no provider: the answer is as short as can be.
+# Finds no provider, so that the answer is short.
 _NO_PROVIDERS = '/resource_providers?name=-'
 
 

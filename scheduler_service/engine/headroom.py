@@ -34,7 +34,7 @@ from scheduler_service.pipeline import HostPipeline
 from scheduler_service.settings import Settings
 
 _BETWEEN = ', '
-# Metrics have so many zones and classes, those with most hosts; the others
+# The number of zones and classes in metrics, those with most hosts; the others
 # are summed up.
 MOST_ZONES = 50
 MOST_CLASSES = 30

@@ -146,7 +146,7 @@ class HostStages:
         return unfinished
 
     def explain(self, job: ExplainJob) -> None:
-        """Have it said what every filter says of the hosts.
+        """Explain a request: the result of every filter on the hosts.
 
         :raises StoreUnavailable: the job has no result yet
         """

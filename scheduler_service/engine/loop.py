@@ -41,7 +41,7 @@ _CLOSING_PAUSE_S = 0.005
 _PAUSE_S = 0.05
 # After how many seconds an unreachable database is asked again.
 RETRY_S = 0.5
-# A batch may grow to so many times its size by jobs that arrive meanwhile.
+# The factor by which jobs that arrive meanwhile may enlarge a batch.
 _GROWTH = 4
 
 

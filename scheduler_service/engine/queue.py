@@ -32,14 +32,14 @@ from scheduler_service.engine.jobs import HostJob, Job, State
 LOG = logging.getLogger(__name__)
 # Long enough for another thread to run, in seconds.
 _YIELD_S = 0.00001
-# A batch has at most so many instances for each job that it may have; a job
-# with more comes in a batch of its own, however few of its instances are left
-# to place: all of them are claimed together.
+# Largest number of instances in a batch, per job that it may have. A job with
+# more has a batch of its own, however few of its instances are left to place:
+# all of them are claimed together.
 _INSTANCES_PER_JOB = 4
 # How often lanes are looked at whose next job waits for another, in seconds.
 _BLOCKED_S = 0.002
-# Idle lanes, and jobs that were taken, are looked at when there are so many
-# more of them than were left the last time: a job may hold 30 MiB.
+# Idle lanes, and jobs that were taken, are looked at when their number has
+# grown by this since the last time: a job may hold 30 MiB.
 _SPARE = 64
 _FEW = 4
 

@@ -80,7 +80,7 @@ class HostFilter:
     def has_devices(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> bool:
-        """Whether the host of *row*, which passes, has the very devices.
+        """Whether the host of *row*, which passes, has the requested devices.
 
         :param request: that names the providers of its PCI devices
         """

@@ -34,8 +34,8 @@ LOG = logging.getLogger(__name__)
 # Longer bodies are handled outside the server's thread: evaluating 10,000
 # nodes by their names takes a few milliseconds.
 _INLINE_BYTES = 256 * 1024
-# Calls of so many seconds are handled by the server's thread before it polls
-# the connections again.
+# How long the server's thread handles calls, in seconds, before it polls the
+# connections again.
 _INLINE_S = 0.005
 # Called with a request and the reply to it, an error.
 ShowError = Callable[[HttpRequest, Reply], Reply]

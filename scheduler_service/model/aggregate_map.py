@@ -7,7 +7,7 @@ from typing import Any
 
 from scheduler_service.model.inventory import Aggregate
 
-# The oldest results of lookups are dropped beyond so many.
+# How many results of lookups are kept; the oldest are dropped.
 _MOST_KEPT = 512
 # Results under longer keys, in characters, are not kept: a request may name
 # any number of aggregates.

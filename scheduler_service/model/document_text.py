@@ -23,7 +23,7 @@ _JSON_STARTS = (b'{', b'[')
 def read(
     text: bytes, source: str, fault: type[errors.SchedulerError]
 ) -> tuple[Any, list[str]]:
-    """Return plain values, and a sentence for each key that is there twice.
+    """Return plain values, and a sentence for each duplicate key.
 
     :param source: its name in errors, such as a path
     :param fault: the class of the error if it is neither YAML nor JSON
@@ -39,7 +39,7 @@ def read(
 
 
 def parse(text: bytes) -> tuple[Any, list[str]]:
-    """Return plain values, and a sentence for each key that is there twice.
+    """Return plain values, and a sentence for each duplicate key.
 
     Several objects in JSON, one after the other, are a list.
 
@@ -55,7 +55,7 @@ def parse(text: bytes) -> tuple[Any, list[str]]:
 
 
 def parse_json(text: bytes) -> tuple[Any, list[str]]:
-    """Return plain values, and a sentence for each key that is there twice.
+    """Return plain values, and a sentence for each duplicate key.
 
     :raises ValueError: it is not JSON
     :raises RecursionError: it is nested too deeply

@@ -24,7 +24,7 @@ Pixels = npt.NDArray[np.uint8]
 PLACES = ('zone', 'aggregate', 'cell')
 # In pixels.
 WIDTH = 720
-# Width of a cell in pixels, for up to so many hosts.
+# The largest number of hosts, and the width of a cell in pixels for it.
 _SIZES = ((3_000, 12), (30_000, 6), (float('inf'), 4))
 # Hosts by tenths of their fullest resource; the last two are full or over,
 # and without capacity.

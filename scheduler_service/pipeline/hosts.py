@@ -99,7 +99,7 @@ class HostPipeline:
 
         Chosen places are assumed in *overlay*, none where the call raises.
 
-        :param spread: choose at random among at least so many of the best
+        :param spread: choose at random among at least this number of the best
         :param bonuses: for each instance the hosts that it may be on, and
             what is added to their weights
         :param placed: gets the place of each instance; where it has some

@@ -37,7 +37,7 @@ from scheduler_service.time_slice import Counts
 
 # The ends of the raw weights of some hosts.
 Range = tuple[float, float]
-# Plans of so many shapes of requests are kept for a table, of 4 kB each.
+# How many plans, of 4 kB each, are kept for a table.
 _PLANS_KEPT = 2048
 
 
@@ -264,12 +264,13 @@ def _hold(steps: Sequence[Step], terms: Sequence[Term]) -> bool:
 _MIN_HOSTS = 2_000
 # A request for more of the best than this looks at all hosts.
 _MOST_BEST = 32
-# At least so many hosts are kept, where so many pass, and at most so many.
+# Least and largest number of top hosts that are kept; fewer where fewer pass.
 _TOP, _MOST_TOP = 48, 256
-# They are found by the best of so many times as many blocks of hosts.
+# The number of blocks of hosts per top host. The best hosts of the blocks show
+# how much a top host weighs at least.
 _BLOCKS = 4
-# To find the top hosts costs as much credit as so many passes over all hosts
-# give; a ranking by them gives as much as so many passes.
+# Finding the top hosts costs credit, and a ranking that uses them earns it, in
+# units of one pass over all hosts.
 _COST, _GAIN, _MOST_CREDIT = 8, 4, 32
 # Rounding in a sum of weights, relative to the multipliers.
 _ROUNDING = 1e-9

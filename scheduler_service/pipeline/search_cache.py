@@ -237,8 +237,8 @@ class CachedSearch:
 
 
 Indexes = np.ndarray[Any, np.dtype[np.uint8]]
-# Rejections are dropped, the least recently used first, beyond so many and
-# so many bytes.
+# Limits of the cache, as a number of rejections and in bytes: the least
+# recently used are dropped.
 _MOST_KEPT = 4096
 _MOST_BYTES = 96 * 2**20
 
@@ -380,9 +380,9 @@ def _identity(form: int, verdict: Any) -> Any:
 _LEADERS = 768
 # Hosts at each end of a weigher's range.
 _EXTREMES = 48
-# After so many changes leaders that do not suffice are chosen anew.
+# After this number of changes leaders that do not suffice are chosen anew.
 _AGED = 256
-# Leaders are chosen anew as well when changes made them so many.
+# The number of leaders, after changes, at which they are chosen anew as well.
 _MOST_CHOSEN = 4 * _LEADERS
 _MOST_BOUNDS = 1024
 # Rounding in a sum of weights, relative to the largest of them.

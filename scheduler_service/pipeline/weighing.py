@@ -24,7 +24,7 @@ from scheduler_service.weighers.base import ColumnWeigher, Weigher
 T = TypeVar('T')
 # How many of the best an explanation names.
 FINALISTS = 5
-# Up to so many of the best are searched in turn, more by sorting.
+# Up to this number the best are searched one by one, beyond it by sorting.
 _FEW = 16
 
 
@@ -333,7 +333,7 @@ class Ranking:
     ) -> int:
         """Return the row to take: the best, or one of the best at random.
 
-        :param spread: pick among at least so many of the best
+        :param spread: pick among at least this number of the best
         """
         among = max(settings.host_subset_size, spread)
         if among == 1 and not settings.shuffle_best_same_weighed_hosts:

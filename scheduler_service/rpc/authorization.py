@@ -1,7 +1,7 @@
 """Checks requests against the policy, before they are queued.
 
 The engine checks the owners of the instances, groups and zones in a request,
-since it has their rows. Stateless; used by the polling thread and by the
+since it has their rows. Stateless; used by the bus thread and by the
 redelivery thread.
 """
 

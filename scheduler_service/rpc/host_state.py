@@ -1,6 +1,6 @@
 """The methods with which hosts, conductors and operators report state.
 
-They run on the polling thread, or on the redelivery thread, and never block.
+They run on the bus thread, or on the redelivery thread, and never block.
 The writer's own thread stores the reports.
 """
 

@@ -18,8 +18,8 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 LOG = logging.getLogger(__name__)
-# What counts as a step: so many seconds more than the daemon's own clock, and
-# so much of the time since the last look, since clocks are slewed.
+# What counts as a step: a difference to the daemon's own clock, in seconds,
+# plus a fraction of the time since the last look, since clocks are slewed.
 _STEP_S = 1.0
 _SLEW = 0.001
 _SQL = {

@@ -28,7 +28,7 @@ from scheduler_service.store.driver_errors import (
 from scheduler_service.store.sessions import SERVER, Wait
 
 LOG = logging.getLogger(__name__)
-# A wait for a lock is looked at after so many seconds.
+# How long a wait for a lock lasts before it is looked at, in seconds.
 _SINCE_S = 1
 # Sessions that block other sessions and are not blocked themselves.
 _BLOCKERS = {

@@ -379,7 +379,7 @@ class ProviderFollower(Worker):
     ) -> Iterator[list[str]]:
         """Yield touched hosts, which stay touched if they cannot be read.
 
-        :param count: at most so many; None: all
+        :param count: the largest number; None: all
         :param again: whether changed hosts are read once more later
         """
         with self._lock:

@@ -1,4 +1,4 @@
-"""Makes allocations for claims in as few calls as can be, and undoes them.
+"""Makes allocations for claims, many in one call, and undoes them.
 
 The functions are stateless: any thread may call them. Several consumers go in
 one POST, which the service does for all or for none. Where the service

@@ -24,9 +24,10 @@ from scheduler_service.engine.jobs import HostJob
 
 # How many consumers go in one call.
 MOST_AT_ONCE = 16
-# With so many consumers a call begins beside others, while fewer than so many
-# are under way: 16 callers had 97 claims a second with these, 80 with one call
-# at a time (``benchmarks.nova``; placement with two workers on two cores).
+# A call begins beside others once _MIN_BATCH consumers wait, while fewer than
+# _CALLS calls are under way: 16 callers had 97 claims a second with these, 80
+# with one call at a time (``benchmarks.nova``; placement with two workers on
+# two cores).
 _MIN_BATCH = 5
 _CALLS = 3
 # A task that has waited for so long waits for no call that is under way, in

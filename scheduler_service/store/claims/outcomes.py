@@ -40,9 +40,9 @@ PLACEMENT = 'placement'
 EXPIRED = 'expired'
 # Kinds of releases: of everything, and of the second claim of a move alone.
 ALL, MOVE = 'all', 'move'
-# The record without its document is kept for so many times the retention.
+# How long the record without its document is kept, in retentions.
 _EXPIRED_KEPT = 7
-# Of so many projects the digest is kept: each claim is compared by it.
+# The number of projects whose digest is kept: each claim is compared by it.
 _PROJECTS = 4096
 # In the order of the fields of :class:`RecordedOutcome`.
 _OUTCOME = {

@@ -51,7 +51,7 @@ _INTERVAL_S = 0.2
 # Decisions, and lines, that wait. Beyond it the oldest are dropped.
 _MAX_WAITING = 20_000
 _PER_TRANSACTION = 500
-# Old decisions are pruned after at most so many new ones.
+# The largest number of new decisions before old ones are pruned.
 _PRUNE_AFTER = 5_000
 _PRUNE_STEP = 1_000
 _PRUNE_CHANGES_EVERY_S = 60.0

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     )
 
 LOG = logging.getLogger(__name__)
-# The snapshot may get so many times as old as it takes to read what changed,
-# but no older than so many seconds.
+# Largest age of the snapshot: a multiple of the time that reading the changes
+# takes, and a limit in seconds.
 _READING_SHARE = 4
 _OLDEST_S = 5.0
 # A request that was sent before a release is processed within this time.

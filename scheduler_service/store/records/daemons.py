@@ -19,8 +19,8 @@ from scheduler_service.store.connection import Writer
 
 # Configurations that are kept, those that daemons used last.
 _CONFIGURATIONS_KEPT = 500
-# A daemon without a sign of life for so many seconds is silent; daemons give
-# one every few seconds.
+# A daemon without a heartbeat for this number of seconds is silent; daemons
+# send one every few seconds.
 SILENT_S = 30.0
 
 

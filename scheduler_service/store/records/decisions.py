@@ -328,7 +328,7 @@ def search(
 ) -> list[DecisionSummary]:
     """Return the newest decisions that match, newest first.
 
-    :param limit: at most so many; None: all
+    :param limit: the largest number; None: all
     :param after: only those with a larger id
     """
     query = _limited(conn, _SUMMARY, criteria, after)
