@@ -7,7 +7,6 @@ table, so they are there while the database is away; the rest is read from it.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -167,15 +166,9 @@ class Listings:
             and ``pools``
         :raises StoreUnavailable: the database does not answer
         """
-        hour = decisions.DecisionFilter(
-            since=timedelta(hours=1), outcome=decisions.REFUSED
-        )
         with self._store.reading(READ_S) as conn:
-            refused = Counter(
-                row.filter for row in decisions.search(conn, hour)
-            )
             return {
-                'refusals': refused.most_common(),
+                'refusals': decisions.refusals(conn, timedelta(hours=1)),
                 'daemons': daemons.rows(conn),
                 'oldest': claim_queries.oldest(conn),
                 'dns_zones': zones.count(conn),

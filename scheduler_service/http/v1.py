@@ -319,16 +319,33 @@ def _object(required: str, **properties: Any) -> dict[str, Any]:
     }
 
 
-def _responses(good: str, schema: Any, *codes: int) -> dict[str, Any]:
+def _responses(good: str, content: Any, *codes: int) -> dict[str, Any]:
     """Return the responses of a resource; each has some codes of errors."""
     failure = {
         'description': 'an error, with its facts',
         'content': _content({'$ref': '#/components/schemas/Error'}),
     }
     return {
-        '200': {'description': good, 'content': _content(schema)},
+        '200': {'description': good, 'content': content},
         **{str(code): failure for code in (400, 401, 403, 503, *codes)},
     }
+
+
+def _get(
+    summary: str, content: Any, parameters: list[Any], *codes: int
+) -> dict[str, Any]:
+    """Return the description of a resource that is read."""
+    return {
+        'get': {
+            'summary': summary,
+            'parameters': parameters,
+            'responses': _responses(summary, content, *codes),
+        }
+    }
+
+
+def _in_path(name: str) -> dict[str, Any]:
+    return {'name': name, 'in': 'path', 'required': True, 'schema': _TEXT}
 
 
 _STRING = {'type': 'string'}
@@ -416,21 +433,11 @@ class _Table(NamedTuple):
              'schema': {'limit': limit, 'before': _ID}.get(name, _TEXT)}
             for name, (_, text) in self.known.items()
         ]  # fmt: skip
-        described = {}
-        for end, content in (
-            ('', _content(document)),
-            ('.csv', {'text/csv': {'schema': _STRING}}),
-        ):
-            responses = _responses(self.summary, document)
-            responses['200']['content'] = content
-            described[path + end] = {
-                'get': {
-                    'summary': self.summary,
-                    'parameters': parameters,
-                    'responses': responses,
-                }
-            }
-        return described
+        csv = {'text/csv': {'schema': _STRING}}
+        return {
+            path: _get(self.summary, _content(document), parameters),
+            f'{path}.csv': _get(self.summary, csv, parameters),
+        }
 
 
 _TABLES = {
@@ -450,22 +457,6 @@ _TABLES = {
         'daemons', _DAEMON, 'Daemons that share the store', {}, {}
     ),
 }  # fmt: skip
-
-
-def _one_operation(
-    name: str, summary: str, schema: dict[str, Any]
-) -> dict[str, Any]:
-    """Return the description of what a path ends with the name of."""
-    parameter = {
-        'name': name, 'in': 'path', 'required': True, 'schema': _TEXT,
-    }  # fmt: skip
-    return {
-        'get': {
-            'summary': summary,
-            'parameters': [parameter],
-            'responses': _responses(summary, schema, 404),
-        }
-    }
 
 
 _ERROR = _object(
@@ -495,7 +486,7 @@ DESCRIPTION: dict[str, Any] = {
                 },
                 'responses': _responses(
                     'the filters and how many hosts each rejects',
-                    _object('filters'), 404, 413, 500,
+                    _content(_object('filters')), 404, 413, 500,
                 ),
             }
         },
@@ -504,15 +495,15 @@ DESCRIPTION: dict[str, Any] = {
             for path, table in _TABLES.items()
             for name, described in table.operations(path).items()
         },
-        '/v1/decisions/{request_id}': _one_operation(
-            'request_id', 'The decisions on a request, and why',
-            _object('decisions',
-                    decisions={'type': 'array', 'items': _DECISION}),
+        '/v1/decisions/{request_id}': _get(
+            'The decisions on a request, and why',
+            _content(_object('decisions', decisions=_LIST)),
+            [_in_path('request_id')], 404,
         ),
-        '/v1/hosts/{name}': _one_operation(
-            'name', 'A host: its nodes, what is left, its claims',
-            _object('nodes resources claims',
-                    **dict.fromkeys(('nodes', 'resources', 'claims'), _LIST)),
+        '/v1/hosts/{name}': _get(
+            'A host: its nodes, what is left, its claims',
+            _content(_object('nodes resources claims')),
+            [_in_path('name')], 404,
         ),
     },
     'components': {

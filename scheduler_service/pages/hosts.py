@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any
 from urllib import parse
 
 from scheduler_service import errors, texts
-from scheduler_service import extender_wire as wire
-from scheduler_service.http.message import JSON, HttpRequest, Reply
+from scheduler_service.http.message import TEXT, HttpRequest, Reply
 from scheduler_service.http.v1 import (
     HOST_CRITERIA,
     V1,
@@ -21,10 +22,11 @@ from scheduler_service.http.v1 import (
 from scheduler_service.listings import Listings
 from scheduler_service.pages import picture
 from scheduler_service.pages.frame import Frame, without_empty
-from scheduler_service.pages.picture import Block, Picture
+from scheduler_service.pages.picture import Picture
 
 # All who look within this time see the same picture, in seconds.
 _SHARED_S = 2.0
+_POINT = re.compile(r'(\d{1,6}),(\d{1,6})(,name)?', re.ASCII)
 _LOOK: Criteria = {
     'by': (one_of(*picture.PLACES), ''),
     'resource': (str, ''),
@@ -70,13 +72,9 @@ class HostPages:
             places=picture.PLACES,
             width=picture.WIDTH,
             marks=picture.MARKS,
-            levels=[
-                {'name': name, 'hosts': hosts, 'colour': colour}
-                for name, hosts, colour in zip(
-                    picture.LEVELS, made.counts, picture.COLOURS, strict=True
-                )
-            ],
-            hosts=len(made.table),
+            levels=zip(
+                picture.LEVELS, made.counts, picture.COLOURS, strict=True
+            ),
         )
 
     def image(self, request: HttpRequest) -> Reply:
@@ -84,7 +82,8 @@ class HostPages:
         self._api.authorize(request, 'list_hosts')
         look = read_criteria(request, _LOOK)
         made = self._picture(look.get('by', 'zone'), look.get('resource'))
-        block = _block(made, look.get('block', ''))
+        block = look.get('block', '')
+        _check('block', block, made.blocks)
         return self._frame.file(made.png(block), 'image/png')
 
     def cell(self, request: HttpRequest) -> Reply:
@@ -96,25 +95,24 @@ class HostPages:
         self._api.authorize(request, 'list_hosts')
         place = parse.unquote(request.path.rpartition('/')[2])
         by, _, name = place.partition(':')
-        x, y, asked = _point(request.query)
-        if by not in picture.PLACES:
-            raise errors.NotFound(f'{texts.cell(by)}: no place of blocks')
+        point = _POINT.fullmatch(parse.unquote(request.query))
+        if point is None:
+            raise errors.InvalidRequest('expected X,Y, a point of the picture')
+        _check('by', by, picture.PLACES)
         made = self._picture(by, None)
-        row = made.at(_block(made, name), x, y)
+        _check('block', name, made.blocks)
+        row = made.at(name, int(point[1]), int(point[2]))
         if row is None:
             raise errors.NotFound('There is no host at this point')
         host, table = made.table.host_at(row), made.table
-        path = f'/hosts/{parse.quote(host, safe="")}'
-        if not asked:
+        if not point[3]:
+            path = f'/hosts/{parse.quote(host, safe="")}'
             return Reply(302, b'', headers=(('Location', path),))
         state = 'up' if table.number('up')[row] else 'down'
         enabled = 'enabled' if table.number('enabled')[row] else 'disabled'
         level = picture.LEVELS[made.levels[row]]
-        told = {
-            'text': texts.cell(f'{host}: {state}, {enabled}, {level}'),
-            'path': path,
-        }
-        return self._frame.file(wire.encode(told), JSON)
+        told = texts.printable(f'{host}: {state}, {enabled}, {level}')
+        return self._frame.file(told.encode(), TEXT)
 
     def host(self, request: HttpRequest) -> Reply:
         """Show a host, its claims and what was last decided about it."""
@@ -155,39 +153,18 @@ class HostPages:
             }
             if key not in self._pictures:
                 table = self._listings.table()
-                if resource and resource not in table.resources:
-                    raise errors.NotFound(
-                        texts.nothing_matches(
-                            'resource', resource, table.resources
-                        )
-                    )
+                if resource:
+                    _check('resource', resource, table.resources)
                 made = Picture(table, self._listings.settings, *key)
                 self._pictures[key] = made, now
             return self._pictures[key][0]
 
 
-def _block(made: Picture, name: str) -> Block:
-    """Return the block of a name.
+def _check(what: str, value: str, values: Iterable[str]) -> None:
+    """Check that there is something of a name.
 
-    :raises NotFound: there is none
+    :raises NotFound: there is none; the nearest one is named
     """
-    if name not in made.blocks:
-        raise errors.NotFound(
-            texts.nothing_matches('block', name, made.blocks)
-        )
-    return made.blocks[name]
-
-
-def _point(query: str) -> tuple[int, int, bool]:
-    """Return the point of a click, and whether only the name is asked for.
-
-    :raises InvalidRequest: the query is no point
-    """
-    parts = parse.unquote(query).split(',')
-    if (
-        len(parts) not in (2, 3)
-        or parts[2:] not in ([], ['name'])
-        or not all(each.isdecimal() and len(each) < 7 for each in parts[:2])
-    ):
-        raise errors.InvalidRequest('expected X,Y, a point of the picture')
-    return int(parts[0]), int(parts[1]), len(parts) == 3
+    text = texts.nothing_matches(what, value, values)
+    if text:
+        raise errors.NotFound(text)

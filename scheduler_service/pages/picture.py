@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -51,23 +51,13 @@ MARKS = {'disabled': _HEX[_DISABLED], 'down': _HEX[_DOWN]}
 _PART = 10_000
 
 
-class Block(NamedTuple):
-    """Hosts of one place.
-
-    :ivar rows: of the table, in the order of the cells
-    """
-
-    name: str
-    rows: Rows
-
-
 class Picture:
     """All hosts at one moment.
 
     :param by: one of :data:`PLACES`
     :param resource: class whose use colours the cells; None: the fullest
     :ivar size: width and height of a cell in pixels
-    :ivar blocks: by names of places
+    :ivar blocks: by names of places: rows of the table, as cells stand
     :ivar levels: the place in :data:`LEVELS` of each host, int8[n]
     :ivar disabled: how many are
     :ivar down: how many are
@@ -87,10 +77,9 @@ class Picture:
         names, codes = headroom.largest(*_places(table, by, default))
         order = _by_name(table, codes)
         ends = np.cumsum(np.bincount(codes, minlength=len(names)))
-        self.blocks = {
-            name: Block(name, rows)
-            for name, rows in zip(names, np.split(order, ends), strict=False)
-        }
+        self.blocks: dict[str, Rows] = dict(
+            zip(names, np.split(order, ends), strict=False)
+        )
         classes = (resource,) if resource else STANDARD_CLASSES
         percent = host_listing.percent_used(table, settings, classes)
         levels = np.minimum(percent // 10, _FULL).astype(np.int8)
@@ -110,28 +99,28 @@ class Picture:
         """How many cells stand beside each other."""
         return WIDTH // self.size
 
-    def height(self, block: Block) -> int:
+    def height(self, block: str) -> int:
         """Return the height of a block in pixels."""
-        return -(-len(block.rows) // self.columns) * self.size
+        return -(-len(self.blocks[block]) // self.columns) * self.size
 
-    def at(self, block: Block, x: int, y: int) -> int | None:
+    def at(self, block: str, x: int, y: int) -> int | None:
         """Return the row of the host at a pixel; None: there is none."""
-        column, line = x // self.size, y // self.size
-        place = line * self.columns + column
-        inside = 0 <= column < self.columns and 0 <= place < len(block.rows)
-        return int(block.rows[place]) if inside else None
+        column, rows = x // self.size, self.blocks[block]
+        place = y // self.size * self.columns + column
+        inside = column < self.columns and place < len(rows)
+        return int(rows[place]) if inside else None
 
-    def png(self, block: Block) -> bytes:
+    def png(self, block: str) -> bytes:
         """Return the picture of a block."""
-        made = self._made.get(block.name)
+        made = self._made.get(block)
         if made is None:
-            size, columns = self.size, self.columns
+            size, columns, rows = self.size, self.columns, self.blocks[block]
             lines = self.height(block) // size
             tiles = np.zeros(lines * columns, np.int8)
-            tiles[: len(block.rows)] = self._tiles[block.rows]
+            tiles[: len(rows)] = self._tiles[rows]
             cells = _glyphs(size)[tiles].reshape(lines, columns, size, size)
             pixels = cells.transpose(0, 2, 1, 3).reshape(lines * size, -1)
-            made = self._made[block.name] = png(pixels, _PALETTE)
+            made = self._made[block] = png(pixels, _PALETTE)
         return made
 
 

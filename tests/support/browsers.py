@@ -101,3 +101,43 @@ class Watched:
     def close(self) -> None:
         for context in self._contexts:
             context.close()
+
+
+def content(page: Any) -> str:
+    """Return the text of a page, but for the time."""
+    return str(page.inner_text('main')).replace(
+        page.inner_text('footer time'), ''
+    )
+
+
+def overflow(page: Any) -> int:
+    """Return by how many pixels a page is wider than its window."""
+    return int(
+        page.evaluate(
+            'document.documentElement.scrollWidth'
+            ' - document.documentElement.clientWidth'
+        )
+    )
+
+
+def serious(page: Any) -> list[tuple[str, str, str]]:
+    """Return what axe finds serious by day and by night.
+
+    :return: the scheme of colours, the rule, and where
+    """
+    requirements.need_library('axe_playwright_python')
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = []
+    # What depends on colours is looked for in both schemes.
+    for scheme, options in {
+        'light': {}, 'dark': {'runOnly': ['color-contrast']},
+    }.items():  # fmt: skip
+        page.emulate_media(color_scheme=scheme)
+        violations = Axe().run(page, options=options).response['violations']
+        found += [
+            (scheme, each['id'], each['nodes'][0]['html'])
+            for each in violations
+            if each['impact'] in ('serious', 'critical')
+        ]
+    return found

@@ -33,7 +33,7 @@ for (const link of document.querySelectorAll('.cells')) {
     timer = setTimeout(async () => {
       const answer = await fetch(`${link.pathname}?${point()},name`);
       if (!answer.ok || place !== next) return;
-      under.textContent = (await answer.json()).text;
+      under.textContent = await answer.text();
       under.hidden = false;
     }, 60);
   };

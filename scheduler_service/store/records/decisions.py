@@ -342,6 +342,21 @@ def count(conn: Connection, criteria: DecisionFilter) -> int:
     return int(conn.execute(_limited(conn, query, criteria)).scalar_one())
 
 
+def refusals(conn: Connection, since: Moment) -> list[tuple[str, int]]:
+    """Return how often each filter left no host, the most first.
+
+    :param since: the earliest refusal
+    :return: the filter, empty where no filter did; and the number
+    """
+    column, number = schema.decisions.c.filter, sa.func.count()
+    query = sa.select(column, number).group_by(column)
+    criteria = DecisionFilter(since=since, outcome=REFUSED)
+    rows = conn.execute(
+        _limited(conn, query, criteria).order_by(number.desc())
+    )
+    return [(name or '', count) for name, count in rows]
+
+
 class _Request(msgspec.Struct):
     flavor: msgspec.Raw = msgspec.Raw()
 

@@ -7,6 +7,8 @@ import re
 from urllib import parse
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from scheduler_service import errors
 from scheduler_service.store.connection import Store
@@ -79,7 +81,7 @@ def test_a_click_on_the_cloud_leads_to_the_host(http):
         assert path == f'/hosts/{parse.quote(host, safe="")}'
         assert '<h1>Host ' in page(http, path)
     told = http.send('GET', '/cloud/zone%3Anova?14,3,name')[1]
-    assert told['text'] == 'compute-2: down, disabled, 0 to 10 %'
+    assert told == 'compute-2: down, disabled, 0 to 10 %'
 
 
 def test_what_the_cloud_does_not_have_is_named(http):
@@ -92,7 +94,7 @@ def test_what_the_cloud_does_not_have_is_named(http):
         ('/cloud/zone:nova?700,1', 404, 'no host at this point'),
         ('/cloud/zone:nova?1,-1', 400, 'expected X,Y'),
         ('/cloud/zone:nova', 400, 'expected X,Y'),
-        ('/cloud/colour:nova?1,1', 404, 'no place of blocks'),
+        ('/cloud/colour:nova?1,1', 404, 'there are aggregate, cell, zone'),
         ('/hosts?zone=nvoa', 200, 'is nova meant?'),
         ('/hosts?zone=&state=up', 200, 'compute-1'),
         ('/hosts/compte-1', 404, 'is compute-1 meant?'),
@@ -141,6 +143,28 @@ def test_what_fits_is_shown_for_flavors_of_requests_and_for_ones_own(http):
     _, told = http.send('GET', '/v1/capacity?flavor=vcpus%3D1&zone=nova')
     (row,) = told['capacity']
     assert f'<td class="number">{row["instances"]}</td>' in body
+
+
+NOISE = st.text(st.characters(codec='utf-8'), max_size=30)
+PATHS = ['/', '/cloud', '/cloud.png', '/cloud/{}', '/hosts', '/hosts/{}',
+         '/fit', '/daemons', '/pools', '/dns-zones']  # fmt: skip
+NAMES = st.sampled_from(
+    ['by', 'resource', 'block', 'zone', 'name', 'limit', 'flavor', 'state']
+)
+
+
+def test_no_question_is_too_odd_to_be_answered(http):
+    @settings(
+        max_examples=100, deadline=None, derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(st.sampled_from(PATHS), NOISE, st.dictionaries(NAMES, NOISE))
+    def ask(path, name, query):
+        path = path.format(parse.quote(name, safe=''))
+        status, _ = http.send('GET', f'{path}?{parse.urlencode(query)}')
+        assert status in (200, 400, 404)
+
+    ask()
 
 
 @pytest.mark.db

@@ -59,11 +59,11 @@ def test_cells_stand_by_zone_and_name_and_are_found_again():
         [host(name) for name in names], {'z2': ['d', 'a'], 'z1': ['c']}
     )
     stand = {
-        name: [made.table.host_at(row) for row in block.rows]
-        for name, block in made.blocks.items()
+        name: [made.table.host_at(row) for row in rows]
+        for name, rows in made.blocks.items()
     }
     assert stand == {'nova': ['b', 'e'], 'z1': ['c'], 'z2': ['a', 'd']}
-    block, size = made.blocks['z2'], made.size
+    block, size = 'z2', made.size
     for x, y, found in (
         (0, 0, 'a'), (size, 0, 'd'), (2 * size - 1, size - 1, 'd'),
         (2 * size, 0, None), (0, size, None), (picture.WIDTH, 0, None),
@@ -85,7 +85,7 @@ def test_the_colour_says_how_full_and_the_shape_who_is_out():
     )
     assert (made.disabled, made.down) == (1, 1)
     assert [made.counts[n] for n in (0, 9, 10, 11)] == [3, 1, 1, 1]
-    size, block = made.size, made.blocks['nova']
+    size, block = made.size, 'nova'
     pixels, filled = decoded(made.png(block))
     assert pixels.shape[:2] == (made.height(block), picture.WIDTH)
     cells = [
