@@ -65,6 +65,8 @@ def without_devices(
         if place is not None:
             nodes = [pool.get('numa_node') for pool in pools]
             usable = _near(device, usable, nodes, free, place)
+        # Last: as in compute services, they count as near devices before.
+        usable = [at for at in usable if _may_have(pools[at], device)]
         needed = device.needed
         for index in usable:
             taken = min(needed, free[index])
@@ -124,21 +126,38 @@ def _matches(pool: Mapping[str, Any], properties: Properties) -> bool:
     The tags of a pool are properties, too. A pool without a device type may
     have devices of any type.
     """
-    tags = pool.get('tags') or {}
     required = dict(properties)
-    device_type = pool.get('dev_type', tags.get('dev_type'))
     required_type = required.pop('dev_type', None)
-    if device_type in _ON_DEMAND and required_type != device_type:
+    if required_type and _stated(pool, 'dev_type') not in (
+        None, required_type
+    ):  # fmt: skip
         return False
-    if required_type and device_type not in (None, required_type):
-        return False
-    remote = pool.get('remote_managed', tags.get('remote_managed'))
-    if _is_true(remote) != _is_true(required.pop('remote_managed', None)):
+    if _is_true(required.pop('remote_managed', None)) and not _is_true(
+        _stated(pool, 'remote_managed')
+    ):
         return False
     return all(
-        _folded(pool.get(key, tags.get(key))) == _folded(value)
+        _folded(_stated(pool, key)) == _folded(value)
         for key, value in required.items()
     )
+
+
+def _may_have(pool: Mapping[str, Any], device: DeviceRequest) -> bool:
+    """Return whether a request names what only such requests are given."""
+    asked = [dict(properties) for properties in device.alternatives]
+    kind = _stated(pool, 'dev_type')
+    if kind in _ON_DEMAND and all(
+        one.get('dev_type') != kind for one in asked
+    ):
+        return False
+    return not _is_true(_stated(pool, 'remote_managed')) or any(
+        _is_true(one.get('remote_managed')) for one in asked
+    )
+
+
+def _stated(pool: Mapping[str, Any], key: str) -> Any:
+    """Return a property of a pool, or the tag of that name."""
+    return pool.get(key, (pool.get('tags') or {}).get(key))
 
 
 def _folded(value: Any) -> Any:

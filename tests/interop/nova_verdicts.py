@@ -7,8 +7,8 @@ Reads JSON from the standard input, and writes JSON as the last line:
 * ``topologies``: extra specs and image properties, of which it says which NUMA
   cells they describe, or that it refuses them
 * ``aliases``: ``[pci] alias`` with extra specs and image properties, of which
-  it says which devices they ask for, or that it refuses them; and for hosts,
-  whether an instance with these fits
+  it says which devices they ask for, or that it refuses them
+* ``asked``: the same with hosts, of which it says whether the instance fits
 * ``numa``: hosts with a guest, of which nova says whether it fits
 * ``devices``: pools with requests for devices, of which it says the same
 * ``several``: hosts with a guest and requests for devices, of which it says
@@ -37,6 +37,7 @@ def main():
         'requests': [request(**case) for case in cases.get('requests', ())],
         'topologies': [cells(**case) for case in cases.get('topologies', ())],
         'aliases': [alias_requests(**case) for case in cases['aliases']],
+        'asked': [asked_fits(**case) for case in cases['asked']],
         'numa': [fits(**case) for case in cases.get('numa', ())],
         'devices': [devices(**case) for case in cases.get('devices', ())],
         'several': [several(**case) for case in cases.get('several', ())],
@@ -120,23 +121,55 @@ def alias_requests(aliases, specs, image):
         valid.append(setting)
     if not valid:
         return {'valid': [], 'devices': None}
-    config.CONF.set_override('pci_in_placement', valid[0], 'filter_scheduler')
-    pci_request.get_alias_from_config.cache_clear()
-    flavor = objects.Flavor(vcpus=4, memory_mb=1024, extra_specs=specs)
     try:
-        properties = objects.ImageMetaProps.from_dict(image)
-        meta = objects.ImageMeta(name='i', properties=properties)
-        policy = hardware.get_pci_numa_policy_constraint(flavor, meta)
-        made = pci_request.get_pci_requests_from_flavor(flavor, policy)
+        made, _ = asked_devices(aliases, specs, image, valid[0])
     except Exception:
         return {'valid': valid, 'devices': None}
     return {
         'valid': valid,
         'devices': [
             [one.alias_name, one.count, one.spec, one.numa_policy]
-            for one in made.requests
+            for one in made
         ],
     }
+
+
+def asked_devices(aliases, specs, image, in_placement=False):
+    """Return requests for devices of flavor and image, and the topology."""
+    config.CONF.set_override('alias', aliases, 'pci')
+    config.CONF.set_override(
+        'pci_in_placement', in_placement, 'filter_scheduler'
+    )
+    pci_request.get_alias_from_config.cache_clear()
+    flavor = objects.Flavor(vcpus=4, memory_mb=1024, extra_specs=specs)
+    properties = objects.ImageMetaProps.from_dict(image)
+    meta = objects.ImageMeta(name='i', properties=properties)
+    policy = hardware.get_pci_numa_policy_constraint(flavor, meta)
+    made = pci_request.get_pci_requests_from_flavor(flavor, policy)
+    return made.requests, hardware.numa_get_constraints(flavor, meta)
+
+
+def asked_fits(aliases, specs, image, hosts, pools):
+    """Return for each host whether it has the devices, near enough."""
+    asked, guest = asked_devices(aliases, specs, image)
+    verdicts = []
+    for cells, given in zip(hosts, pools, strict=True):
+        host = topology(cells)
+        limits = objects.NUMATopologyLimits(
+            cpu_allocation_ratio=4.0, ram_allocation_ratio=4.0
+        )
+        has = device_stats(host, given).support_requests(asked, {})
+        if has and guest is not None:
+            has = hardware.numa_fit_instance_to_host(
+                host,
+                guest,
+                provider_mapping={},
+                limits=limits,
+                pci_requests=asked,
+                pci_stats=device_stats(host, given),
+            )
+        verdicts.append(bool(has))
+    return verdicts
 
 
 def topology(cells):

@@ -51,6 +51,7 @@ def judged(nova: Any) -> Any:
         'requests': request_cases(),
         'topologies': topology_cases(),
         'aliases': alias_cases(),
+        'asked': asking_cases(),
         'numa': fitting_cases(),
         'devices': device_cases(),
         'several': counting_cases(),
@@ -618,6 +619,119 @@ def test_cells_with_devices_and_networks_fit_as_nova_says(judged):
             cpu_allocation_ratio=case['cpu_ratio'],
             ram_allocation_ratio=case['ram_ratio'],
         )
+        assert passed == [f'h{at}' for at, fits in enumerate(expected) if fits]
+
+
+NEAR = [None, *PLACES]
+TYPES = [None, 'type-VF', 'type-PF', 'type-PCI']
+MIGRATES = [None, None, None, 'true', 'false']
+
+
+def some(**values: Any) -> dict[str, Any]:
+    """Return values that are not None."""
+    return {key: one for key, one in values.items() if one is not None}
+
+
+def asking_case(rng: random.Random) -> dict[str, Any]:
+    """Return aliases, a flavor and an image that name some, and hosts."""
+    aliases = []
+    for name in ('a', 'b'):
+        kind, policy = rng.choice(TYPES), rng.choice(NEAR)
+        for _ in range(rng.choice([1, 2]) if kind else 1):
+            stated = some(
+                name=name,
+                vendor_id='8086',
+                product_id=rng.choice(['1520', '1520', '15AB']),
+                device_type=kind,
+                numa_policy=policy,
+                live_migratable=rng.choice(MIGRATES),
+            )
+            aliases.append(json.dumps(stated))
+    counts = [('a', rng.choice([1, 1, 2, 3])), ('b', 1)]
+    asked = [f'{name}:{count}' for name, count in counts]
+    policy = rng.choice([None, None, *PLACES])
+    of_flavor = rng.random() < 0.5
+    hosts = []
+    pools = []
+    for _ in range(6):
+        count = rng.choice([1, 2, 3])
+        # Most have room, so that it is devices that decide.
+        free = {'cpu_usage': 0, 'memory': 4096, 'memory_usage': 0}
+        hosts.append(
+            [
+                {
+                    **cell(rng, number),
+                    **(free if rng.random() < 0.9 else {}),
+                    'cpuset': [*range(8 * number, 8 * number + 8)],
+                    'mempages': [],
+                }
+                for number in range(count)
+            ]
+        )
+        pools.append(
+            [
+                {
+                    'vendor_id': '8086',
+                    'product_id': rng.choice(['1520', '1520', '15ab']),
+                    'numa_node': rng.choice([*range(count), None]),
+                    'count': rng.randint(1, 3),
+                    'tags': some(
+                        dev_type=rng.choice(['type-VF', *TYPES[1:]]),
+                        live_migratable=rng.choice(MIGRATES),
+                    ),
+                }
+                for _ in range(rng.randint(1, 4))
+            ]
+        )
+    return {
+        'aliases': aliases,
+        'specs': some(
+            **{
+                ALIASES: ','.join(asked[: rng.choice([1, 1, 2])]),
+                'hw:numa_nodes': rng.choice([None, '1', '1', '2']),
+                'hw:pci_numa_affinity_policy': policy if of_flavor else None,
+            }
+        ),
+        'image': {} if of_flavor else some(hw_pci_numa_affinity_policy=policy),
+        'hosts': hosts,
+        'pools': pools,
+    }
+
+
+def asking_cases() -> list[dict[str, Any]]:
+    """Return requests for devices by their aliases, with hosts."""
+    rng = random.Random(5)
+    return [asking_case(rng) for _ in range(300)]
+
+
+def test_devices_that_a_flavor_asks_for_are_near_as_nova_says(judged):
+    fit = [sum(expected) for _, expected in judged['asked']]
+    assert sum(fit) > 300
+    for case, expected in judged['asked']:
+        flavor = {'vcpus': 4, 'memory_mb': 1024, 'extra_specs': case['specs']}
+        request = {'flavor': flavor, 'image': {'properties': case['image']}}
+        documents.checked_request(request)
+        document = inventory(
+            **{
+                f'h{at}': {
+                    'numa_topology': {'cells': cells},
+                    'pci_device_pools': case['pools'][at],
+                }
+                for at, cells in enumerate(case['hosts'])
+            }
+        )
+        near, anywhere = (
+            passing(
+                host_filter,
+                document,
+                request,
+                cpu_allocation_ratio=4.0,
+                ram_allocation_ratio=4.0,
+                pci_aliases=tuple(case['aliases']),
+            )
+            for host_filter in (NUMATopologyFilter(), PciPassthroughFilter())
+        )
+        passed = [host for host in near if host in anywhere]
         assert passed == [f'h{at}' for at, fits in enumerate(expected) if fits]
 
 

@@ -365,6 +365,20 @@ def test_devices_are_as_near_as_their_policy_says(policy, node, expected):
 
 
 @pytest.mark.parametrize(
+    ('kind', 'expected'), [('type-VF', True), ('type-PF', False)]
+)
+def test_a_near_device_counts_also_where_it_is_not_given(kind, expected):
+    """As in compute services: others, further away, are not looked at."""
+    document = host(cell())
+    near, far = pools(0) + pools(None)
+    near['tags'] = {'dev_type': kind}
+    document['hosts'][0]['pci_device_pools'] = [near, far]
+    devices = [{'alternatives': [{}]}]
+    asked = {**request(numa_nodes='1'), 'pci_requests': devices}
+    assert passes(document, asked) is expected
+
+
+@pytest.mark.parametrize(
     ('networks', 'expected'),
     [
         ({'physnets': ['a']}, False),
