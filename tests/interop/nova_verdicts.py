@@ -4,6 +4,8 @@ Reads JSON from the standard input, and writes JSON as the last line:
 
 * ``requests``: fields of flavors and images, which nova makes a RequestSpec
   and its query of placement of
+* ``versions``: one case, without content, for which it gives a RequestSpec in
+  each version of each object: (name, minor version, RequestSpec)
 * ``topologies``: extra specs and image properties, of which it says which NUMA
   cells they describe, or that it refuses them
 * ``aliases``: ``[pci] alias`` with extra specs and image properties, of which
@@ -35,6 +37,7 @@ def main():
     cases = json.load(sys.stdin)
     judged = {
         'requests': [request(**case) for case in cases.get('requests', ())],
+        'versions': [versions() for _ in cases.get('versions', ())],
         'topologies': [cells(**case) for case in cases.get('topologies', ())],
         'aliases': [alias_requests(**case) for case in cases['aliases']],
         'asked': [asked_fits(**case) for case in cases['asked']],
@@ -75,6 +78,109 @@ def request(flavor, image=None, groups=()):
         'query': asked.to_querystring(),
         'uuid': str(uuid.uuid4()),
     }
+
+
+def full_spec():
+    """Return a RequestSpec in which each object has a meaning."""
+    network = objects.NetworkMetadata(physnets={'p'}, tunneled=True)
+    device = objects.InstancePCIRequest(
+        count=1, spec=[{'vendor_id': '8086'}], alias_name='nic',
+        is_new=False, request_id=str(uuid.uuid4()), requester_id=None,
+        numa_policy='required',
+    )  # fmt: skip
+    cell = objects.InstanceNUMACell(
+        id=0, cpuset=set(), pcpuset={0, 1}, memory=1024, pagesize=2048,
+        cpu_policy='dedicated', cpu_thread_policy='require',
+        cpu_pinning_raw=None, cpuset_reserved=None,
+    )  # fmt: skip
+    return objects.RequestSpec(
+        flavor=objects.Flavor(
+            flavorid='1', name='f', vcpus=2, memory_mb=1024, root_gb=20,
+            ephemeral_gb=1, swap=0, description='d',
+            extra_specs={'trait:CUSTOM_F': 'required'},
+        ),
+        image=objects.ImageMeta(
+            disk_format='raw',
+            properties=objects.ImageMetaProps.from_dict(
+                {
+                    'traits_required': ['CUSTOM_I'],
+                    'hw_firmware_type': 'uefi',
+                    'hw_firmware_stateless': 'true',
+                    'hw_tpm_version': '2.0',
+                    'hw_tpm_model': 'tpm-crb',
+                    'hw_maxphysaddr_mode': 'emulate',
+                    'os_secure_boot': 'required',
+                }
+            ),
+        ),
+        project_id='p',
+        user_id='someone',
+        availability_zone='west',
+        num_instances=1,
+        is_bfv=True,
+        numa_topology=objects.InstanceNUMATopology(
+            cells=[cell], emulator_threads_policy='isolate'
+        ),
+        pci_requests=objects.InstancePCIRequests(requests=[device]),
+        network_metadata=network,
+        ignore_hosts=['i'],
+        force_hosts=None,
+        force_nodes=None,
+        requested_destination=objects.Destination(
+            host='h', node=None, aggregates=[str(uuid.UUID(int=1))],
+            forbidden_aggregates={str(uuid.UUID(int=2))},
+        ),
+        requested_resources=[
+            objects.RequestGroup(
+                requester_id='port',
+                resources={'CUSTOM_NET': 1},
+                required_traits={'CUSTOM_P'},
+                forbidden_aggregates={str(uuid.UUID(int=3))},
+            )
+        ],
+        request_level_params=objects.RequestLevelParams(
+            root_required={'CUSTOM_R'}, same_subtree=[{'port'}]
+        ),
+        instance_group=objects.InstanceGroup(
+            uuid=str(uuid.UUID(int=4)), name='g', project_id='p',
+            policy='anti-affinity', _rules={'max_server_per_host': '2'},
+            members=[], hosts=['g'],
+        ),
+        retry=None,
+        limits=objects.SchedulerLimits(),
+        scheduler_hints={},
+        security_groups=objects.SecurityGroupList(objects=[]),
+    )  # fmt: skip
+
+
+VERSIONED = (
+    'RequestSpec', 'Flavor', 'ImageMeta', 'ImageMetaProps',
+    'InstanceNUMATopology', 'InstanceNUMACell', 'InstancePCIRequests',
+    'InstancePCIRequest', 'Destination', 'RequestGroup',
+    'RequestLevelParams', 'InstanceGroup', 'NetworkMetadata',
+)  # fmt: skip
+
+
+def versions():
+    """Return the RequestSpec in all versions that it can be sent in."""
+    full = full_spec()
+    now = {name: getattr(objects, name).VERSION for name in VERSIONED}
+    made = []
+    for name, newest in now.items():
+        for minor in range(int(newest.partition('.')[2]) + 1):
+            manifest = {**now, name: f'1.{minor}'}
+            if name == 'RequestGroup':
+                # Subtrees are of later releases.
+                manifest['RequestLevelParams'] = '1.0'
+            try:
+                sent = full.obj_to_primitive(
+                    manifest['RequestSpec'], version_manifest=manifest
+                )
+            except Exception:
+                # It has values that this version has no place for.
+                continue
+            made.append([name, minor, json.loads(json.dumps(sent))])
+    return made
 
 
 def cells(specs, image):

@@ -265,6 +265,7 @@ def test_instances_follow_and_confirm_or_end_claims(nova, store, start):
     assert instances(store) == {}
 
 
+@on_each_server
 def test_images_of_instances_follow_where_they_count(nova, store, start):
     nova.add_host('c1')
     made = nova.add_instance('c1')

@@ -7,6 +7,7 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.compute import request
+from scheduler_service.model.requirements.numa import GuestCell
 from tests.support import nova_wire
 from tests.support.nova_wire import flavor, spec, thing
 
@@ -352,6 +353,67 @@ def test_features_of_the_flavor_need_traits():
         'COMPUTE_ADDRESS_SPACE_EMULATED',
         'HW_CPU_X86_AMD_SEV_ES',
     }
+
+
+def test_a_request_of_the_first_release_that_is_served_is_read():
+    """Its objects have none of the fields that were added later."""
+    cell_ = thing(
+        'InstanceNUMACell', '1.4', id=0, cpuset=[0, 1], memory=2048,
+        pagesize=None, cpu_policy='dedicated', cpu_thread_policy='require',
+        cpu_pinning_raw=None, cpuset_reserved=None,
+    )  # fmt: skip
+    device = thing(
+        'InstancePCIRequest', '1.1', count=1, alias_name='nic', is_new=False,
+        request_id=AGGREGATE, spec=[{'vendor_id': '8086'}],
+    )  # fmt: skip
+    made = request.translate(
+        thing(
+            'RequestSpec',
+            '1.8',
+            flavor=thing(
+                'Flavor', '1.1', vcpus=2, memory_mb=2048, root_gb=20,
+                ephemeral_gb=1, swap=512, flavorid='1', extra_specs={},
+            ),
+            image=thing(
+                'ImageMeta', '1.8', disk_format='raw',
+                properties=thing(
+                    'ImageMetaProps', '1.17', hw_firmware_type='uefi'
+                ),
+            ),
+            project_id='p',
+            availability_zone='west',
+            num_instances=1,
+            numa_topology=thing(
+                'InstanceNUMATopology', '1.3', cells=[cell_],
+                emulator_threads_policy=None,
+            ),
+            pci_requests=thing('InstancePCIRequests', '1.1',
+                               requests=[device]),
+            requested_destination=thing('Destination', '1.0', host='h'),
+            instance_group=thing(
+                'InstanceGroup', '1.10', uuid=AGGREGATE, name='g',
+                project_id='p', policies=['affinity'], members=[], hosts=['h'],
+            ),
+            retry=thing('SchedulerRetries', '1.1', num_attempts=1, hosts=thing(
+                'ComputeNodeList', '1.17', objects=[],
+            )),
+            limits=thing('SchedulerLimits', '1.0'),
+            ignore_hosts=None, force_hosts=None, force_nodes=None,
+            scheduler_hints={},
+        ),
+        [UUID],
+        CONTEXT,
+    )  # fmt: skip
+    found = made.request
+    assert found.resources == {'PCPU': 2, 'MEMORY_MB': 2048, 'DISK_GB': 22}
+    assert found.required_traits == {'HW_CPU_HYPERTHREADING'}
+    assert found.guest.cells == (GuestCell(0, 2, 2048, 'require'),)
+    assert [one.numa_policy for one in found.pci_requests] == ['legacy']
+    assert found.requested_destination.host == 'h'
+    assert found.availability_zone == 'west'
+    assert found.user_id == CONTEXT['user_id']
+    assert (found.group_hosts, made.group.policy) == (['h'], 'affinity')
+    assert not found.provider_groups
 
 
 def test_a_trait_cannot_be_required_and_forbidden():
