@@ -117,17 +117,10 @@ class PlacementUndoer:
         return bool(records)
 
 
-class LeftClaims:
+class LeftClaims(PlacementUndoer):
     """Finds allocations without a claim, and claims without allocations."""
 
-    def __init__(
-        self, store: Store, client: PlacementClient, health: Health
-    ) -> None:
-        self._store = store
-        self._client = client
-        self._health = health
-        self._undoer = PlacementUndoer(store, client, health)
-        self._swept_at = -1e9
+    _swept_at = -1e9
 
     def sweep(self) -> bool:
         """Undo allocations without a claim; now and then the reverse.
@@ -150,7 +143,7 @@ class LeftClaims:
         """
         # Of several records of an instance, one in each sweep.
         alone = {record.instance_uuid: record for record in records}
-        results = self._undoer.undo_all(list(alone.values()))
+        results = self.undo_all(list(alone.values()))
         faults = [
             (instance, result)
             for instance, result in results.items()

@@ -237,34 +237,25 @@ def came_first(conn: Connection, claims: Sequence[Claim]) -> bool:
 @functools.cache
 def coming_first(dialect: str) -> str:
     """Return the query of :func:`came_first`, which has a row if it is so."""
-    found = {
-        'outcomes': 'f.idempotency_key = {0}a.idempotency_key{1}',
-        'releases': ' AND '.join(f'f.{n} = {{0}}a.{n}{{1}}' for n in _RELEASE)
-        + ' AND f.revision > a.revision',
-    }
-    sources = {
-        'outcomes': rows.source(dialect, _KEY, 'keys'),
-        'releases': rows.source(dialect, _SEEN, 'seen'),
-    }
-    if dialect == 'postgresql':
-        # Looked up by its key for each row; see ``claim_sql``.
-        form = (
-            'SELECT 1 FROM {source} CROSS JOIN LATERAL (SELECT 1 '
-            'FROM {table} AS f WHERE {where} OFFSET 0) AS g'
-        )
-        quotes = 'ANY(ARRAY[', '])'
-    else:
-        form = 'SELECT 1 FROM {source} {join} {table} AS f ON {where}'
-        quotes = '', ''
-    return ' UNION ALL '.join(
-        form.format(
-            source=sources[table],
-            join='STRAIGHT_JOIN' if dialect == 'mysql' else 'JOIN',
-            table=table,
-            where=where.format(*quotes),
-        )
-        for table, where in found.items()
-    )
+    lateral = dialect == 'postgresql'
+    same = 'f.{0} = ANY(ARRAY[a.{0}])' if lateral else 'f.{0} = a.{0}'
+    join = 'STRAIGHT_JOIN' if dialect == 'mysql' else 'JOIN'
+    queries = []
+    for table, parameter, columns, key, more in (
+        ('outcomes', 'keys', _KEY, _KEY, ''),
+        ('releases', 'seen', _SEEN, _RELEASE, ' AND f.revision > a.revision'),
+    ):
+        source = rows.source(dialect, columns, parameter)
+        where = ' AND '.join(map(same.format, key)) + more
+        found = f'{join} {table} AS f ON {where}'
+        if lateral:
+            # Looked up by its key for each row; see ``claim_sql``.
+            found = (
+                f'CROSS JOIN LATERAL (SELECT 1 FROM {table} AS f '  # noqa: S608
+                f'WHERE {where} OFFSET 0) AS g'
+            )
+        queries.append(f'SELECT 1 FROM {source} {found}')  # noqa: S608
+    return ' UNION ALL '.join(queries)
 
 
 def came_first_values(dialect: str, claims: Sequence[Claim]) -> dict[str, Any]:
