@@ -86,6 +86,15 @@ def test_a_page_has_all_without_script_and_fits_a_telephone(
     assert narrow.locator('h1').count() == 1
 
 
+def test_axe_finds_nothing_serious_by_day_or_by_night(
+    watched: Watched,
+) -> None:
+    # Of many rows each takes as long.
+    for path in ('/', '/cloud', '/hosts?name=*evil*', HOSTILE_HOST,
+                 '/fit?flavor=vcpus%3D1'):  # fmt: skip
+        assert browsers.serious(watched.open(path)) == [], path
+
+
 def test_names_with_markup_are_text(watched: Watched) -> None:
     shown = texts.printable(HOSTILE)
     for path in ('/cloud', '/cloud?by=aggregate', HOSTILE_HOST, '/fit',
