@@ -106,7 +106,7 @@ _SEATS = """
         WHERE uuid = ANY(CAST(:groups AS text[]))
             AND policy = ANY(CAST(:policies AS text[]))
     ), seats AS MATERIALIZED (
-        SELECT m.group_uuid, m.instance_uuid AS uuid, present.host
+        SELECT DISTINCT m.group_uuid, m.instance_uuid AS uuid, present.host
         FROM strict AS g
         CROSS JOIN LATERAL (
             SELECT * FROM server_group_members
@@ -115,7 +115,7 @@ _SEATS = """
         CROSS JOIN LATERAL (
             SELECT i.host FROM instances AS i
             WHERE i.uuid = ANY(ARRAY[m.instance_uuid])
-            UNION
+            UNION ALL
             SELECT v.host FROM moves AS v
             WHERE v.instance_uuid = ANY(ARRAY[m.instance_uuid])
         ) AS present
