@@ -888,8 +888,10 @@ def test_as_many_instances_of_a_request_fit_a_host_as_nova_says(judged):
                     'pci_requests': with_alternatives(case['requests']),
                 }
             ).with_ids()
+            stored = table(hosts)
+            form = made.offered_form(stored.resources)
             try:
-                chain.select(Overlay(table(hosts)), made, random.Random(1))
+                chain.select(Overlay(stored), form, random.Random(1))
             except errors.NoValidHost:
                 return False
             return True
