@@ -195,7 +195,7 @@ def _list(limit: int = 0) -> tuple[Part, ...]:
                  metavar='NAME[,NAME...]'),
         _several('--sort', 'by this column; the first counts most',
                  metavar='NAME[:desc]'),
-        argument('--limit', 'at most so many rows, the first after sorting; '
+        argument('--limit', 'largest number of rows, the first after sorting; '
                  f'0: all (default: {limit})', type=_number_from(0),
                  default=limit, metavar='N'),
     )  # fmt: skip
@@ -404,7 +404,7 @@ COMMANDS = (
             argument('daemon', 'its name; default: any', nargs='?')),
     Command('top', 'scheduling:top',
             'print what the daemons do, again and again',
-            argument('--count', 'end after so many times', metavar='N',
+            argument('--count', 'how often to show it', metavar='N',
                      type=_number_from(1))),
     Command(
         'decision list', 'records:decision_list', 'list the newest decisions',

@@ -67,7 +67,7 @@ def one_of(*values: str) -> Callable[[str], str]:
 Criteria = dict[str, tuple[Callable[[str], Any], str]]
 # Parameter of decisions -> parser of its value, and what it selects.
 CRITERIA: Criteria = {
-    'limit': (_number(_MAX_LIMIT), 'at most so many'),
+    'limit': (_number(_MAX_LIMIT), 'the largest number of decisions'),
     'since': (moments.past, f'the earliest: {_TIME}'),
     'until': (moments.past, f'the latest: {_TIME}'),
     'outcome': (
@@ -84,7 +84,7 @@ CRITERIA: Criteria = {
 }
 # As those of ``host list`` and ``capacity``.
 HOST_CRITERIA: Criteria = {
-    'limit': (_number(_MOST_HOSTS), 'at most so many, by their names'),
+    'limit': (_number(_MOST_HOSTS), 'the largest number, by their names'),
     'zone': (str, 'hosts of this availability zone'),
     'aggregate': (str, 'hosts of this aggregate, by its id or name'),
     'state': (one_of('up', 'down'), 'hosts that report, or do not'),
