@@ -46,7 +46,7 @@ COMMANDS = {
         'decision', 'list', '--project', 'project-7', '--limit', '0',
     ),
     'decisions on a host': (
-        'decision', 'list', '--host', 'compute-77', '--limit', '0',
+        'decision', 'list', '--host', common.host_name(77), '--limit', '0',
     ),
     'decisions on an instance': ('decision', 'show', 'INSTANCE'),
     'a decision': ('decision', 'show', 'req-99'),
@@ -93,7 +93,7 @@ def decision(number: int, hosts: int) -> decisions.Decision:
         {'filter': name, 'out': 9, 'alone': 1, 'reason': 'x' * 80}
         for name in _FILTERS
     ]}  # fmt: skip
-    name = f'compute-{number % hosts}'
+    name = common.host_name(number % hosts)
     why: dict[str, Any] = {'project_id': f'project-{number % _PROJECTS}'}
     if refused:
         why['instance_uuids'] = [instance(number)]

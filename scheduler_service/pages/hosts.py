@@ -33,7 +33,10 @@ _LOOK: Criteria = {
     'block': (str, ''),
 }
 # Rows of a page.
-_DECISIONS, _HOSTS = 10, 200
+_HOSTS = 200
+# The newest requests that no host could take. The time limits how many
+# decisions are read where none was refused.
+_REFUSALS = 'outcome=NoValidHost&since=1d&limit=10'
 
 
 class HostPages:
@@ -118,26 +121,20 @@ class HostPages:
         """Show a host, its claims and what was last decided about it."""
         name = parse.unquote(request.path.rstrip('/').rpartition('/')[2])
         found: dict[str, Any] = {'missing': None, 'nodes': [], 'claims': []}
-        chosen: list[Any] = []
         refused: list[Any] = []
         try:
             found |= self._api.host(request, b'')
-            chosen = self._decisions(request, host=name)
-            refused = self._decisions(request, outcome='refused')
+            # The filters of these judged this host, too.
+            asked = dataclasses.replace(request, query=_REFUSALS)
+            refused = self._api.decisions(asked, b'')['decisions']
         except errors.StoreUnavailable as fault:
             found |= self._listings.in_memory(name)
             if not found['resources']:
                 raise
             found['missing'] = str(fault.args[0])
         return self._frame.page(
-            'host.html', name=name, chosen=chosen, refused=refused, **found
+            'host.html', name=name, refused=refused, **found
         )
-
-    def _decisions(self, request: HttpRequest, **criteria: Any) -> list[Any]:
-        query = parse.urlencode({'limit': _DECISIONS, **criteria})
-        asked = dataclasses.replace(request, query=query)
-        decisions: list[Any] = self._api.decisions(asked, b'')['decisions']
-        return decisions
 
     def _picture(self, by: str, resource: str | None) -> Picture:
         """Return a picture that is at most two seconds old.

@@ -116,7 +116,13 @@ def test_a_host_is_shown_with_all_about_it(http):
     for claim in told['claims']:
         assert body.count(claim['uuid']) == 2
         assert claim['request_id'] in body
-    assert 'NoValidHost' in body
+    _, told = http.send('GET', '/v1/decisions?outcome=NoValidHost')
+    (refused,) = told['decisions']
+    link = f'/decisions/{refused["request_id"]}?host=compute-1'
+    assert f'{refused["filter"]} left no host; <a href="{link}">' in body
+    assert '<td>rejects it</td>' in page(http, link)
+    (link,) = re.findall('/decisions[?]host=compute-1', body)
+    assert page(http, link).count('<td>chosen</td>') == 2
     body = page(http, f'/hosts/{parse.quote(HOSTILE, safe="")}')
     assert f'<h1>Host {SHOWN}</h1>' in body
     assert f'Aggregates: {SHOWN}' in body
