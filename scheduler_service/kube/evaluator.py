@@ -354,7 +354,7 @@ class PodEvaluator:
     def claim(self, uid: str, node: str) -> bool:
         """Count a pod on the node that it is about to be bound to.
 
-        :return: whether :meth:`unclaim` is due if it is not bound
+        :return: whether :meth:`end_claim` is due
         :raises Conflict: pods that were placed meanwhile took the resources
         """
         with self._lock:
@@ -373,12 +373,12 @@ class PodEvaluator:
                 full = self._full(sent, [node], PodDemand(uid, usage))
                 if full:
                     raise errors.Conflict(f'{node}: {full[node]}')
-            self._use.see(PlacedPod(uid, node, usage))
+            self._use.see(PlacedPod(uid, node, usage), binding=True)
             return True
 
-    def unclaim(self, uid: str) -> None:
-        """Stop counting a pod that was not bound."""
-        self._use.remove(uid)
+    def end_claim(self, uid: str, bound: bool) -> None:
+        """Note that a pod was bound, or stop counting it."""
+        self._use.end_binding(uid, bound)
 
     def _read(self, pod: Pod, nodes: Nodes) -> tuple[PodRequest, PodDemand]:
         self._use.forget_old()

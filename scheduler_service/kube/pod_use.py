@@ -80,6 +80,8 @@ class PodUse:
         # Before this time no assumed pod expires.
         self._due = math.inf
         self._recent: set[str] | None = None
+        # Pods that are being bound: a list may lack them until they are.
+        self._binding: set[str] = set()
         self.complete = False
         self._stale = False
 
@@ -91,7 +93,7 @@ class PodUse:
         """
         placed = {pod.uid: pod for pod in pods}
         with self._lock:
-            recent = self._recent or ()
+            recent = self._recent or self._binding
             gone = [
                 uid
                 for uid, counted in self._pods.items()
@@ -112,14 +114,27 @@ class PodUse:
         The list that replaces all pods may be older than they are.
         """
         with self._lock:
-            self._recent = set()
+            self._recent = set(self._binding)
 
-    def see(self, pod: PlacedPod) -> None:
-        """Count a pod where it was seen, and nowhere else."""
+    def see(self, pod: PlacedPod, binding: bool = False) -> None:
+        """Count a pod where it was seen, and nowhere else.
+
+        :param binding: it is about to be bound there; :meth:`end_binding` is
+            due
+        """
         with self._lock:
             self._put(pod, None)
             if self._recent is not None:
                 self._recent.add(pod.uid)
+            if binding:
+                self._binding.add(pod.uid)
+
+    def end_binding(self, uid: str, bound: bool) -> None:
+        """Note that a pod was bound, or stop counting it."""
+        with self._lock:
+            self._binding.discard(uid)
+            if not bound:
+                self._drop(uid)
 
     def remove(self, uid: str) -> None:
         with self._lock:

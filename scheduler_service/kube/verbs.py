@@ -437,13 +437,13 @@ class BindVerb(_Verb):
             raise wire.WireError('PodName and PodNamespace have to be names')
         pod = PodMetadata(space, name, uid)
         with self.recording(pod):
-            claimed = self._evaluator.claim(uid, node)
+            claimed, bound = self._evaluator.claim(uid, node), False
             try:
                 self._bind(space, name, uid, node)
-            except errors.SchedulerError:
+                bound = True
+            finally:
                 if claimed:
-                    self._evaluator.unclaim(uid)
-                raise
+                    self._evaluator.end_claim(uid, bound)
         self.count_nodes(1, 1)
         self._decisions.bound(pod, node)
         return {'Error': ''}

@@ -11,7 +11,9 @@ import urllib.request
 
 # As the program does, with fewer hosts and decisions.
 _PROGRAM = """
-import sys
+import signal, sys
+# A shell has background commands ignore interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from scheduler_service.cmd import quickstart
 quickstart._HOSTS, quickstart._DECISIONS = 100, 200
 sys.exit(quickstart.main(sys.argv[1:]))

@@ -256,7 +256,7 @@ def test_bind_is_refused_when_others_took_the_room_meanwhile():
     assert cluster.use.is_seen('u2')
     # A repeated call changes nothing, and has nothing to take back.
     assert not evaluator.claim('u2', 'n1')
-    evaluator.unclaim('u2')
+    evaluator.end_claim('u2', bound=False)
     assert evaluator.claim('u1', 'n1')
     # Of a pod that nobody asked about nothing is known.
     assert not evaluator.claim('u9', 'n1')

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from scheduler_service.kube.pod_reader import PlacedPod, PodUsage
 from scheduler_service.kube.pod_use import PodUse
 from tests.support.clocks import Clock
@@ -85,6 +87,30 @@ def test_pod_that_was_seen_while_others_were_listed_stays():
     use.begin_listing()
     use.replace([])
     assert counted(use, 'b') == [0]
+
+
+@pytest.mark.parametrize('ended_before', [False, True])
+def test_pod_that_is_being_bound_stays_when_a_list_lacks_it(ended_before):
+    use = PodUse(5.0)
+    use.see(PlacedPod('u', 'a', USAGE), binding=True)
+    use.begin_listing()
+    if ended_before:
+        use.end_binding('u', bound=True)
+    use.replace([])
+    assert counted(use, 'a') == [2]
+    use.end_binding('u', bound=True)
+    use.begin_listing()
+    use.replace([])
+    assert counted(use, 'a') == [0]
+
+
+def test_pod_that_was_not_bound_is_counted_no_more():
+    use = PodUse(5.0)
+    use.see(PlacedPod('u', 'a', USAGE), binding=True)
+    use.end_binding('u', bound=False)
+    use.begin_listing()
+    use.replace([])
+    assert counted(use, 'a') == [0]
 
 
 def test_own_use_of_a_pod_is_left_out():
