@@ -352,9 +352,10 @@ class Request(Document, dict=True):
         :raises InvalidRequest: with the first one that does not; or no group
             has the resources of a device profile
         """
-        shape = self.shape
-        if shape in _read_before:
-            self.__dict__.update(_read_before[shape])
+        asked = _encode((_read_fields(self), self.image_properties))
+        known = _read_before.get(asked)
+        if known is not None:
+            self.__dict__.update(known)
             return
         extra = self.flavor.extra_specs
         self.specs = Specs(extra, self.image_properties, strict=True)
@@ -367,10 +368,10 @@ class Request(Document, dict=True):
                 'resource_groups, too',
                 at=spec_path(name),
             )
-        if shape is not None and len(shape) <= _LONGEST_SHAPE:
-            if len(_read_before) >= _MOST_SHAPES:
+        if len(asked) <= _LONGEST_READ:
+            if len(_read_before) >= _MOST_READ:
                 _read_before.clear()
-            _read_before[shape] = {**self.__dict__}
+            _read_before[asked] = {**self.__dict__}
 
     def devices(self, settings: Settings) -> tuple[DeviceRequest, ...]:
         """Return the PCI devices of an instance.
@@ -603,10 +604,15 @@ _read = operator.attrgetter(
     'guest', 'disk_mb', 'resources', 'forbidden_traits', 'tree_traits',
     'requested_traits',
 )  # fmt: skip
-# Shape -> what follows from it: requests of few shapes come over and over, and
-# to read them takes as long as to parse them. At most some megabytes.
-_read_before: dict[bytes | None, dict[str, Any]] = {}
-_MOST_SHAPES, _LONGEST_SHAPE = 2048, 4096
+# What is read of a request, as JSON -> what follows from it: few flavors come
+# over and over, and to read them takes longer than to parse them. At most some
+# megabytes.
+_read_before: dict[bytes, dict[str, Any]] = {}
+_MOST_READ, _LONGEST_READ = 2048, 4096
+_read_fields = operator.attrgetter(
+    'flavor', 'amounts', 'traits', 'root_traits', 'numa_topology',
+    'resource_groups', 'group_policy', 'boot_from_volume', 'lenient',
+)  # fmt: skip
 _NOT_IN_SHAPE = frozenset(
     ('request_id', 'instance_uuids', 'num_instances', 'scheduler_hints',
      'project_id', 'user_id', 'image', 'ignore_hosts', 'ignore_nodes')
