@@ -275,8 +275,8 @@ def _described(job: Job) -> dict[str, Any]:
         facts['project_id'] = job.request.project_id
     if isinstance(job, HostJob):
         facts['instances'] = job.request.num_instances
-        facts['placed'] = len(job.placed)
-        facts['with_extenders'] = job.extender_rounds
+        facts['placed'] = len(job.attempt.placed)
+        facts['with_extenders'] = job.attempt.extender_rounds
     elif isinstance(job, ClaimsJob):
         facts['instances'] = len(job.instances)
     return facts

@@ -44,7 +44,7 @@ class Finisher:
         """
         failed, claimed, bound = [], [], []
         for job in jobs:
-            if job.failure is not None:
+            if job.attempt.failure is not None:
                 failed.append(job)
             elif job.state is State.QUEUED or job.state is State.DONE:
                 pass
@@ -64,7 +64,10 @@ class Finisher:
             self._give_up(failed)
         if claimed and self.completer is not None:
             for job in claimed:
-                job.is_repeated = job.selection is None or bool(job.held)
+                attempt = job.attempt
+                attempt.is_repeated = attempt.selection is None or bool(
+                    attempt.held
+                )
             self.completer.complete(claimed)
         if bound:
             self._answer(bound)
@@ -78,28 +81,30 @@ class Finisher:
         """
         self._health.count('requests', 'chosen', by=len(jobs))
         for job in jobs:
-            request, selection = job.request, job.selection
+            request, attempt = job.request, job.attempt
+            selection = attempt.selection
             snapshot, group = self._source.snapshot, request.instance_group
             if group and snapshot and group not in snapshot.hosts.groups:
                 # It is without a policy that anybody could keep.
                 self._health.count('requests_with_unknown_group')
             answer = HostsAnswer(
                 request_id=str(request.request_id),
-                placements=list(job.placements),
+                placements=list(attempt.placements),
                 explanation=explanation(selection.reasons)
                 if job.explain and selection is not None
                 else None,
             )
             # What other requests claimed is not recorded with this claim.
-            if job.held or (job.contested and self._waited(job)):
+            if attempt.held or (job.contested and self._waited(job)):
                 job.finish_unrecorded(answer)
             else:
                 job.finish(answer)
         for job in jobs:
-            if job.claim and job.selection is not None:
+            attempt = job.attempt
+            if job.claim and attempt.selection is not None:
                 why = {
-                    'placements': job.placements,
-                    'explanation': job.selection.reasons,
+                    'placements': attempt.placements,
+                    'explanation': attempt.selection.reasons,
                 }
                 self._record(job, 'chosen', why)
 
@@ -127,9 +132,8 @@ class Finisher:
             self._go_on_without(job)
 
     def _go_on_without(self, job: HostJob) -> None:
-        failure, state = job.failure, job.state
+        failure, state = job.attempt.failure, job.state
         assert failure is not None
-        job.begin_anew()
         if state is State.CLAIMED and isinstance(failure, errors.NoValidHost):
             self.count_lost_claim(job, f'The last one: {failure}')
         elif (
@@ -138,7 +142,7 @@ class Finisher:
             and len(job.excluded_hosts) < self.max_binds
         ):
             # Others are asked about again.
-            job.extender_scores = None
+            job.begin_anew(scores=False)
         else:
             self.refuse(job, failure)
 
@@ -181,5 +185,5 @@ class Finisher:
 def _is_released(job: HostJob) -> bool:
     if job.state is State.COMPLETED:
         return True
-    lost = isinstance(job.failure, errors.NoValidHost)
-    return job.state is State.CLAIMED and (lost or not job.is_repeated)
+    lost = isinstance(job.attempt.failure, errors.NoValidHost)
+    return job.state is State.CLAIMED and (lost or not job.attempt.is_repeated)

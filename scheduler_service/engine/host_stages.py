@@ -378,7 +378,7 @@ class SchedulingBatch:
         current_at = max(self._current_at, self._source.current_at)
         doubtful = []
         for job, error in self._refused:
-            came_at = max(job.queued_at, job.checked_at)
+            came_at = max(job.queued_at, job.attempt.checked_at)
             if not self.outdated and came_at <= current_at:
                 self._refuse(job, error)
             else:
@@ -407,7 +407,8 @@ def _trace_claim(
     job: HostJob, trace: tracing.Trace, pending: PendingClaims, jobs: int
 ) -> None:
     """Add a claim that was made for some jobs together to a job's trace."""
-    made = 0 if job.selection is None else len(job.selection.assignments)
+    selection = job.attempt.selection
+    made = 0 if selection is None else len(selection.assignments)
     trace.stage(
         'claim',
         pending.sent_at,

@@ -301,7 +301,6 @@ class Job(msgspec.Struct, eq=False):
     :ivar state: see :class:`State`
     :ivar away: whether a stage that waits has it, until the engine's thread
         takes it from the queue again
-    :ivar failure: why such a stage did not bring it to its next state
     :ivar after: jobs that have to have their results before
     :ivar charged: instances for which the lane was charged as it was taken
     :cvar most_waiting: how many of a lane may wait; None: as many as fit
@@ -322,7 +321,6 @@ class Job(msgspec.Struct, eq=False):
     entry: int = 0
     state: State = State.QUEUED
     away: bool = False
-    failure: errors.SchedulerError | None = None
     after: list[Job] = msgspec.field(default_factory=list)
     charged: int = 0
 
@@ -363,7 +361,7 @@ class Job(msgspec.Struct, eq=False):
 
     def begin_anew(self) -> None:
         """Have it decided again: what it was given came to nothing."""
-        self.state, self.failure = State.QUEUED, None
+        self.state = State.QUEUED
 
     def done(self) -> bool:
         """Whether it has a result, or is about to get one."""
@@ -420,6 +418,75 @@ class Candidates(Protocol):
         """
 
 
+class Attempt(msgspec.Struct, eq=False, kw_only=True):
+    """What a job was given so far; it is thrown away as a whole.
+
+    :ivar failure: why a stage did not bring the job to its next state
+    :ivar pipeline: that candidates, scores and places belong to
+    :ivar candidates: for allocations, None while they are to be asked for,
+        or where none are needed
+    :ivar candidate_rounds: how often they were asked for
+    :ivar candidate_hosts: int64[n], store ids of the hosts that they were
+        last asked for among
+    :ivar extender_scores: what extenders said, None while they are to be
+        asked
+    :ivar extender_rounds: how often they were asked
+    :ivar checked_at: monotonic time at which the store had caught up with
+        others since no host was found; 0: that was not looked at
+    :ivar placed: instance -> its place, of those that were placed in an
+        earlier turn
+    :ivar selection: what was selected, and why; None: nothing yet, or its
+        claims are those of an earlier delivery
+    :ivar table: that it was selected on
+    :ivar present: instances that this table has, and that hold no claim of
+        this kind
+    :ivar held: placements of instances that had a claim before
+    :ivar placements: all of the request, in the order of its instances
+    :ivar intents: instance -> JSON of the allocations that completing its
+        claim is about to ask for
+    :ivar is_repeated: whether the claims may be those of an earlier delivery
+    """
+
+    failure: errors.SchedulerError | None = None
+    pipeline: HostPipeline | None = None
+    candidates: Candidates | None = None
+    candidate_rounds: int = 0
+    candidate_hosts: Sequence[int] | Ints = ()
+    extender_scores: Bonuses | None = None
+    extender_rounds: int = 0
+    checked_at: float = 0.0
+    placed: dict[str, Assignment] = msgspec.field(default_factory=dict)
+    selection: ScheduleResult | None = None
+    table: HostTable | None = None
+    present: Set[str] = frozenset()
+    held: Mapping[str, Placement] = {}
+    placements: Sequence[Placement] = ()
+    intents: Mapping[str, str] = {}
+    is_repeated: bool = False
+
+    def next(self, candidates: bool, scores: bool) -> Attempt:
+        """Return the attempt that follows: see ``HostJob.begin_anew``."""
+        return Attempt(
+            pipeline=self.pipeline,
+            candidates=self.candidates if candidates else None,
+            candidate_rounds=self.candidate_rounds,
+            candidate_hosts=self.candidate_hosts,
+            extender_scores=self.extender_scores if scores else None,
+            extender_rounds=self.extender_rounds,
+            checked_at=self.checked_at,
+        )
+
+    def bounds(self) -> Bonuses | None:
+        """Return the hosts that count, with additions to their weights."""
+        scores, candidates = self.extender_scores, self.candidates
+        if candidates is None or scores is None:
+            return scores if candidates is None else candidates.bounds
+        return [
+            {host: more for host, more in score.items() if host in bound}
+            for score, bound in zip(scores, candidates.bounds, strict=False)
+        ]
+
+
 class HostJob(Job, eq=False, kw_only=True):
     """Hosts for the instances of a request.
 
@@ -431,34 +498,12 @@ class HostJob(Job, eq=False, kw_only=True):
     :ivar move: whether the instances keep the places that they have
     :ivar moves_unsaid: whether they keep them is seen by whether a host has
         one of them; the request then names the hosts that they cannot stay on
-    :ivar candidates: for its allocations, None while they are to be asked
-        for, or where none are needed
-    :ivar candidate_rounds: how often they were asked for
-    :ivar candidate_hosts: int64[n], store ids of the hosts that they were
-        last asked for among
-    :ivar extender_scores: what extenders said, None while they are to be
-        asked
-    :ivar extender_rounds: how often they were asked
-    :ivar checked_at: monotonic time at which the store had caught up with
-        others since no host was found; 0: that was not looked at
     :ivar excluded_hosts: hosts that refused it in an earlier attempt, and why
     :ivar caller: whose right to the instances and the group is checked; None:
         there is nothing to check
     :ivar releases_seen: instance -> revision up to which releases of it are
         known not to cancel the request
-    :ivar placed: instance -> its place, of those that were placed in an
-        earlier turn
-    :ivar pipeline: that these and the extenders' scores belong to
-    :ivar selection: what was selected, and why; None: nothing yet, or its
-        claims are those of an earlier delivery
-    :ivar table: that it was selected on
-    :ivar present: its instances that this table has, and that hold no claim
-        of this kind
-    :ivar held: placements of its instances that had a claim before
-    :ivar placements: all of the request, in the order of its instances
-    :ivar intents: instance -> JSON of the allocations that completing its
-        claim is about to ask for
-    :ivar is_repeated: whether its claims may be those of an earlier delivery
+    :ivar attempt: what it was given so far
     """
 
     verb: ClassVar[str] = 'select_destinations'
@@ -471,23 +516,9 @@ class HostJob(Job, eq=False, kw_only=True):
     explain: bool = False
     move: bool = False
     moves_unsaid: bool = False
-    candidates: Candidates | None = None
-    candidate_rounds: int = 0
-    candidate_hosts: Sequence[int] | Ints = ()
-    extender_scores: Bonuses | None = None
-    extender_rounds: int = 0
-    checked_at: float = 0.0
     excluded_hosts: dict[str, str] = msgspec.field(default_factory=dict)
     releases_seen: dict[str, int] = msgspec.field(default_factory=dict)
-    placed: dict[str, Assignment] = msgspec.field(default_factory=dict)
-    pipeline: HostPipeline | None = None
-    selection: ScheduleResult | None = None
-    table: HostTable | None = None
-    present: Set[str] = frozenset()
-    held: Mapping[str, Placement] = {}
-    placements: Sequence[Placement] = ()
-    intents: Mapping[str, str] = {}
-    is_repeated: bool = False
+    attempt: Attempt = msgspec.field(default_factory=Attempt)
 
     def see_releases(self, revisions: Mapping[str, int]) -> None:
         """Note that releases up to these revisions do not cancel it."""
@@ -495,11 +526,16 @@ class HostJob(Job, eq=False, kw_only=True):
             seen = self.releases_seen.get(uuid, 0)
             self.releases_seen[uuid] = max(seen, revision)
 
-    def begin_anew(self) -> None:
-        """Have it selected again: what it was given came to nothing."""
-        Job.begin_anew(self)
-        self.selection = self.table = None
-        self.held, self.placements, self.intents = {}, (), {}
+    def begin_anew(
+        self, *, candidates: bool = True, scores: bool = True
+    ) -> None:
+        """Have it selected again: what it was given came to nothing.
+
+        :param candidates: whether those that were found count still
+        :param scores: whether what extenders said counts still
+        """
+        self.state = State.QUEUED
+        self.attempt = self.attempt.next(candidates, scores)
 
     def take_form(self, form: Request) -> None:
         """Take the request, or another form of it with VCPU for PCPU."""
@@ -517,22 +553,8 @@ class HostJob(Job, eq=False, kw_only=True):
         if form is None:
             return False
         self.take_form(form)
-        self.begin_anew()
-        self.refusal = error
-        self.placed, self.candidates, self.candidate_rounds = {}, None, 0
-        self.extender_scores, self.extender_rounds = None, 0
-        self.checked_at = 0.0
+        self.state, self.attempt, self.refusal = State.QUEUED, Attempt(), error
         return True
-
-    def bounds(self) -> Bonuses | None:
-        """Return the hosts that it may be on, with additions to weights."""
-        scores, candidates = self.extender_scores, self.candidates
-        if candidates is None or scores is None:
-            return scores if candidates is None else candidates.bounds
-        return [
-            {host: more for host, more in score.items() if host in bound}
-            for score, bound in zip(scores, candidates.bounds, strict=False)
-        ]
 
     @property
     def has_effect(self) -> bool:
@@ -544,7 +566,7 @@ class HostJob(Job, eq=False, kw_only=True):
 
     @property
     def cost(self) -> int:
-        return self.request.num_instances - len(self.placed) or 1
+        return self.request.num_instances - len(self.attempt.placed) or 1
 
     @property
     def names(self) -> Sequence[str]:

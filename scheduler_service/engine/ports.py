@@ -113,10 +113,12 @@ class Recalled(NamedTuple):
         Whether claims were completed and bound before is not known.
         """
         if self.held:
-            job.placements, job.state = self.result.placements, State.CLAIMED
+            job.attempt.placements = self.result.placements
+            job.state = State.CLAIMED
         elif self.given_up:
-            job.placements, job.state = self.given_up, State.CLAIMED
-            job.failure, job.is_repeated = self.error, False
+            attempt = job.attempt
+            attempt.placements, attempt.failure = self.given_up, self.error
+            job.state = State.CLAIMED
         else:
             self.settle(job)
 
@@ -178,9 +180,9 @@ class StoreMonitor(Protocol):
 class Completer(Protocol):
     """Completes claims that the store has: CLAIMED -> COMPLETED.
 
-    A job whose claims cannot be completed comes back with its ``failure``.
-    Where that is NoValidHost, a host that has no room after all is among its
-    ``excluded_hosts``, and the job is scheduled again.
+    A job whose claims cannot be completed comes back with the ``failure`` of
+    its attempt. Where that is NoValidHost, a host that has no room after all
+    is among its ``excluded_hosts``, and the job is scheduled again.
     """
 
     def plan(self, job: HostJob) -> None:

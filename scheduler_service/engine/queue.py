@@ -255,10 +255,12 @@ class RequestQueue:
                 with tracing.working_on(job.message.trace):
                     work()
             except errors.SchedulerError as error:
-                job.failure = failure or error
+                job.attempt.failure = failure or error
             except Exception as fault:
                 LOG.exception('Calling another service for a request failed')
-                job.failure = failure or errors.as_scheduler_error(fault)
+                job.attempt.failure = failure or errors.as_scheduler_error(
+                    fault
+                )
             finally:
                 self.give_back(job)
 
@@ -270,7 +272,8 @@ class RequestQueue:
         One that is only to be selected waits for its turn once more.
         """
         with self._changed:
-            if job.state is State.QUEUED and job.failure is None:
+            failed = isinstance(job, HostJob) and job.attempt.failure
+            if job.state is State.QUEUED and not failed:
                 self._put_back([job])
             elif not job.done():
                 self._returned.append(job)

@@ -19,7 +19,11 @@ from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.engine.jobs import HostJob, State
 from scheduler_service.engine.ports import Completer, Extenders, Parts
 from scheduler_service.model import Placement, Request, Selection
-from scheduler_service.pipeline import HostPipeline, ScheduleResult
+from scheduler_service.pipeline import (
+    Assignment,
+    HostPipeline,
+    ScheduleResult,
+)
 
 # How long hosts are selected for one request while others wait, in seconds.
 TURN_S = 0.015
@@ -51,7 +55,7 @@ class Selector:
         Its state says what it came to: DONE where its message has an outcome
         already, CLAIMED where its instances have their claims, and QUEUED
         where extenders are asked first. What was selected when the turn is
-        over is kept in ``job.placed``.
+        over is kept in its attempt.
 
         :raises TimeSliceOver: others have their turn first
         :raises NoValidHost: no host passes
@@ -64,10 +68,10 @@ class Selector:
         table = overlay.table
         job.take_form(job.request.offered_form(table.resources))
         request = job.request
-        if job.pipeline not in (None, self.pipeline):
+        if job.attempt.pipeline not in (None, self.pipeline):
             # What another pipeline selected does not count.
-            job.placed, job.extender_scores, job.candidates = {}, None, None
-        job.pipeline = self.pipeline
+            job.begin_anew(candidates=False, scores=False)
+        job.attempt.pipeline = self.pipeline
         if self.completer is None and not request.is_rebuild:
             request.refuse_groups()
         recalled = self._claimer.recall(job)
@@ -84,8 +88,8 @@ class Selector:
             uuids = request.instance_uuids
             missing = [uuid for uuid in uuids if uuid not in held]
             if not missing:
-                job.placements = [held[uuid] for uuid in uuids]
-                job.held, job.state = held, State.CLAIMED
+                job.attempt.placements = [held[uuid] for uuid in uuids]
+                job.attempt.held, job.state = held, State.CLAIMED
                 return
             request = request.having(
                 instance_uuids=missing, num_instances=len(missing)
@@ -94,7 +98,7 @@ class Selector:
             request = _elsewhere(present, request, job)
         if self._find_candidates(job, request, table):
             return
-        job.present = present.keys() - held.keys()
+        job.attempt.present = present.keys() - held.keys()
         if not job.moves_unsaid or not job.move or self.completer is not None:
             self._select_or_ask(overlay, request, job, held)
             return
@@ -159,16 +163,16 @@ class Selector:
         held: Mapping[str, Placement],
     ) -> None:
         """Select hosts, with a candidate for each where any are needed."""
-        selection = self._select_hosts(overlay, request, job)
-        while job.candidates is not None and not job.candidates.assign(
-            selection.assignments
-        ):
+        attempt = job.attempt
+        selection = self._select_hosts(overlay, request, job, attempt.placed)
+        found = attempt.candidates
+        while found is not None and not found.assign(selection.assignments):
             overlay.forget_last(len(selection.assignments))
-            selection = self._select_hosts(overlay, request, job)
+            selection = self._select_hosts(overlay, request, job, {})
         if not job.claim:
             overlay.forget_last(len(selection.assignments))
-        job.selection, job.state = selection, State.SELECTED
-        job.table, job.held = overlay.table, held
+        attempt.selection, job.state = selection, State.SELECTED
+        attempt.table, attempt.held = overlay.table, held
         placements = [made.placement for made in selection.assignments]
         if job.without_pcpu:
             for placement in placements:
@@ -177,17 +181,23 @@ class Selector:
             by_uuid = {made.instance_uuid: made for made in placements}
             by_uuid.update(held)
             placements = [by_uuid[uuid] for uuid in job.request.instance_uuids]
-        job.placements = placements
+        attempt.placements = placements
         if job.claim and self.completer is not None:
             self.completer.plan(job)
 
     def _select_hosts(
-        self, overlay: Overlay, request: Request, job: HostJob
+        self,
+        overlay: Overlay,
+        request: Request,
+        job: HostJob,
+        placed: dict[str, Assignment],
     ) -> ScheduleResult:
-        """Select for the length of a turn, from where the last one ended."""
+        """Select for the length of a turn.
+
+        :param placed: in earlier turns; those of this one are added
+        """
         lane, start = job.message.lane, time.monotonic()
         time_slice.begin(TURN_S, lambda: self._queue.others_wait(lane))
-        placed, job.placed = job.placed, {}
         try:
             return self.pipeline.select(
                 overlay,
@@ -196,11 +206,11 @@ class Selector:
                 # A job that lost its claim selects among more hosts: those
                 # who won it select the best, too.
                 2**job.attempts,
-                job.bounds(),
+                job.attempt.bounds(),
                 placed,
             )
         except time_slice.TimeSliceOver:
-            job.placed = placed
+            job.attempt.placed = placed
             raise
         finally:
             filtered = time_slice.end()
@@ -260,13 +270,13 @@ class Selector:
         completer = self.completer
         if (
             completer is None
-            or job.candidates is not None
+            or job.attempt.candidates is not None
             or request.is_rebuild
             or not completer.needs_candidates(request)
         ):
             return False
-        job.candidate_rounds += 1
-        job.candidate_hosts = table.ids
+        job.attempt.candidate_rounds += 1
+        job.attempt.candidate_hosts = table.ids
         completer.find_candidates(job, request, table, self.pipeline)
         return True
 
@@ -275,11 +285,12 @@ class Selector:
 
         As often as they may be: then the job keeps their last answers.
         """
-        if job.candidate_rounds < _ROUNDS:
-            job.candidates = None
-        extenders = self.extenders
-        if extenders and job.extender_rounds <= extenders.max_requeries:
-            job.extender_scores = None
+        attempt, extenders = job.attempt, self.extenders
+        job.begin_anew(
+            candidates=attempt.candidate_rounds >= _ROUNDS,
+            scores=extenders is None
+            or attempt.extender_rounds > extenders.max_requeries,
+        )
 
     def check_refusal(
         self, job: HostJob, error: errors.SchedulerError, table: HostTable
@@ -291,7 +302,7 @@ class Selector:
         completer = self.completer
         if (
             completer is None
-            or job.checked_at
+            or job.attempt.checked_at
             or not isinstance(error, errors.NoValidHost)
         ):
             return False
@@ -304,19 +315,19 @@ class Selector:
         :param table: by which none is
         :return: whether they are to be
         """
-        candidates = job.candidates
+        candidates = job.attempt.candidates
         if (
             candidates is None
-            or job.candidate_rounds >= _ROUNDS
+            or job.attempt.candidate_rounds >= _ROUNDS
             # Nothing was lost, and no host was added, since they were found.
             or (
                 candidates.is_whole
                 and not job.attempts
-                and np.array_equal(job.candidate_hosts, table.ids)
+                and np.array_equal(job.attempt.candidate_hosts, table.ids)
             )
         ):
             return False
-        job.candidates = None
+        job.begin_anew(candidates=False)
         return True
 
     def _ask_extenders(self, job: HostJob, table: HostTable) -> bool:
@@ -324,11 +335,11 @@ class Selector:
         extenders = self.extenders
         if (
             extenders is None
-            or job.extender_scores is not None
+            or job.attempt.extender_scores is not None
             or not extenders.applies_to(job.request)
         ):
             return False
-        job.extender_rounds += 1
+        job.attempt.extender_rounds += 1
         extenders.ask(job, table)
         return True
 
@@ -337,15 +348,15 @@ class Selector:
 
         :return: whether they are asked
         """
-        extenders, scores = self.extenders, job.extender_scores
+        extenders, scores = self.extenders, job.attempt.extender_scores
         if (
             extenders is None
             or not scores
             or not all(scores)
-            or job.extender_rounds > extenders.max_requeries
+            or job.attempt.extender_rounds > extenders.max_requeries
         ):
             return False
-        job.extender_scores = None
+        job.begin_anew(scores=False)
         return self._ask_extenders(job, table)
 
 

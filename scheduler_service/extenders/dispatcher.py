@@ -128,7 +128,7 @@ class ExtenderDispatcher:
         self._start(job, lambda: self._bind_all(job, copy))
 
     def _bind_all(self, job: HostJob, copy: TableCopy) -> None:
-        for placement in job.placements:
+        for placement in job.attempt.placements:
             selected = placement.selected
             row = copy.table.row_of_node(selected.host, selected.node)
             name = node_name(selected.node) if row is None else copy.names[row]
@@ -201,11 +201,11 @@ class ExtenderDispatcher:
             )
             request = request.having(ignore_hosts=ignored)
         scores = self._scores_of_instances(
-            request, copy, job.bounds(), job.deadline
+            request, copy, job.attempt.bounds(), job.deadline
         )
         # For the missing instances the engine finds the reasons.
         missing = len(request.instance_uuids) - len(scores)
-        job.extender_scores = scores + [{}] * missing
+        job.attempt.extender_scores = scores + [{}] * missing
 
     def _scores_of_instances(
         self,

@@ -79,7 +79,8 @@ class CandidateStage:
 
         def find() -> None:
             mine = pipeline.for_another_thread()
-            job.candidates = self._candidates(job, request, copy, mine)
+            found = self._candidates(job, request, copy, mine)
+            job.attempt.candidates = found
 
         self._queue.lend_to(self._threads, job, find)
 
@@ -123,7 +124,7 @@ class CandidateStage:
             count + settings.max_attempts - 1, settings.host_subset_size
         )
         if (
-            job.candidate_rounds == 1
+            job.attempt.candidate_rounds == 1
             and needed <= _HOSTS
             and not self._shared.gives(request.own_resources)
         ):

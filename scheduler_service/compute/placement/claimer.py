@@ -116,12 +116,13 @@ class PlacementClaimer:
             tree = self._shared.tree(selected.uuid, resources)
             return selected if tree is None else with_tree(selected, tree)
 
+        attempt = job.attempt
         if not candidates.is_needed(job.request):
-            for placement in job.placements:
+            for placement in attempt.placements:
                 placement.selected = shared(placement.selected)
                 placement.alternates = list(map(shared, placement.alternates))
-        if not (job.move or job.held or job.contested or job.attempts):
-            job.intents = {
+        if not (job.move or attempt.held or job.contested or job.attempts):
+            attempt.intents = {
                 allocation.consumer: document(allocation.record)
                 for allocation in _allocations_of(job)
             }
@@ -285,9 +286,9 @@ class PlacementClaimer:
         """Claim the next candidates of a host whose first has no room."""
         allocation, placement = (
             task.allocations[number],
-            task.job.placements[number],
+            task.job.attempt.placements[number],
         )
-        result, found = _NO_CAPACITY, task.job.candidates
+        result, found = _NO_CAPACITY, task.job.attempt.candidates
         for _ in range(_NEXT_CANDIDATES):
             if not isinstance(found, Candidates) or allocation.tree is None:
                 break
@@ -353,7 +354,9 @@ class PlacementClaimer:
             return
         self._health.count('placement_claims_lost', by=len(task.allocations))
         self._undo(task, good, journal)
-        task.job.failure = self._why(task, bad, results, journal.refusals)
+        task.job.attempt.failure = self._why(
+            task, bad, results, journal.refusals
+        )
         self._engine.give_back(task.job)
 
     def _why(
@@ -401,7 +404,7 @@ class PlacementClaimer:
         if not isinstance(fault, errors.SchedulerError):
             LOG.error('Claiming in placement failed', exc_info=fault)
         self._health.count('placement_failures')
-        task.job.failure = errors.as_scheduler_error(fault)
+        task.job.attempt.failure = errors.as_scheduler_error(fault)
         self._engine.give_back(task.job)
 
     def _undo(
@@ -444,15 +447,15 @@ def _task(job: HostJob) -> ClaimTask:
     hosts = {
         uuid: placement.selected.host
         for placement, allocation in zip(
-            job.placements, allocations, strict=True
+            job.attempt.placements, allocations, strict=True
         )
         for uuid in (
             allocation.provider,
             *allocation.allocation_tree.allocations,
         )
     }
-    may_be_made = job.is_repeated or job.contested
-    is_recorded = bool(job.intents) and not may_be_made
+    may_be_made = job.attempt.is_repeated or job.contested
+    is_recorded = bool(job.attempt.intents) and not may_be_made
     return ClaimTask(job, allocations, hosts, may_be_made, is_recorded)
 
 
@@ -474,7 +477,7 @@ def _allocations_of(job: HostJob) -> list[AllocationRequest]:
             if placement.selected.allocation is msgspec.UNSET
             else Tree.of(placement.selected.allocation),
         )
-        for placement in job.placements
+        for placement in job.attempt.placements
     ]
 
 
@@ -487,5 +490,5 @@ def _use_recorded(task: ClaimTask, journal: PlacementJournal) -> None:
         recorded = record.document
         tree = Tree.of(recorded) if 'allocations' in recorded else None
         task.allocations[number] = allocation._replace(tree=tree)
-        placement = task.job.placements[number]
+        placement = task.job.attempt.placements[number]
         placement.selected = with_tree(placement.selected, tree)

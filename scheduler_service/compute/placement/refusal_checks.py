@@ -134,8 +134,8 @@ class RefusalChecks:
             LOG.exception('A refusal could not be looked up')
         finally:
             for number, (job, refusal) in enumerate(found.refused):
-                job.checked_at = time.monotonic()
-                job.failure = None if is_news else refusal
+                job.attempt.checked_at = time.monotonic()
+                job.attempt.failure = None if is_news else refusal
                 self._queue.give_back(job)
                 if number % _AT_ONCE == _AT_ONCE - 1:
                     # The engine goes on with others in between.

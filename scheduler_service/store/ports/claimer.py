@@ -68,8 +68,9 @@ class StoreClaimer:
         """Return the claims that jobs need; None: no job needs a claim."""
         needed: list[claims.Claim] = []
         for job in jobs:
-            if job.claim and job.selection is not None:
-                _add_claims(needed, job, job.selection.assignments)
+            selection = job.attempt.selection
+            if job.claim and selection is not None:
+                _add_claims(needed, job, selection.assignments)
         if not needed:
             return None
         return claims.ClaimBatch(
@@ -100,7 +101,7 @@ class StoreClaimer:
 
         def release(writer: Writer) -> None:
             for job in jobs:
-                places = places_of(job.placements)
+                places = places_of(job.attempt.placements)
                 released_claims.give_up(writer, places, job.move, job.key)
 
         with self._source.writer() as conn:
@@ -135,7 +136,7 @@ class StoreClaimer:
         instances, recalled = job.request.instance_uuids, None
         if (
             job.contested
-            or job.extender_rounds
+            or job.attempt.extender_rounds
             or source.releases.any_of(instances, job.queued_at)
         ):
             if not job.message.redelivered:
@@ -329,15 +330,15 @@ def _add_claims(
     job: HostJob,
     assignments: Sequence[Assignment],
 ) -> None:
-    request, key = job.request, job.key
+    request, attempt, key = job.request, job.attempt, job.key
     document, owner = _document(request), None
-    if request.instance_group and job.table is not None:
-        group = job.table.groups.get(request.instance_group)
+    if request.instance_group and attempt.table is not None:
+        group = attempt.table.groups.get(request.instance_group)
         owner = None if group is None else group.project_id or ''
     for assignment in assignments:
         uuid, placement = assignment.uuid, assignment.placement
         selected = placement.selected
-        is_present = uuid in job.present
+        is_present = uuid in attempt.present
         # Amounts and group are for audits.
         stored = {
             'instance_uuid': uuid,
@@ -347,8 +348,8 @@ def _add_claims(
         }
         if owner is not None:
             stored['group'] = request.instance_group
-        if is_present and job.moves_unsaid and job.table is not None:
-            placed = job.table.instances.get(uuid)
+        if is_present and job.moves_unsaid and attempt.table is not None:
+            placed = attempt.table.instances.get(uuid)
             if placed is not None and placed.host == selected.host:
                 # The host says by its flavor whether it is resized.
                 stored['resized_to'] = request.flavor.flavorid
@@ -370,7 +371,7 @@ def _add_claims(
                 move=is_present and job.move,
                 may_stay=job.moves_unsaid,
                 key=key,
-                intent=job.intents.get(uuid),
+                intent=attempt.intents.get(uuid),
                 releases_seen=job.releases_seen.get(uuid, 0),
             )
         )

@@ -176,7 +176,7 @@ def test_a_job_with_many_instances_comes_alone_when_few_are_left_to_place():
     """All of them are claimed together, and others would wait for that."""
     first, large = of('other')[0], instances(1000, 'large')
     uuids = large.request.instance_uuids
-    large.placed = dict.fromkeys(uuids[:-1])  # type: ignore[arg-type]
+    large.attempt.placed = dict.fromkeys(uuids[:-1])  # type: ignore[arg-type]
     queue = filled(first, large)
     assert queue.take_batchable(64) == [first]
     queue = filled(first, large)
@@ -191,7 +191,7 @@ def test_what_is_left_of_a_job_counts_when_it_is_put_back():
     queue = filled(large, size=1000)
     assert queue.take(64, timeout=0) == [large]
     uuids = large.request.instance_uuids
-    large.placed = dict.fromkeys(uuids[:100])  # type: ignore[arg-type]
+    large.attempt.placed = dict.fromkeys(uuids[:100])  # type: ignore[arg-type]
     queue.put_all(others)
     queue.requeue([large])
     before = 0
@@ -371,7 +371,7 @@ def test_what_failed_at_a_stage_or_is_done_there():
         queue.put(job)
     queue.take(9, timeout=0)
     queue.lend([failed, done])
-    failed.failure = errors.NoValidHost('none')
+    failed.attempt.failure = errors.NoValidHost('none')
     done.finish([])
     queue.give_back(done)
     queue.give_back(failed)

@@ -10,7 +10,7 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.compute.placement.candidates import Candidates
-from scheduler_service.engine.jobs import HostJob
+from scheduler_service.engine.jobs import Attempt, HostJob
 from scheduler_service.engine.ports import Parts
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.selecting import Selector
@@ -47,10 +47,12 @@ def selector() -> Any:
     return Selector(parts, unused)
 
 
-def new_job(**state: Any) -> HostJob:
+def new_job(attempts: int = 0, **given: Any) -> HostJob:
     """Return a job that has asked others before."""
     request = documents.request({'flavor': {'memory_mb': 1}})
-    return HostJob(request=request, **state)
+    return HostJob(
+        request=request, attempts=attempts, attempt=Attempt(**given)
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,7 @@ def test_candidates_are_found_again(
     )
     table: Any = SimpleNamespace(ids=[1])
     assert selector.forget_candidates(job, table) is again
-    assert (job.candidates is None) is again
+    assert (job.attempt.candidates is None) is again
 
 
 def test_a_job_without_candidates_has_none_to_forget(selector):
@@ -97,7 +99,7 @@ def test_a_job_without_candidates_has_none_to_forget(selector):
 def test_candidates_of_older_hosts_are_found_anew(selector, rounds, forgotten):
     job = new_job(candidates=Candidates(1), candidate_rounds=rounds)
     selector.forget_answers(job)
-    assert (job.candidates is None) is forgotten
+    assert (job.attempt.candidates is None) is forgotten
 
 
 @pytest.mark.parametrize(
@@ -107,13 +109,13 @@ def test_extenders_are_asked_anew(selector, rounds, forgotten):
     selector.extenders = Asked()
     job = new_job(extender_scores=[{1: 0.0}], extender_rounds=rounds)
     selector.forget_answers(job)
-    assert (job.extender_scores is None) is forgotten
+    assert (job.attempt.extender_scores is None) is forgotten
 
 
 def test_scores_stay_where_there_are_no_extenders(selector):
     job = new_job(extender_scores=[{1: 0.0}])
     selector.forget_answers(job)
-    assert job.extender_scores == [{1: 0.0}]
+    assert job.attempt.extender_scores == [{1: 0.0}]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +131,7 @@ def test_a_refusal_is_checked_once(selector, error, checked_at, checked):
     job = new_job(checked_at=checked_at, candidates=Candidates(1))
     assert selector.check_refusal(job, error, None) is checked
     assert len(asked.refusals) == checked
-    assert (job.candidates is None) is checked
+    assert (job.attempt.candidates is None) is checked
 
 
 def test_a_refusal_without_a_placement_service_stands(selector):
@@ -155,4 +157,4 @@ def test_extenders_are_asked_again_where_their_hosts_are_taken(
     selector.extenders = Asked()
     assert selector.ask_extenders_again(job, None) is asked
     assert len(selector.extenders.asked) == asked
-    assert (job.extender_scores is None) is (asked or scores is None)
+    assert (job.attempt.extender_scores is None) is (asked or scores is None)
