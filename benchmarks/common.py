@@ -149,12 +149,9 @@ def installed(revision: str | None) -> Iterator[pathlib.Path]:
         yield wheels.install_commit(revision, pathlib.Path(folder))
 
 
-def environment(*paths: pathlib.Path) -> dict[str, str]:
-    """Return environment variables with which Python imports no other tree.
-
-    :param paths: further folders to import from
-    """
-    return {**os.environ, 'PYTHONPATH': os.pathsep.join(map(str, paths))}
+def environment() -> dict[str, str]:
+    """Return environment variables with which Python imports no other tree."""
+    return {**os.environ, 'PYTHONPATH': ''}
 
 
 def manage(
@@ -193,24 +190,19 @@ def process(
 
 
 def daemon(
-    config: pathlib.Path,
-    programs: pathlib.Path = PROGRAMS,
-    paths: Sequence[pathlib.Path] = (),
+    config: pathlib.Path, programs: pathlib.Path = PROGRAMS
 ) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
     """Run a daemon until the block ends, once it is ready.
 
     :param programs: folder of the program
-    :param paths: further folders to import from
     """
     command = [programs / 'scheduler-service', '--config-file', config]
-    return _running(command, 'Ready:', paths)
+    return _running(command, 'Ready:')
 
 
 @contextlib.contextmanager
 def _running(
-    command: Sequence[str | pathlib.Path],
-    ready: str,
-    paths: Sequence[pathlib.Path] = (),
+    command: Sequence[str | pathlib.Path], ready: str
 ) -> Iterator[subprocess.Popen[str]]:
     """Run a command until the block ends; wait for a line first."""
     with tempfile.TemporaryFile('w+') as log:
@@ -220,7 +212,7 @@ def _running(
             stderr=subprocess.STDOUT,
             text=True,
             cwd=ROOT,
-            env=environment(*paths),
+            env=environment(),
         )
         lines = []
         try:

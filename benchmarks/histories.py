@@ -61,7 +61,7 @@ def started(
     ):
         config = common.write_config(pathlib.Path(folder), url, bus)
         common.import_inventory(config, histories.inventory(), programs)
-        way = slow_line.through(url, 0, True) if args.slow else None
+        way = slow_line.through(url) if args.slow else None
         with (
             way or contextlib.nullcontext('') as near,
             # Daemons of this tree are forked, which is faster.

@@ -1,17 +1,7 @@
-"""How long commands take with many hosts and decisions.
-
-``python -m benchmarks.lists --hosts 10000 --decisions 110000`` on a private
-PostgreSQL and on SQLite: wall time and processor time of each command as a
-process, its start included.
-"""
+"""Zones and decisions of a cloud whose pages are measured."""
 
 from __future__ import annotations
 
-import argparse
-import pathlib
-import resource
-import tempfile
-import time
 import uuid
 from typing import Any
 
@@ -19,41 +9,7 @@ from benchmarks import common
 from scheduler_service.model import Placement, Selection
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records import decisions
-from tests.support import servers
 
-COMMANDS = {
-    'a table of all': ('host', 'list'),
-    'the 20 that are used least': (
-        'host', 'list', '--sort', 'used', '--limit', '20',
-    ),
-    'those of one zone by name': (
-        'host', 'list', '--zone', 'zone-1', '--name', '*7', '-f', 'value',
-    ),
-    'all as JSON': ('host', 'list', '-f', 'json'),
-    'how full': ('capacity',),
-    'what fits': ('capacity', '--flavor', 'vcpus=2,memory_mb=4096'),
-    'old claims': ('claim', 'list', '--older-than', '1d'),
-    'decisions': ('decision', 'list'),
-    'refusals of an hour': (
-        'decision', 'list', '--since', '1h', '--outcome', 'refused',
-        '--limit', '0',
-    ),
-    'refusals by filter and project': (
-        'decision', 'list', '--outcome', 'refused', '--limit', '0',
-        '--by', 'filter,project_id',
-    ),
-    'decisions of a project': (
-        'decision', 'list', '--project', 'project-7', '--limit', '0',
-    ),
-    'decisions on a host': (
-        'decision', 'list', '--host', common.host_name(77), '--limit', '0',
-    ),
-    'decisions on an instance': ('decision', 'show', 'INSTANCE'),
-    'a decision': ('decision', 'show', 'req-99'),
-    'a plan': ('host', 'drain', 'HOST', '--plan'),
-    'the books': ('audit',),
-    'daemons': ('daemon', 'list'),
-}  # fmt: skip
 _FILTERS = 'AvailabilityZoneFilter', 'ComputeFilter', 'CoreFilter', 'RamFilter'
 _PART = 1000
 _PROJECTS = 50
@@ -127,79 +83,3 @@ def store_decisions(database: str, count: int, hosts: int) -> None:
         ]
         store.write(lambda writer, part=part: decisions.record(writer, part))
     store.dispose()
-
-
-def measure(config: pathlib.Path, command: tuple[str, ...]) -> dict[str, Any]:
-    """Return the figures of one command."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    start = time.perf_counter()
-    printed = common.manage(config, *command).stdout
-    wall = time.perf_counter() - start
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-    return {
-        'wall_s': round(wall, 2),
-        'cpu_s': round(cpu, 2),
-        'lines': printed.count('\n'),
-    }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument('--hosts', type=int, default=50_000)
-    parser.add_argument('--decisions', type=int, default=110_000)
-    parser.add_argument('--json', action='store_true')
-    args = parser.parse_args()
-    document = with_zones(common.inventory(args.hosts))
-    with (
-        servers.postgresql(durable=False) as (_, url),
-        tempfile.TemporaryDirectory() as name,
-    ):
-        databases = {
-            'postgresql': common.create_database(url),
-            'sqlite': f'sqlite:///{name}/lists.sqlite',
-        }
-        figures = {
-            f'{kind}, {what}': found
-            for kind, database in databases.items()
-            for what, found in figures_of(
-                pathlib.Path(name) / kind, database, document, args.decisions
-            ).items()
-        }
-    common.show(figures, args.json)
-
-
-def figures_of(
-    folder: pathlib.Path,
-    database: str,
-    document: dict[str, Any],
-    count: int,
-) -> dict[str, Any]:
-    """Return the figures of each command on one database.
-
-    :param folder: for the configuration; it is made
-    :param count: of decisions
-    """
-    folder.mkdir()
-    config = common.write_config(
-        folder, database, 'inproc://lists/', topic='lists'
-    )
-    common.import_inventory(config, document)
-    hosts = len(document['hosts'])
-    store_decisions(database, count, hosts)
-    words = {
-        'INSTANCE': instance(count // 2 + 1),
-        'HOST': document['hosts'][0]['host'],
-    }
-    figures = {
-        what: measure(config, tuple(words.get(word, word) for word in command))
-        for what, command in COMMANDS.items()
-    }
-    assert figures['a table of all']['lines'] == hosts + 2
-    counted = figures['refusals by filter and project']['lines']
-    assert counted == 2 + len({n % _PROJECTS for n in range(0, count, 10)})
-    return figures
-
-
-if __name__ == '__main__':
-    main()

@@ -58,14 +58,12 @@ class DaemonSpec:
     :ivar name: of the daemon in the figures
     :ivar database: URL of its store, filled already
     :ivar programs: folder of the program that is run
-    :ivar paths: further folders that it imports from
     :ivar config: text to add to its configuration file
     """
 
     name: str
     database: str
     programs: pathlib.Path = PROGRAMS
-    paths: tuple[pathlib.Path, ...] = ()
     config: str = ''
 
     @property
@@ -82,7 +80,7 @@ class DaemonSpec:
             )
             with config.open('a') as more:
                 more.write(self.config)
-            with common.daemon(config, self.programs, self.paths) as process:
+            with common.daemon(config, self.programs) as process:
                 yield process
 
 
@@ -245,7 +243,7 @@ def _check(
         not as many instances placed as were asked for
     """
     outcome = 'placed' if error is None else 'refused'
-    if request.outcome not in (outcome, 'either'):
+    if request.outcome != outcome:
         raise WrongOutcome(
             f'{outcome} instead of {request.outcome}: {error or answer}: '
             f'{request.document}'

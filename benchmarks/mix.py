@@ -3,17 +3,13 @@
 ``python -m benchmarks.mix --hosts 10000 --json`` starts a private RabbitMQ
 and PostgreSQL, a daemon, and a stock server that does no work; the empty
 call of that server is what the bus alone costs. The requests are those of
-``benchmarks.mixes``, or of the openb trace (``--requests openb``).
+``benchmarks.mixes``.
 
 ``--base REV`` runs the daemon of an earlier commit, as it is installed, beside
-this one's and prints ratios; ``--plugins`` does so with a daemon that has the
-plug-ins of the contributor's guide enabled, and ``--option GROUP.NAME=VALUE``
-with one that has another option. All of them are up at once, each on its own
+this one's and prints ratios; ``--option GROUP.NAME=VALUE`` does so with a
+daemon that has another option. All of them are up at once, each on its own
 database and topic, and are called in turns. Every answer is checked: a
 request may be refused only where no host can satisfy it.
-
-``--latency-ms N`` measures something else: claims and releases of many callers
-where a round trip to the database takes so long, by one daemon and by two.
 """
 
 from __future__ import annotations
@@ -25,14 +21,7 @@ import sys
 import tempfile
 from typing import Any
 
-from benchmarks import (
-    bulk_load,
-    common,
-    documented_plugins,
-    mixes,
-    openb,
-    slow_database,
-)
+from benchmarks import bulk_load, common, mixes
 from benchmarks.measured import DaemonSpec, MeasuredDaemon, running
 from benchmarks.mix_sections import Effort, Measurement
 from tests.support import servers
@@ -48,16 +37,9 @@ REQUESTS = 40_000
 def prepare(
     args: argparse.Namespace, hosts: int
 ) -> tuple[mixes.Mix, dict[str, Any]]:
-    """Return the requests, and the inventory that they are for.
-
-    :raises TraceMissing: the requests are the trace's, and it is not there
-    """
-    originals = bulk_load.originals(hosts)
-    if args.requests == 'openb':
-        pods = openb.requests(args.traces)
-        return mixes.Mix(pods, []), openb.inventory(originals, args.traces)
+    """Return the requests, and the inventory that they are for."""
     mix = mixes.cloud(REQUESTS, hosts, args.seed)
-    document = mixes.inventory(originals, args.seed)
+    document = mixes.inventory(bulk_load.originals(hosts), args.seed)
     return mix, {**document, 'server_groups': mix.server_groups}
 
 
@@ -85,25 +67,12 @@ class Cloud:
         args = self.args
         filled = self._filled(args.hosts, self.document)
         specs = [DaemonSpec('this', filled)]
-        if args.plugins:
-            more = documented_plugins.enable(
-                self.folder, loop=args.plugins == 'loop'
-            )
-            specs.append(
-                DaemonSpec(
-                    'plugins',
-                    self._copied(filled),
-                    paths=(self.folder,),
-                    config=more,
-                )
-            )
         if args.option:
             place, _, value = args.option.partition('=')
             group, _, name = place.rpartition('.')
             more = f'[{group}]\n{name} = {value}\n'
-            specs.append(
-                DaemonSpec('option', self._copied(filled), config=more)
-            )
+            copy = common.create_database(self.server_url, template=filled)
+            specs.append(DaemonSpec('option', copy, config=more))
         if args.base:
             specs.append(self._of_base('base', args.hosts, self.document))
         return specs
@@ -125,18 +94,6 @@ class Cloud:
         reference = self._of_base(name, REFERENCE_HOSTS, document)
         return daemons, self._run(reference)
 
-    def far_away(self) -> dict[str, Any]:
-        """Return the figures of daemons whose database is far away."""
-        args = self.args
-        return slow_database.measure(
-            self.specs(),
-            self.bus,
-            self.mix.requests,
-            args.latency_ms,
-            args.callers,
-            args.seconds,
-        )
-
     def _of_base(
         self, name: str, hosts: int, document: dict[str, Any]
     ) -> DaemonSpec:
@@ -156,10 +113,6 @@ class Cloud:
         bulk_load.load(config, url, hosts, document, programs)
         return url
 
-    def _copied(self, filled: str) -> str:
-        """Return the URL of a copy of a database."""
-        return common.create_database(self.server_url, template=filled)
-
     def _run(self, spec: DaemonSpec) -> MeasuredDaemon:
         return self.stack.enter_context(
             running(spec, self.bus, self.mix.requests)
@@ -170,25 +123,8 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = argparse.ArgumentParser(description=__doc__)
     made.add_argument('--hosts', type=int, default=10_000)
-    made.add_argument(
-        '--requests', choices=('cloud', 'openb'), default='cloud'
-    )
-    made.add_argument(
-        '--traces',
-        type=pathlib.Path,
-        default=openb.FOLDER,
-        help='folder with nodes.csv and pods.csv of the openb trace',
-    )
     made.add_argument('--seed', type=int, default=1)
     made.add_argument('--base', help='earlier commit to compare with')
-    made.add_argument(
-        '--plugins',
-        nargs='?',
-        choices=('documented', 'loop'),
-        const='documented',
-        help='compare with a daemon that has the plug-ins of the guide; '
-        '"loop": and a filter for one host at a time',
-    )
     made.add_argument(
         '--option',
         metavar='GROUP.NAME=VALUE',
@@ -210,14 +146,6 @@ def parser() -> argparse.ArgumentParser:
         default=20_000,
         help='requests to look at memory after',
     )
-    made.add_argument(
-        '--latency-ms',
-        type=float,
-        help='measure with a database that is so far away',
-    )
-    made.add_argument(
-        '--callers', type=int, default=64, help='with --latency-ms'
-    )
     made.add_argument('--json', action='store_true')
     return made
 
@@ -227,11 +155,8 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         try:
             cloud = Cloud(args, stack)
-        except (openb.TraceMissing, ValueError) as error:
+        except ValueError as error:
             sys.exit(f'Skipped: {error}')
-        if args.latency_ms is not None:
-            common.show(cloud.far_away(), args.json)
-            return
         effort = Effort(
             args.turns, args.seconds, 10 * args.hosts, args.calls, args.memory
         )
@@ -239,11 +164,7 @@ def main() -> None:
         for section in SECTIONS:
             if section in args.sections:
                 getattr(measurement, section)()
-        figures = {
-            'hosts': args.hosts,
-            'requests': args.requests,
-            **measurement.result(),
-        }
+        figures = {'hosts': args.hosts, **measurement.result()}
     common.show(figures, args.json)
 
 

@@ -37,7 +37,7 @@ MOST_MEMBERS = {'affinity': 6}
 _MOST_MEMBERS = 10
 _MOST_MEMORY_TOGETHER_MB = 8192
 
-Outcome = Literal['placed', 'refused', 'either']
+Outcome = Literal['placed', 'refused']
 
 # Each set of extra specs is satisfied by some of the hosts of `inventory`.
 _ANY_ARCHITECTURE: tuple[dict[str, str], ...] = (

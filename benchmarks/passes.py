@@ -31,20 +31,12 @@ from scheduler_service.pipeline import HostPipeline
 _ORIGINALS = 10_000
 
 
-# What depends on the pipeline's own names is in the next few functions.
-
-
-def make_pipeline(
-    every: bool = False, filters: list[str] | None = None
-) -> HostPipeline:
-    """Return the pipeline of the default options, or of every built-in.
-
-    :param filters: enabled instead of those
-    """
+def make_pipeline(every: bool) -> HostPipeline:
+    """Return the pipeline of the default options, or of every filter."""
     conf = adapters.new_config()
     options.parse(conf, [], default_config_files=[], default_config_dirs=[])
     group = conf.filter_scheduler
-    enabled = filters or group.enabled_filters
+    enabled = group.enabled_filters
     if every:
         enabled = [kind.name for kind in all_filters()]
     return HostPipeline(
@@ -52,12 +44,6 @@ def make_pipeline(
         plugins.host_weighers(group.weight_classes),
         options.settings(conf),
     )
-
-
-def make_table(inventory: Inventory) -> Any:
-    """Return the host table of an inventory."""
-    hosts = list(enumerate(inventory.hosts))
-    return build_table(hosts, inventory.aggregates)
 
 
 def filter_hosts_inexactly(
@@ -73,18 +59,6 @@ def filter_hosts_inexactly(
         if not result.filter.name.startswith('Exact'):
             passed &= result.mask
     return passed
-
-
-def weigh_hosts(
-    pipeline: HostPipeline, table: Any, mask: Any, request: Any
-) -> Any:
-    """Return the ranking of the hosts that passed."""
-    return pipeline.weigh_hosts(table, mask, request)
-
-
-def forget_masks(table: Any) -> None:
-    """Forget what was worked out for a kind of request, not of hosts."""
-    table.topology.clear_arrays()
 
 
 def inventory(hosts: int) -> Inventory:
@@ -149,7 +123,7 @@ def median_s(call: Callable[[], Any], turns: int) -> float:
 def measure(hosts: int, every: bool, turns: int) -> dict[str, Any]:
     """Return the figures at one size."""
     parsed = inventory(hosts)
-    table = make_table(parsed)
+    table = build_table(list(enumerate(parsed.hosts)), parsed.aggregates)
     pipeline = make_pipeline(every)
     plain = common.request(availability_zone='az1')
     request = documents.request(
@@ -162,12 +136,13 @@ def measure(hosts: int, every: bool, turns: int) -> dict[str, Any]:
     def run_pass() -> None:
         nonlocal passed
         mask = narrow(pipeline, table, request)
-        ranking = weigh_hosts(pipeline, table, mask, request)
+        ranking = pipeline.weigh_hosts(table, mask, request)
         passed = ranking.count
         ranking.best(3)
 
     def cold() -> None:
-        forget_masks(table)
+        # What was worked out for a kind of request, not of hosts.
+        table.topology.clear_arrays()
         run_pass()
 
     def objects() -> None:

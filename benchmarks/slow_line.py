@@ -1,9 +1,8 @@
-"""A proxy that delays what it forwards, in a process of its own.
+"""A proxy that stalls at times, in a process of its own.
 
-``python -m benchmarks.slow_line FROM TO MILLISECONDS`` forwards connections
-from one port of loopback to another one. A round trip takes so many
-milliseconds longer, however much travels at a time. With ``stalls`` after
-these nothing travels for 2.0 to 2.6 seconds, again and again.
+``python -m benchmarks.slow_line FROM TO`` forwards connections from one port
+of loopback to another one. For 2.0 to 2.6 seconds nothing travels, again and
+again.
 """
 
 from __future__ import annotations
@@ -26,39 +25,17 @@ _STALL_S, _FLOW_S = (2.0, 2.6), (1.0, 3.0)
 async def _forward(
     source: asyncio.StreamReader,
     sink: asyncio.StreamWriter,
-    seconds: float,
     flows: asyncio.Event,
 ) -> None:
-    """Forward in one direction, each piece after so many seconds."""
-    loop = asyncio.get_running_loop()
-    waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
-
-    async def receive() -> None:
-        data = b'x'
-        while data:
-            with contextlib.suppress(ConnectionError):
-                data = await source.read(1 << 16)
-            await waiting.put((loop.time() + seconds, data))
-
-    receiving = asyncio.create_task(receive())
+    """Forward in one direction until its end."""
     with contextlib.suppress(ConnectionError):
-        while (piece := await waiting.get())[1]:
-            await asyncio.sleep(piece[0] - loop.time())
+        while piece := await source.read(1 << 16):
             await flows.wait()
-            sink.write(piece[1])
+            sink.write(piece)
     sink.close()
-    receiving.cancel()
 
 
-async def _stall(flows: asyncio.Event) -> None:
-    while True:
-        await asyncio.sleep(random.uniform(*_FLOW_S))
-        flows.clear()
-        await asyncio.sleep(random.uniform(*_STALL_S))
-        flows.set()
-
-
-async def _serve(port: int, target: int, seconds: float, stalls: bool) -> None:
+async def _serve(port: int, target: int) -> None:
     flows = asyncio.Event()
     flows.set()
 
@@ -67,41 +44,27 @@ async def _serve(port: int, target: int, seconds: float, stalls: bool) -> None:
     ) -> None:
         far, far_sink = await asyncio.open_connection('127.0.0.1', target)
         await asyncio.gather(
-            _forward(near, far_sink, seconds / 2, flows),
-            _forward(far, near_sink, seconds / 2, flows),
+            _forward(near, far_sink, flows), _forward(far, near_sink, flows)
         )
 
-    server = await asyncio.start_server(connected, '127.0.0.1', port)
+    await asyncio.start_server(connected, '127.0.0.1', port)
     print('Ready', flush=True)
-    await asyncio.gather(
-        server.serve_forever(), *([_stall(flows)] if stalls else [])
-    )
+    while True:
+        await asyncio.sleep(random.uniform(*_FLOW_S))
+        flows.clear()
+        await asyncio.sleep(random.uniform(*_STALL_S))
+        flows.set()
 
 
 @contextlib.contextmanager
-def through(
-    url: str, milliseconds: float, stalls: bool = False
-) -> Iterator[str]:
-    """Yield the URL of a database behind a slow line."""
+def through(url: str) -> Iterator[str]:
+    """Yield the URL of a database behind such a line."""
     target, port = make_url(url), servers.free_port()
-    with common.process(
-        'benchmarks.slow_line',
-        str(port),
-        str(target.port),
-        str(milliseconds),
-        *(['stalls'] if stalls else []),
-        ready='Ready',
-    ):
+    ports = str(port), str(target.port)
+    with common.process('benchmarks.slow_line', *ports, ready='Ready'):
         near = target.set(host='127.0.0.1', port=port)
         yield near.render_as_string(hide_password=False)
 
 
 if __name__ == '__main__':
-    asyncio.run(
-        _serve(
-            int(sys.argv[1]),
-            int(sys.argv[2]),
-            float(sys.argv[3]) / 1000,
-            'stalls' in sys.argv[4:],
-        )
-    )
+    asyncio.run(_serve(int(sys.argv[1]), int(sys.argv[2])))

@@ -25,5 +25,4 @@ pip=("$venv/bin/pip" --quiet --disable-pip-version-check install --no-compile)
 "${pip[@]}" --no-deps --editable .
 exec "$venv/bin/python" -m pytest -q -p no:cacheprovider tests/unit \
     --ignore tests/unit/benchmarks --ignore tests/unit/cmd \
-    --ignore tests/unit/docs --ignore tests/unit/tools \
-    --ignore tests/unit/test_dependencies.py
+    --ignore tests/unit/docs --ignore tests/unit/test_dependencies.py
