@@ -175,6 +175,7 @@ class Request:
     :ivar deadline: monotonic time at which the caller gives up; None: never
     :ivar redelivered: whether it was delivered before, to any daemon, and may
         have been processed
+    :ivar taken_at: monotonic time at which the server took it
     :ivar came_after: monotonic time at which it had not arrived; infinite:
         it is not known
     :ivar shared: whether it came from the queue that daemons share
@@ -195,6 +196,7 @@ class Request:
     timeout: Any = None
     deadline: float | None = None
     redelivered: bool = False
+    taken_at: float = 0.0
     came_after: float = math.inf
     shared: bool = False
     returns: int = 0

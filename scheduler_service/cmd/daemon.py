@@ -153,6 +153,7 @@ class Daemon:
             self._redelivery,
             self.scheduler.outcomes,
             self._executor,
+            self.scheduler.health,
             self._tracer,
         )
         server.bus = transport.new_consumer(

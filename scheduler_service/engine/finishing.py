@@ -159,7 +159,7 @@ class Finisher:
         for cause in error.facts.get('filters') or ():
             self._health.count('filter_rejections', str(cause['filter']))
         decisive = explain.decisive_filter(error.facts)
-        self._health.count('refusals', f'{decisive} {error.name}')
+        self._health.count('refusals', decisive, error.name)
         if job.claim:
             self._record(job, error.name, {'error': error.to_dict()})
 

@@ -1,26 +1,23 @@
-"""The daemon's condition: counters, durations, sizes, and what is degraded.
+"""The daemon's condition: what it counts and measures, what is degraded.
 
-Owns all of these numbers. Any thread may call any method; the lock is held
-for the few instructions of one update or one copy. The thread of
-``host_state_writer`` calls :meth:`Health.log_changes` about twice a second,
-so that each change is logged once, whoever noticed it.
+Any thread may call any method; the lock is held for the few instructions of
+one update or one copy. The thread of ``host_state_writer`` calls
+:meth:`Health.log_changes` about twice a second, so that each change is logged
+once, whoever noticed it.
 """
 
 from __future__ import annotations
 
-import bisect
-import itertools
 import logging
 import math
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from scheduler_service import errors
+from scheduler_service.engine.measurements import Measurements
 
 LOG = logging.getLogger(__name__)
 DATABASE = 'database'
@@ -33,31 +30,6 @@ _SLOW_BATCH_S = 1.0
 _REPEAT_S = 30.0
 # A measured value counts for so long, in seconds.
 _MEASURED_S = 30.0
-# What recent() covers, and how often it is measured, in seconds.
-_RECENT_S = 60.0
-_SAMPLE_S = 5.0
-_RECENT_COUNTS = 'requests', 'refusals'
-_P95 = 0.95
-# Upper ends of the buckets of times, in seconds.
-BUCKETS = (
-    0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
-    5.0, 10.0, 30.0,
-)  # fmt: skip
-# Upper ends of the buckets of sizes.
-SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1000.0)
-
-
-class Distribution(msgspec.Struct):
-    """How often values fell into each bucket.
-
-    :ivar bounds: upper ends of the buckets, ascending
-    :ivar counts: one more than bounds, the last for larger values
-    :ivar total: sum of all values
-    """
-
-    bounds: tuple[float, ...]
-    counts: list[int]
-    total: float = 0.0
 
 
 class _Degradation(msgspec.Struct):
@@ -79,110 +51,19 @@ class _Degradation(msgspec.Struct):
     expires: float = math.inf
 
 
-def _between(first: Any, last: Any) -> dict[str, float] | None:
-    """Return the figures of what was added; None: nothing was.
-
-    :param first: bounds, counts and total as earlier; None: all were 0
-    """
-    bounds, counts, total = last
-    if first is not None:
-        counts = [
-            n - before for n, before in zip(counts, first[1], strict=True)
-        ]
-        total -= first[2]
-    number = sum(counts)
-    if not number:
-        return None
-    place = bisect.bisect_left(
-        list(itertools.accumulate(counts)), _P95 * number
-    )
-    return {
-        'count': number,
-        'mean_ms': round(1000 * total / number, 2),
-        # The upper end of the bucket; the last one has none.
-        'p95_ms': 1000 * bounds[min(place, len(bounds) - 1)],
-    }
-
-
-class Health:
-    """Counters by (name, label), distributions, and degradations by cause.
+class Health(Measurements):
+    """Counters and histograms by name, and degradations by cause.
 
     :param clock: monotonic seconds
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+        super().__init__(clock)
         self._lock = threading.Lock()
-        self._counts: Counter[tuple[str, str]] = Counter()
-        self._distributions: dict[tuple[str, str], Distribution] = {}
         self._causes: dict[str, _Degradation] = {}
         # Cause -> what it was and the line that log_changes() is to write.
         self._ended: dict[str, tuple[_Degradation, str]] = {}
         self._checks: list[Callable[[], None]] = []
-        # (time, counts, distributions), the oldest about a minute ago.
-        self._samples: deque[tuple[float, Any, Any]] = deque()
-        self._sample()
-
-    def count(self, name: str, label: str = '', by: int = 1) -> None:
-        """Count something that happened."""
-        with self._lock:
-            self._counts[name, label] += by
-
-    def count_each(self, name: str, labelled: Mapping[str, int]) -> None:
-        """Count what happened with several labels.
-
-        :param labelled: label -> how often
-        """
-        with self._lock:
-            for label, by in labelled.items():
-                self._counts[name, label] += by
-
-    def time(self, stage: str, seconds: float) -> None:
-        """Add to the distribution of how long a stage of a request takes."""
-        with self._lock:
-            self._add('stage', stage, seconds, BUCKETS)
-
-    def size(self, what: str, value: int) -> None:
-        """Add to the distribution of how large something is."""
-        with self._lock:
-            self._add('size', what, float(value), SIZES)
-
-    def served(self, route: str, status: int, seconds: float) -> None:
-        """Count an HTTP request, and add to how long these take."""
-        with self._lock:
-            self._counts['http_requests', f'{route} {status}'] += 1
-            self._add('http', route, seconds, BUCKETS)
-
-    def _add(
-        self, kind: str, label: str, value: float, bounds: tuple[float, ...]
-    ) -> None:
-        distribution = self._distributions.get((kind, label))
-        if distribution is None:
-            distribution = Distribution(bounds, [0] * (len(bounds) + 1))
-            self._distributions[kind, label] = distribution
-        distribution.counts[bisect.bisect_left(bounds, value)] += 1
-        distribution.total += value
-
-    def counters(self) -> dict[str, Any]:
-        """Return counts by name; those with labels as a dict of them."""
-        counts: dict[str, Any] = {}
-        with self._lock:
-            for (name, label), count in sorted(self._counts.items()):
-                if label:
-                    counts.setdefault(name, {})[label] = count
-                else:
-                    counts[name] = count
-        return counts
-
-    def distributions(
-        self,
-    ) -> Mapping[tuple[str, str], tuple[tuple[float, ...], list[int], float]]:
-        """Return (bounds, counts, total) by (kind, label)."""
-        with self._lock:
-            return {
-                key: (values.bounds, list(values.counts), values.total)
-                for key, values in self._distributions.items()
-            }
 
     def degrade(
         self,
@@ -254,44 +135,11 @@ class Health:
         """
         self._checks.append(check)
 
-    def _sample(self) -> None:
-        now, samples = self._clock(), self._samples
-        if samples and now < samples[-1][0] + _SAMPLE_S:
-            return
-        samples.append((now, self.counters(), self.distributions()))
-        while samples[0][0] < now - _RECENT_S - _SAMPLE_S:
-            samples.popleft()
-
-    def recent(self) -> dict[str, Any]:
-        """Return what happened in the last minute, or since the start.
-
-        :return: ``seconds`` that are covered; ``requests`` by outcome and
-            ``refusals`` by filter and error, as counts; ``stages`` by name,
-            each ``{count, mean_ms, p95_ms}``
-        """
-        at, counts, distributions = self._samples[0]
-        stages = {}
-        for (kind, stage), last in sorted(self.distributions().items()):
-            figures = _between(distributions.get((kind, stage)), last)
-            if kind == 'stage' and figures is not None:
-                stages[stage] = figures
-        present = self.counters()
-        return {
-            'seconds': round(self._clock() - at, 1),
-            **{
-                name: dict(
-                    Counter(present.get(name)) - Counter(counts.get(name))
-                )
-                for name in _RECENT_COUNTS
-            },
-            'stages': stages,
-        }
-
     def log_changes(self) -> None:
         """Log what is newly degraded, what recovered, and what lasts."""
         for check in self._checks:
             check()
-        self._sample()
+        self.sample()
         with self._lock:
             now = self._clock()
             expired = [

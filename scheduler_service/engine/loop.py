@@ -170,7 +170,7 @@ class EngineLoop(Worker):
     def _count_batch(self, jobs: Sequence[Job], start: float) -> None:
         self.batches += 1
         self.requests += len(jobs)
-        self._health.size('batch', len(jobs))
+        self._health.observe('batch_size', len(jobs))
         # All others have waited for a stage since they were decided.
         for job in jobs:
             if job.state is State.QUEUED:

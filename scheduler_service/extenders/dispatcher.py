@@ -89,7 +89,7 @@ class ExtenderDispatcher:
         self._chain = Chain(
             extenders,
             self._call_threads,
-            lambda *call: health.count('extender_calls', ' '.join(call)),
+            functools.partial(health.count, 'extender_calls'),
         )
         self.urls = [extender.label for extender in extenders]
         self._any_binds = any(extender.bind_verb for extender in extenders)

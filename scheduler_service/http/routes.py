@@ -141,7 +141,7 @@ class Router:
 
     def count_refused(self, status: int) -> None:
         """Count a request that was refused before it came to a route."""
-        self._health.count('http_requests', f'refused {status}')
+        self._health.count('http_requests', 'refused', str(status))
 
     async def handle(self, route: Route, request: HttpRequest) -> Reply:
         """Return the reply to a request.

@@ -21,7 +21,7 @@ import msgspec
 from scheduler_service import errors
 from scheduler_service import extender_wire as wire
 from scheduler_service.engine.health import Health
-from scheduler_service.http import metrics
+from scheduler_service.engine.measurements import VERB_ROUTE
 from scheduler_service.http.message import HttpRequest, Reply
 from scheduler_service.http.routes import Route
 from scheduler_service.kube.evaluator import Nodes, PodEvaluator
@@ -270,8 +270,6 @@ class _Verb(abc.ABC):
         self._health = health
         self._reader = reader
         self._decisions = decisions
-        self._received = f'{self.name} received'
-        self._returned = f'{self.name} returned'
 
     def serve(self, request: HttpRequest, text: bytes) -> Reply:
         """Run the verb, and answer errors in the form of the verb.
@@ -295,13 +293,14 @@ class _Verb(abc.ABC):
         return Reply(200, wire.encode(reply))
 
     def _failed(self, text: str) -> Any:
-        self._health.count(metrics.VERB_ERRORS, self.name)
+        self._health.count('extender_verb_errors', self.name)
         return self.failed(text)
 
     def count_nodes(self, received: int, returned: int) -> None:
         """Count the nodes of a call."""
-        labelled = {self._received: received, self._returned: returned}
-        self._health.count_each(metrics.VERB_NODES, labelled)
+        count, name = self._health.count, 'extender_verb_nodes'
+        count(name, self.name, 'received', by=received)
+        count(name, self.name, 'returned', by=returned)
 
     @contextlib.contextmanager
     def recording(self, pod: PodMetadata) -> Iterator[None]:
@@ -470,14 +469,13 @@ def routes(
         served.append((BindVerb(bind, *shared), 'bind'))
     for verb, _ in served:
         # Counters exist from the start, so that the first call is an increase.
-        health.count(
-            'http_requests', f'{metrics.VERB_ROUTE}{verb.name} 200', 0
-        )
-        health.count(metrics.VERB_ERRORS, verb.name, 0)
+        health.count('http_requests', f'{VERB_ROUTE}{verb.name}', '200', by=0)
+        health.count('extender_verb_calls', verb.name, by=0)
+        health.count('extender_verb_errors', verb.name, by=0)
         verb.count_nodes(0, 0)
     return [
         Route(
-            f'{metrics.VERB_ROUTE}{verb.name}',
+            f'{VERB_ROUTE}{verb.name}',
             verb.serve,
             threads,
             max_bytes if verb.needs_nodes else min(max_bytes, MOST_BYTES),

@@ -134,6 +134,8 @@ class Delivery:
     :param future: has the result or the error
     :param outcomes: records outcomes before the reply
     :param executor: for slow work
+    :param on_acknowledged: called with the outcome: ``answered``, or the name
+        of the error
     :param on_done: called when the request is acknowledged and its reply is
         sent or given up, or when the request was given back
     """
@@ -145,6 +147,7 @@ class Delivery:
         plan: ReplyPlan,
         outcomes: Outcomes,
         executor: Executor,
+        on_acknowledged: Callable[[str], None],
         on_done: Callable[[], None],
     ) -> None:
         self._request = request
@@ -157,6 +160,7 @@ class Delivery:
         self._plan = plan
         self._outcomes = outcomes
         self._executor = executor
+        self._on_acknowledged = on_acknowledged
         self._on_done = on_done
         self._undo = None if fault else plan.undo
         # The entries of a request, or all of it: each has its own outcome.
@@ -314,9 +318,8 @@ class Delivery:
             self._bus.acknowledge(self._request)
         else:
             self._bus.refuse(self._request, refusal)
-        trace = self._request.trace
-        if trace is not None:
-            trace.end('answered' if self._error is None else self._error.name)
+        error = self._error
+        self._on_acknowledged('answered' if error is None else error.name)
 
     def _abandon(self) -> None:
         """Acknowledge a request whose reply cannot be delivered.

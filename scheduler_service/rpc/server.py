@@ -20,6 +20,7 @@ import msgspec
 
 from scheduler_service import errors, tracing
 from scheduler_service.bus.wire import Consumer, Request, sent_at
+from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import (
     DeliveredMessage,
     ReplyFuture,
@@ -58,6 +59,7 @@ class Dispatcher:
     :param version: the highest served version, such as ``1.1``
     :param failure: makes callers' errors from an error; None: they get the
         error unchanged
+    :ivar methods: by name
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class Dispatcher:
         failure: AsFailure | None = None,
     ) -> None:
         self.failure = failure
-        self._methods = {
+        self.methods = {
             name: getattr(endpoint, name)
             for endpoint in endpoints
             for name in methods(type(endpoint))
@@ -82,13 +84,13 @@ class Dispatcher:
         """
         message = incoming.message
         self._check_version(message.get('version', '1.0'))
-        name = message.get('method')
-        method = self._methods.get(name) if isinstance(name, str) else None
+        name = str(message.get('method'))[:100]
+        method = self.methods.get(name)
         if method is None or message.get('namespace') is not None:
             raise errors.InvalidRequest(
-                f'no such method: {str(name)[:100]}',
-                method=str(name)[:100],
-                methods=sorted(self._methods),
+                f'no such method: {name}',
+                method=name,
+                methods=sorted(self.methods),
             )
         return method(incoming)
 
@@ -120,6 +122,7 @@ class Server:
     :param redelivery_thread: works on redelivered messages, one by one
     :param outcomes: records outcomes before a reply
     :param executor: for records, large replies, and notifications
+    :param health: gets the duration of each request
     :param tracer: makes traces of messages; None: there are none
     :ivar bus: takes the requests, and calls :meth:`take`
     """
@@ -133,6 +136,7 @@ class Server:
         redelivery_thread: Executor,
         outcomes: Outcomes,
         executor: Executor,
+        health: Health,
         tracer: tracing.Tracer | None = None,
     ) -> None:
         self._dispatcher = dispatcher
@@ -140,12 +144,14 @@ class Server:
         self._redelivery_thread = redelivery_thread
         self._outcomes = outcomes
         self._executor = executor
+        self._health = health
         self._tracer = tracer
         # Deliveries that are not done; the consumer's thread counts them.
         self._delivering = 0
 
     def take(self, request: Request) -> None:
         """Process a request; called by the consumer's thread."""
+        request.taken_at = time.monotonic()
         trace = self._tracer and self._tracer.begin(
             str(request.method)[:100], request.ctxt
         )
@@ -260,8 +266,20 @@ class Server:
             plan,
             self._outcomes,
             self._executor,
+            functools.partial(self._acknowledged, request),
             self._count_done,
         ).send()
+
+    def _acknowledged(self, request: Request, outcome: str) -> None:
+        verb = str(request.message.get('method'))
+        self._health.observe(
+            'request_duration_seconds',
+            time.monotonic() - request.taken_at,
+            verb if verb in self._dispatcher.methods else 'other',
+            outcome,
+        )
+        if request.trace is not None:
+            request.trace.end(outcome)
 
     def _count_done(self) -> None:
         self._delivering -= 1

@@ -155,8 +155,9 @@ class Message:
             request.redelivered = again
             sent = threading.Event()
             Delivery(
-                request, done, ReplyPlan(), engine.outcomes, _RECORDS, sent.set
-            ).send()
+                request, done, ReplyPlan(), engine.outcomes, _RECORDS,
+                lambda outcome: None, sent.set,
+            ).send()  # fmt: skip
             assert sent.wait(_TIMEOUT_S)
             if not bus.returned:
                 break

@@ -270,7 +270,7 @@ class PlacementClaimer:
             else:
                 fresh += task.allocations
         for part in in_chunks(fresh, MOST_AT_ONCE):
-            self._health.size('placement', len(part))
+            self._health.observe('placement_size', len(part))
             results |= self._claim(part, journal)
         for task in tasks:
             for number, allocation in enumerate(task.allocations):

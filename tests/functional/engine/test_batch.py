@@ -163,10 +163,13 @@ def test_all_of_many_portions_are_answered_when_a_claim_is_lost(
 def test_times_of_a_batch_are_measured_once(make_service, database):
     service = make_service(database=database)
 
-    def measured(stage: str) -> tuple[int, float]:
-        found = service.daemon.scheduler.health.distributions()
-        _, counts, total = found.get(('stage', stage), ((), [0], 0.0))
-        return sum(counts), total
+    def measured(stage: str) -> tuple[float, ...]:
+        found = service.daemon.scheduler.health.registry.get_sample_value
+        name = 'scheduler_service_stage_duration_seconds'
+        return tuple(
+            found(f'{name}_{what}', {'stage': stage}) or 0
+            for what in ('count', 'sum')
+        )
 
     start = time.perf_counter()
     for number in (0, 1, 2):

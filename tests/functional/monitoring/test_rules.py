@@ -65,6 +65,11 @@ def panel_expressions():
     ]
 
 
+def page_expressions():
+    """Return the expressions that the page shows."""
+    return re.findall(r'code-block:: promql\n\n((?: {4}.*\n)+)', PAGE)
+
+
 def metrics_in(expression):
     """Return the names of the metrics that an expression reads."""
     plain = re.sub(r'"[^"]*"', '', expression)
@@ -89,8 +94,8 @@ def test_every_alert_has_a_test_in_which_it_fires():
     assert fires == {rule['alert'] for rule in alerts()}
 
 
-def test_every_expression_of_the_dashboard_is_valid(promtool, tmp_path):
-    found = panel_expressions()
+def test_every_expression_of_dashboard_and_page_is_valid(promtool, tmp_path):
+    found = panel_expressions() + page_expressions()
     rules = [
         {'record': f'panel:{number}', 'expr': expression}
         for number, expression in enumerate(found)
@@ -132,7 +137,8 @@ def scraped(serve_http):
 
 
 def test_every_metric_that_they_name_exists(scraped):
-    expressions = [rule['expr'] for rule in alerts()] + panel_expressions()
+    expressions = [rule['expr'] for rule in alerts()]
+    expressions += panel_expressions() + page_expressions()
     wanted = set().union(*map(metrics_in, expressions))
     assert len(wanted) > 20
     names = {name for name, _ in scraped}
@@ -142,6 +148,14 @@ def test_every_metric_that_they_name_exists(scraped):
 def test_labels_that_they_select_by_have_these_values(scraped):
     for name, labels in (
         ('stage_duration_seconds_bucket', {'stage': 'wait'}),
+        (
+            'request_duration_seconds_bucket',
+            {
+                'verb': 'select_destinations',
+                'outcome': 'NoValidHost',
+                'le': '0.5',
+            },
+        ),
         ('refusals_total', {'filter': 'RamFilter', 'cause': 'NoValidHost'}),
         ('claims', {'state': 'claimed', 'age': '1d'}),
         ('claims', {'state': 'claimed', 'age': 'older'}),

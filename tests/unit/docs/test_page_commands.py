@@ -41,7 +41,9 @@ CONFIGURATIONS = [
     for text in page_commands.of_language(path, 'ini')
     if path.stem not in OTHERS
 ]
-LANGUAGES = {'', 'console', 'ini', 'python', 'sql', 'text', 'yaml'}
+LANGUAGES = {
+    '', 'console', 'ini', 'promql', 'python', 'sql', 'text', 'yaml',
+}  # fmt: skip
 
 
 def test_blocks_are_told_apart(tmp_path):

@@ -1,4 +1,4 @@
-"""Health: counters, distributions, and the lines about what is degraded."""
+"""Health: what is degraded, and the lines about it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,7 @@ import logging
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.engine.health import (
-    BUCKETS,
-    SIZES,
-    Health,
-)
+from scheduler_service.engine.health import Health
 from tests.support.clocks import Clock
 
 
@@ -24,31 +20,6 @@ def clock() -> Clock:
 def health(clock: Clock, caplog: pytest.LogCaptureFixture) -> Health:
     caplog.set_level(logging.INFO)
     return Health(clock)
-
-
-class TestDistributions:
-    def test_a_value_on_a_bound_belongs_to_the_bucket_it_ends(self):
-        health = Health()
-        for value in (1, 2, 3, 4, 1000, 1001):
-            health.size('batch', value)
-        _, counts, total = health.distributions()['size', 'batch']
-        assert counts == [1, 1, 2, *[0] * 7, 1, 1]
-        assert total == 2011.0
-
-    def test_times_and_sizes_are_kept_apart(self, health):
-        health.time('claim', 0.003)
-        health.time('claim', 100.0)
-        health.size('batch', 64)
-        found = health.distributions()
-        bounds, counts, total = found['stage', 'claim']
-        assert bounds == BUCKETS
-        assert counts[BUCKETS.index(0.005)] == 1
-        assert counts[-1] == 1
-        assert total == 100.003
-        bounds, counts, total = found['size', 'batch']
-        assert bounds == SIZES
-        assert counts[SIZES.index(64.0)] == 1
-        assert total == 64.0
 
 
 class TestDegradations:

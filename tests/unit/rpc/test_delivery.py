@@ -116,8 +116,9 @@ def deliver(bus, executor, outcomes):
             future.set_exception(error)
         end = lambda: bus.steps.append('done')  # noqa: E731
         Delivery(
-            request, future, ReplyPlan(**plan), outcomes, executor, end
-        ).send()
+            request, future, ReplyPlan(**plan), outcomes, executor,
+            lambda outcome: None, end,
+        ).send()  # fmt: skip
         return request
 
     return run

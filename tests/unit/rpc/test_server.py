@@ -51,7 +51,7 @@ class Bus:
     """A server, and what is sent to it."""
 
     def __init__(self, store: Store, tracer: Tracer | None = None) -> None:
-        health = Health()
+        self.health = health = Health()
         self.endpoint = Endpoint()
         self._name = uuid.uuid4().hex
         self._redelivery = ThreadPoolExecutor(1)
@@ -62,6 +62,7 @@ class Bus:
             self._redelivery,
             Outcomes(store, 60.0, health),
             self._executor,
+            health,
             tracer,
         )
         self.server.bus = transport.new_consumer(
@@ -142,6 +143,45 @@ def test_reply_is_sent_when_the_result_is_there(bus):
     bus.endpoint.futures['a'].set_result('done')
     assert replies.get(timeout=30) == ('"done"', None)
     assert bus.endpoint.undone == []
+
+
+def test_duration_of_a_request_is_measured_by_verb_and_outcome(bus):
+    """From its arrival: the reply follows half a second later."""
+    served = bus.send('a')
+    bus.wait_for('a')
+    time.sleep(0.5)
+    bus.endpoint.futures['a'].set_result('done')
+    served.get(timeout=30)
+    bus.send_message({'method': 'stranger'}).get(timeout=30)
+    bus.send_message({'method': 'ask', 'args': {}}).get(timeout=30)
+
+    def measured(what, **labels):
+        name = f'scheduler_service_request_duration_seconds_{what}'
+        return bus.health.registry.get_sample_value(name, labels)
+
+    for verb, outcome in (
+        ('ask', 'answered'),
+        ('other', 'InvalidRequest'),
+        ('ask', 'SchedulerError'),
+    ):
+        one = {'verb': verb, 'outcome': outcome}
+        wait_until(lambda one=one: measured('count', **one) == 1, 30)
+    answered = {'verb': 'ask', 'outcome': 'answered'}
+    assert measured('bucket', le='0.25', **answered) == 0
+    assert measured('sum', **answered) >= 0.5
+
+
+def test_returned_request_is_measured_when_it_is_answered(bus):
+    bus.send('a')
+    bus.wait_for('a')
+    bus.endpoint.futures['a'].set_exception(RequestReturned())
+    bus.wait_for('a', 'a')
+    found = bus.health.registry.get_sample_value
+    name = 'scheduler_service_request_duration_seconds_count'
+    answered = {'verb': 'ask', 'outcome': 'answered'}
+    assert found(name, answered) is None
+    bus.endpoint.futures['a'].set_result('again')
+    wait_until(lambda: found(name, answered) == 1, 30)
 
 
 def test_fresh_messages_wait_for_no_other(bus):
