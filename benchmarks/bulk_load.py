@@ -54,7 +54,7 @@ def load(
     document: dict[str, Any],
     programs: pathlib.Path = PROGRAMS,
 ) -> None:
-    """Fill an empty database with so many hosts.
+    """Fill an empty database with a number of hosts.
 
     :param document: inventory of as many hosts as :func:`originals` says
     :param programs: make the tables and import the document

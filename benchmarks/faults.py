@@ -148,8 +148,8 @@ def recovery(cloud: clouds.Cloud, server: servers.Server) -> dict[str, Any]:
 def soak() -> dict[str, Any]:
     """100,000 requests; memory before them and at the end.
 
-    Before them come requests for so long that what is kept for a minute has
-    reached its size.
+    Requests come for more than a minute before them: what is kept for a minute
+    has reached its size then.
     """
     with (
         servers.rabbitmq() as (_, bus),

@@ -26,7 +26,7 @@ _THREADS = 4
 
 
 def rpc(bus: str, count: int) -> dict[str, Any]:
-    """Return the outcomes of so many calls from several threads."""
+    """Return the outcomes of *count* calls from several threads."""
     conf = adapters.new_config()
     options.parse(conf, [], default_config_files=[], default_config_dirs=[])
     client = oslo_messaging.get_rpc_client(

@@ -35,7 +35,7 @@ from tests.support.kube import Cluster
 from tests.support.waiting import wait_until
 
 _LIMIT_S = 180.0
-# Node objects take so much longer that fewer pods are enough.
+# Share of the pods with node objects, which take ten times as long.
 _OBJECTS_SHARE = 0.1
 _KINDS = 20
 _NO_DECISIONS = '[kubernetes]\nrecord_decisions = false\n'
@@ -138,7 +138,7 @@ class Bindings:
 
 
 def measure(cluster: Cluster, variant: Variant, pods: int) -> dict[str, float]:
-    """Return what it took to place so many pods."""
+    """Return what it took to place a number of pods."""
     count = round(pods * variant.share)
     scheduler = variant.name.replace(' ', '-')
     cluster.create_pods(

@@ -97,7 +97,7 @@ class Cloud:
     def _of_base(
         self, name: str, hosts: int, document: dict[str, Any]
     ) -> DaemonSpec:
-        """Return a daemon of the earlier commit, with so many hosts."""
+        """Return a daemon of the earlier commit, with a number of hosts."""
         filled = self._filled(hosts, document, self.base)
         return DaemonSpec(name, filled, self.base)
 
@@ -107,7 +107,7 @@ class Cloud:
         document: dict[str, Any],
         programs: pathlib.Path = PROGRAMS,
     ) -> str:
-        """Return the URL of a database with so many hosts."""
+        """Return the URL of a database with a number of hosts."""
         url = common.create_database(self.server_url)
         config = common.write_config(self.folder, url, self.bus)
         bulk_load.load(config, url, hosts, document, programs)

@@ -252,7 +252,7 @@ class _Generator:
 
 
 def cloud(count: int, hosts: int, seed: int = 1) -> Mix:
-    """Return so many requests for the hosts of :func:`inventory`.
+    """Return requests for the hosts of :func:`inventory`.
 
     The same arguments give the same mix.
     """

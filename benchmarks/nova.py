@@ -57,7 +57,8 @@ _SHARE = 9
 # How many messages of the bare client are under way at a time.
 _BARE = {'one_message_at_a_time': 1, 'one_for_each_worker': WORKERS}
 _START_S = 300.0
-# A scheduler that uses so little of so many seconds is idle.
+# Processor seconds of a turn below which the scheduler did nothing in it, and
+# how many such turns in succession make it idle.
 _IDLE_S, _IDLE_TURNS = 0.1, 3
 _CALLER = common.ROOT / 'benchmarks' / 'nova_caller.py'
 _TAKEN = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}

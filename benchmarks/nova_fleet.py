@@ -21,7 +21,7 @@ _CELLS = 2
 def fill(
     databases: NovaDatabases, placement: PlacementService, hosts: int
 ) -> list[str]:
-    """Fill both with so many hosts, half of them in each cell.
+    """Fill both with a number of hosts, half of them in each cell.
 
     :return: the uuids of the hosts, which are those of their providers
     """
@@ -34,7 +34,7 @@ def fill(
 
 
 def names(hosts: int) -> list[str]:
-    """Return the names of so many hosts."""
+    """Return the names of a number of hosts."""
     return [f'compute-{number:05d}' for number in range(hosts)]
 
 

@@ -62,7 +62,7 @@ def filter_hosts_inexactly(
 
 
 def inventory(hosts: int) -> Inventory:
-    """Return so many hosts; above 10,000 they repeat under other names."""
+    """Return *hosts* hosts; above 10,000 they repeat under other names."""
     document = common.inventory(min(hosts, _ORIGINALS))
     parsed = documents.inventory(document)
     if hosts <= _ORIGINALS:

@@ -19,7 +19,7 @@ from benchmarks import common, kube_caller
 from benchmarks.kube_serving import HOSTS
 
 _ALIVE = 1000
-# Events are sent so many times a second.
+# How many times a second events are sent.
 _TICKS = 20
 
 

@@ -19,8 +19,8 @@ from scheduler_service.scheduler import Scheduler
 from scheduler_service.store.connection import Store
 from scheduler_service.weighers import Weigher
 
-# ``claim_timeout`` where the compute service is followed, in seconds: who has
-# no answer for so long does not build the instance any more.
+# ``claim_timeout`` where the compute service is followed, in seconds: a caller
+# without an answer for an hour does not build the instance any more.
 _FOLLOWED_TIMEOUT_S = 3600.0
 
 

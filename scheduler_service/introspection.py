@@ -33,8 +33,8 @@ BROKER = 'broker'
 _JOBS_SHOWN = 50
 _LANES_SHOWN = 20
 _ZONES_SHOWN = 5
-# Claims are counted at most so often, in seconds, and so seldom that it takes
-# at most this share of the time.
+# Shortest time between two counts of the claims, in seconds, and the largest
+# share of the time that counting may take: the database has more to do.
 _INTERVAL_S = 30.0
 _SHARE = 0.01
 # Suppresses the errors of reading while another thread writes.

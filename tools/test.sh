@@ -6,8 +6,8 @@
 #
 # --fast leaves out the tests that are marked slow. Options, by environment:
 #   SCHEDULER_TEST_REQUIRE_SERVICES=1  a missing server is a failure
-#   SCHEDULER_TEST_PROCESSES=N         run tests in so many processes (4: most
-#                                      of the slow ones wait)
+#   SCHEDULER_TEST_PROCESSES=N         number of test processes (4: most of the
+#                                      slow ones wait)
 #   SCHEDULER_TEST_VENV=FOLDER         the virtual environment (.venv-test)
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -264,7 +264,7 @@ def has_pages(
 
 
 def _usable_pages(pages: Numbers, page_size: str, needed: float) -> Mask:
-    """Return bool[p]: pages of the size, of which some hold just so much.
+    """Return bool[p]: pages of the size, a multiple of which is *needed*.
 
     :param needed: in KiB
     """

@@ -19,7 +19,7 @@ from scheduler_service.engine.health import Health
 from scheduler_service.model.inventory import Document
 from scheduler_service.model.limits import Name
 
-# A daemon that casts nothing for so long is away, in seconds.
+# Seconds without a cast after which a daemon is away.
 _SILENT_S = 35.0
 _CAUSE = 'stores'
 _CONTEXT = {

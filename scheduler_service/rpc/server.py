@@ -35,8 +35,8 @@ from scheduler_service.store.ports.redeliveries import Quarantine
 LOG = logging.getLogger(__name__)
 # Larger requests fail with PayloadTooLarge.
 REQUEST_MAX_BYTES = 1024 * 1024
-# Replies for queues that are missing or full are waited for so long at a stop,
-# in seconds: another daemon sends them, if their messages are unacknowledged.
+# How long a stop waits for replies whose queues are missing or full, in
+# seconds: another daemon sends them, if their messages are unacknowledged.
 _LINES_S = 2.0
 _CHECK_S = 0.01
 

@@ -86,7 +86,7 @@ class SteadyClock:
         return now
 
     def is_steady_for(self, seconds: float) -> bool:
-        """Whether it made no step for so long, as far as is known."""
+        """Whether it made no step in the last *seconds*, as far as known."""
         return time.monotonic() - self._steady_since >= seconds
 
 

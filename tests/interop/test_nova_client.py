@@ -143,7 +143,7 @@ def test_an_answer_after_more_than_the_timeout_arrives(
     path.write_text(
         json.dumps({'messages': [{'body': {'oslo.message': message}}]})
     )
-    # It gives up a call after so long without a sign of life.
+    # It gives up a call after 10 seconds without a sign of life.
     start = time.monotonic()
     (found,) = as_nova(running.url, str(path), patience_s=10)
     assert time.monotonic() - start > 20

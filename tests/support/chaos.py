@@ -317,8 +317,8 @@ def run(
     :param every: seconds between faults
     :param kind: of caller
     :param more: faults beside those of daemons and servers
-    :param least_faults: it goes on until so many have happened
-    :param least_placed: and until so many requests have been placed
+    :param least_faults: how many have to happen before it ends
+    :param least_placed: and how many requests have to be placed
     :return: counts, and ``wrong`` rows and ``untrue`` answers
     """
     cloud.bring(inventory())
@@ -373,7 +373,7 @@ def disturb(
     :param database: None: there is no such server
     :param every: seconds between faults
     :param more: further faults
-    :param least: it goes on until so many have happened
+    :param least: how many have to happen before it ends
     """
     rng = random.Random(seed)
     happened: Counter[str] = Counter()

@@ -99,7 +99,7 @@ class Cloud:
         return self.log.read_text(errors='replace').count(text)
 
     def wait_for(self, text: str, count: int) -> None:
-        """Wait until the daemons have said a text so often."""
+        """Wait until the daemons have said a text *count* times."""
         deadline = time.monotonic() + _READY_S
         while self.said(text) < count:
             if time.monotonic() > deadline:

@@ -185,7 +185,7 @@ class FakePlacement:
     ) -> None:
         """Have a fault happen to calls that write.
 
-        :param times: so often for each consumer
+        :param times: how often for each consumer
         """
         self._rules.append(_Rule(concerns, fault, times))
 

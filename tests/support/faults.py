@@ -254,7 +254,7 @@ def _meanwhile(
 def killing(
     cloud: Cloud, every: float
 ) -> contextlib.AbstractContextManager[Counter[str]]:
-    """Kill a random daemon with -9 every so many seconds; start another."""
+    """Kill a random daemon with -9 again and again; start another."""
     rng = random.Random(3)
 
     def work(happened: Counter[str], over: threading.Event) -> None:
@@ -272,7 +272,7 @@ def killing(
 def restarting(
     server: servers.Server, times: int
 ) -> contextlib.AbstractContextManager[Counter[str]]:
-    """Restart a server so often, a few seconds apart."""
+    """Restart a server a number of times, two seconds apart."""
 
     def work(happened: Counter[str], over: threading.Event) -> None:
         for _ in range(times):

@@ -59,7 +59,7 @@ KINDS = (
     *['drop_moves'] * 2,
     *['contest'] * 3, *['again'] * 2, *['stray'] * 2, 'repeat',
 )  # fmt: skip
-# An instance is replaced after so many, so that the search stays small.
+# Operations after which an instance is replaced: the search stays small.
 _MOST_OPERATIONS = 40
 _MOST_UNANSWERED = 4
 _SAMPLE_EVERY_S = 0.03

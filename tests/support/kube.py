@@ -194,7 +194,7 @@ class Cluster:
     def wait_bound(
         self, count: int, seconds: float = 90.0, namespace: str = NAMESPACE
     ) -> dict[str, str]:
-        """Wait until so many pods are bound; return the node of each."""
+        """Wait until *count* pods are bound; return the node of each."""
 
         def bound() -> dict[str, str]:
             found = self.placements(namespace)

@@ -88,7 +88,7 @@ def healthcheck_seconds(
 
 @contextlib.contextmanager
 def open_files(count: int) -> Iterator[bool]:
-    """Let this process open so many files; give whether it may."""
+    """Let this process open *count* files; give whether it may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = hard == resource.RLIM_INFINITY or hard >= count
     if allowed and soft != resource.RLIM_INFINITY and soft < count:

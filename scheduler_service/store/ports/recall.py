@@ -38,8 +38,8 @@ from scheduler_service.store.connection import (
 )
 
 _decode = msgspec.json.decode
-# How often releases are read where it takes so long to read them that it is
-# not clear whether one came before a request. One that reads fast says it.
+# How often releases are read at most. A slow read leaves open whether a
+# release came before or after the request; a later, faster one settles that.
 _LOOKS = 20
 _encode = functools.partial(msgspec.json.encode, enc_hook=str)
 

@@ -132,7 +132,7 @@ def remove(writer: Writer, daemon_id: str) -> None:
 
 
 def prune(writer: Writer, seconds: float) -> None:
-    """Remove daemons without a sign of life for so long."""
+    """Remove daemons without a sign of life in the last *seconds*."""
     table = schema.daemons
     old = table.c.seen_at < clock.read(writer.conn) - seconds
     writer.conn.execute(sa.delete(table).where(old))

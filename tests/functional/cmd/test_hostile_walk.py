@@ -72,7 +72,7 @@ def arguments(command, folder):
 
 PARSERS = parser.build().commands
 COMMANDS = sorted(PARSERS)
-# Of each room of commands one, and one that changes something.
+# Of each group of commands one, and one that changes something.
 SOME = [
     'audit', 'capacity', 'claim list', 'claim release', 'decision list',
     'host disable', 'host list', 'inventory import', 'pool create',

@@ -34,7 +34,7 @@ pytestmark = [
 TOPIC = 'rolling'
 CALLER = ROOT / 'tests/support/rolling_caller.py'
 HOSTS = 40
-# A caller has so many answers more before the next step is taken.
+# How many more answers a caller gets before the next step is taken.
 ANSWERS = 15
 
 

@@ -143,7 +143,7 @@ def slow_to(slow: str, seconds: float = 0.5) -> extenders.Answer:
 
 
 def submit(service: Any, seconds: float) -> Future[Any]:
-    """Have hosts selected for a caller that waits so long."""
+    """Have hosts selected for a caller that waits *seconds*."""
     return service.daemon.scheduler.select_destinations(
         documents.request({'flavor': SMALL}),
         deadline=time.monotonic() + seconds,

@@ -165,7 +165,7 @@ class Asking:
             self._cloud.call('sync', host=self.casts[-1])
 
     def more(self, count: int = 5) -> None:
-        """Wait until so many more requests were answered."""
+        """Wait until a number of further requests were answered."""
         wanted = len(self.answers) + count
         wait_until(
             lambda: self._done.done() or len(self.answers) >= wanted, LIMIT_S

@@ -13,7 +13,7 @@ from scheduler_service.cmd import adapters
 from scheduler_service.cmd.daemon import Daemon
 from scheduler_service.rpc import transport
 
-rooms = ('compute', 'extenders', 'kube', 'pages')
+packages = ('compute', 'extenders', 'kube', 'pages')
 before = set()
 for path in sys.argv[1:]:
     conf = adapters.new_config()
@@ -25,7 +25,7 @@ for path in sys.argv[1:]:
     found = {
         name
         for package, _, name in names
-        if package == 'scheduler_service' and name.split('.')[0] in rooms
+        if package == 'scheduler_service' and name.split('.')[0] in packages
     }
     print(*sorted(found - before))
     before = found
@@ -61,8 +61,8 @@ def test_a_daemon_imports_options_and_the_adapters_that_it_enables(tmp_path):
         set(line.split()) for line in done.stdout.splitlines()
     )
     assert plain == _ALWAYS
-    for found, room in (
+    for found, package_name in (
         (compute, 'compute'), (kube, 'kube'), (pages, 'pages'),
     ):  # fmt: skip
-        assert f'{room}.adapter' in found
-        assert {name.split('.')[0] for name in found} == {room}
+        assert f'{package_name}.adapter' in found
+        assert {name.split('.')[0] for name in found} == {package_name}

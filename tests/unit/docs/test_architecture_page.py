@@ -13,7 +13,7 @@ from tests.support.pages import ARCHITECTURE, call_lists, literals
 PACKAGE = 'scheduler_service'
 TEXT = ARCHITECTURE.read_text()
 NAMES = literals(TEXT)
-ROOMS = {module.name for module in pkgutil.iter_modules(
+PACKAGES = {module.name for module in pkgutil.iter_modules(
     scheduler_service.__path__
 )}  # fmt: skip
 FUNCTIONS = sorted({name for name in NAMES if re.match(r'[\w.]+:\w', name)})
@@ -21,7 +21,8 @@ MODULES = sorted(
     {
         name
         for name in NAMES
-        if re.fullmatch(r'\w+(\.\w+)*', name) and name.split('.')[0] in ROOMS
+        if re.fullmatch(r'\w+(\.\w+)*', name)
+        and name.split('.')[0] in PACKAGES
     }
 )
 
@@ -39,7 +40,7 @@ def test_a_module_that_the_page_names_exists(name):
 
 
 def test_every_package_is_on_the_page():
-    assert sorted(ROOMS - {*MODULES}) == []
+    assert sorted(PACKAGES - {*MODULES}) == []
 
 
 def test_there_is_a_call_list_for_each_way_of_a_request():

@@ -210,7 +210,7 @@ def wanting_fpga(number: int) -> Pod:
 
 
 def with_fpgas(*totals: int) -> Cluster:
-    """Return a cluster whose nodes have so many FPGAs; 0: none at all."""
+    """Return a cluster whose nodes have these FPGAs; 0: none at all."""
     return Cluster([65536] * len(totals), fpgas=totals)
 
 

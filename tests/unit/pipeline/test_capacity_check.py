@@ -259,7 +259,7 @@ def test_ratio_of_a_configured_filter_bounds_a_claim(amount, expected):
     ids=['volume', 'less', 'more', 'nothing', 'group'],
 )
 def test_a_capacity_filter_judges_what_the_claim_takes(kind, request_, fits):
-    """The flavor has 40 GB, of which no host has so many."""
+    """The flavor has 40 GB, more than any host has."""
     flavor = {'vcpus': 2, 'memory_mb': 2048, 'root_gb': 40}
     document = inventory(a={'vcpus': 2, 'memory_mb': 2048, 'local_gb': 10})
     ratios = dict.fromkeys(PLAIN, 1.0)
