@@ -229,7 +229,7 @@ class TooLate(SchedulerError):
     code = 504
 
 
-class RequestPutAside(SchedulerError):
+class RequestQuarantined(SchedulerError):
     """The request is quarantined: it seems to end every daemon."""
 
 

@@ -52,13 +52,13 @@ from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.plan import EngineOptions, Plan
 from scheduler_service.store.connection import Store
 from scheduler_service.store.ports.claimer import StoreClaimer
-from scheduler_service.store.ports.decision_recorder import DecisionRecorder
 from scheduler_service.store.ports.host_source import StoreHostSource
-from scheduler_service.store.ports.host_state_writer import HostStateWriter
+from scheduler_service.store.ports.quarantine import Quarantine
 from scheduler_service.store.ports.recall import Outcomes
-from scheduler_service.store.ports.redeliveries import Quarantine
-from scheduler_service.store.ports.store_monitor import StoreMonitor
 from scheduler_service.store.records import decisions
+from scheduler_service.store.workers.decision_recorder import DecisionRecorder
+from scheduler_service.store.workers.host_state_writer import HostStateWriter
+from scheduler_service.store.workers.store_monitor import StoreMonitor
 
 LOG = logging.getLogger(__name__)
 # How often a message is delivered again before it is quarantined.

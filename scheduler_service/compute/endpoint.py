@@ -21,7 +21,7 @@ from scheduler_service.model import HostsAnswer, Request
 from scheduler_service.model.inventory import Document, Uuid
 from scheduler_service.model.limits import Name
 from scheduler_service.pipeline.mandatory_filters import has_node
-from scheduler_service.rpc.delivery import ReplyPlan, undo
+from scheduler_service.rpc.delivery import ReplyForm, undo
 from scheduler_service.rpc.server import (
     REQUEST_MAX_BYTES,
     Dispatcher,
@@ -30,7 +30,7 @@ from scheduler_service.rpc.server import (
     parse_arguments,
 )
 from scheduler_service.scheduler import Scheduler
-from scheduler_service.store.ports import host_state_writer
+from scheduler_service.store.workers import host_state_writer
 
 VERSION = '4.5'
 # The first version in which a request names its instances and gets a reply of
@@ -121,7 +121,7 @@ class ComputeEndpoint:
 
         return Pending(
             self._submit(translated, incoming.deadline, message),
-            ReplyPlan(
+            ReplyForm(
                 serialize,
                 failure=partial(self._refusal, request),
                 undo=None

@@ -18,7 +18,7 @@ from scheduler_service.model import (
     image_properties,
 )
 from scheduler_service.model.inventory import dashed
-from scheduler_service.store.ports import host_state_writer
+from scheduler_service.store.workers import host_state_writer
 
 T = TypeVar('T')
 _MAX_ENTRIES = 10_000

@@ -28,7 +28,7 @@ _BATCHES = 'batches'
 _SLOW_BATCH_S = 1.0
 # What stays degraded is logged again after this time.
 _REPEAT_S = 30.0
-# How long a measured value counts, in seconds: as no other may follow it.
+# Seconds for which a measured value counts, where no other follows it.
 _MEASURED_S = 30.0
 
 

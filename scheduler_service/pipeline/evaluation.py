@@ -51,7 +51,7 @@ class Evaluation:
 
     @functools.cached_property
     def _steps(self) -> list[Step]:
-        return self._filtering.plan(self._table, self.request)
+        return self._filtering.steps(self._table, self.request)
 
     @functools.cached_property
     def _is_kept(self) -> bool:
@@ -105,7 +105,7 @@ class Evaluation:
 
     @functools.cached_property
     def _terms(self) -> list[Term]:
-        return self._weighing.plan(self._table, self.request)
+        return self._weighing.terms(self._table, self.request)
 
     def totals(self, rows: Rows) -> Floats | None:
         """Return the weights of some hosts, relative to each other.

@@ -130,7 +130,7 @@ class Filtering:
             METADATA_PREFIX, starts=True
         )
 
-    def plan(self, table: HostTable, request: Request) -> list[Step]:
+    def steps(self, table: HostTable, request: Request) -> list[Step]:
         """Return the filters that run for the request, in order.
 
         Verdicts that hold for all of its instances are computed here.
@@ -182,7 +182,7 @@ class Filtering:
             lambda: host_filter.mask(table, request, settings),
         )
 
-    def plan_again(
+    def steps_again(
         self,
         table: HostTable,
         request: Request,
@@ -217,7 +217,7 @@ class Filtering:
     ) -> tuple[Mask, Counts]:
         """Return the hosts that pass every filter, and count them.
 
-        :param steps: as :meth:`plan` returned them
+        :param steps: as :meth:`steps` returned them
         :return: bool[n], and (filter, hosts before, hosts after) of filters
         :raises FilterFault: a filter failed
         """
@@ -254,7 +254,7 @@ class Filtering:
 
         Filters that run once for a request are not evaluated again.
 
-        :param steps: as :meth:`plan_again` returned them
+        :param steps: as :meth:`steps_again` returned them
         :param passed: bool[n], hosts that passed for the previous instance
         :param changed: rows whose load changed since
         """
@@ -282,7 +282,9 @@ class Filtering:
         every = np.ones(len(table), np.bool_)
         roomy = every
         results = []
-        for host_filter, form, verdict, each_time in self.plan(table, request):
+        for host_filter, form, verdict, each_time in self.steps(
+            table, request
+        ):
             mask = every.copy()
             if each_time:
                 verdict = self._evaluate(

@@ -194,7 +194,7 @@ class HostPipeline:
 
         :raises FilterFault: a filter failed
         """
-        steps = self._filtering.plan(table, request)
+        steps = self._filtering.steps(table, request)
         mask, _ = self._filtering.run(table, request, steps)
         return mask
 
@@ -250,7 +250,7 @@ class HostPipeline:
         rows = np.flatnonzero(mask)
         if not len(rows):
             return None
-        terms = self._weighing.plan(table, request)
+        terms = self._weighing.terms(table, request)
         return self._weighing.rank_rows(table, rows, request, terms)
 
 

@@ -116,7 +116,7 @@ class HostSearch:
                 self._best = best
         self.steps, self.terms = self.plan.steps, self.plan.terms
         if filtering.has_row_plugins and request.shape is not None:
-            self.steps = filtering.plan_again(
+            self.steps = filtering.steps_again(
                 table, request, self.steps, is_plugin
             )
             self._best = 0
@@ -125,8 +125,8 @@ class HostSearch:
         table, request = self.table, self.request
         aggregates = table.topology.aggregates
         return SearchPlan(
-            self.filtering.plan(table, request),
-            self.weighing.plan(table, request),
+            self.filtering.steps(table, request),
+            self.weighing.terms(table, request),
             short_query(request, aggregates, self.filtering.settings),
         )
 
@@ -210,7 +210,7 @@ class HostSearch:
         request = self.request
         if index < len(request.instance_uuids):
             request.placing = request.instance_uuids[index]
-        self.steps = self.filtering.plan_again(
+        self.steps = self.filtering.steps_again(
             self.table, request, self.steps, lambda each: not each.once
         )
 

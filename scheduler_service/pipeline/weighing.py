@@ -53,7 +53,7 @@ class Weighing:
         self._settings = settings
         self._key = ('active weighers', id(self))
 
-    def plan(self, table: HostTable, request: Request) -> list[Term]:
+    def terms(self, table: HostTable, request: Request) -> list[Term]:
         """Return the terms of the weighers with an opinion on the request.
 
         Raw weights that hold for all of its instances are computed here.
@@ -108,7 +108,7 @@ class Weighing:
     ) -> Ranking | None:
         """Return the ranking of the hosts of *mask*, bool[n].
 
-        :param terms: as :meth:`plan` returned them
+        :param terms: as :meth:`terms` returned them
         :return: None where there are none
         :raises FilterFault: a weigher failed
         """

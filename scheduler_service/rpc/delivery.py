@@ -111,7 +111,7 @@ def new_notifier(conf: Any, url: str | None, publisher: str) -> Any:
     )
 
 
-class ReplyPlan(NamedTuple):
+class ReplyForm(NamedTuple):
     """How a result becomes a reply.
 
     :ivar serializer: makes plain values of the result; None: the result is
@@ -144,7 +144,7 @@ class Delivery:
         self,
         request: Request,
         future: Future[Any],
-        plan: ReplyPlan,
+        form: ReplyForm,
         outcomes: Outcomes,
         executor: Executor,
         on_acknowledged: Callable[[str], None],
@@ -157,12 +157,12 @@ class Delivery:
             None if fault is None else errors.as_scheduler_error(fault)
         )
         self._result = None if fault else future.result()
-        self._plan = plan
+        self._form = form
         self._outcomes = outcomes
         self._executor = executor
         self._on_acknowledged = on_acknowledged
         self._on_done = on_done
-        self._undo = None if fault else plan.undo
+        self._undo = None if fault else form.undo
         # The entries of a request, or all of it: each has its own outcome.
         items = _items(self._result)
         self._items = items or [future]
@@ -219,20 +219,20 @@ class Delivery:
 
     def _encode(self) -> Callable[[], None]:
         """Encode reply and cast; return the next step."""
-        plan, request, error = self._plan, self._request, self._error
+        form, request, error = self._form, self._request, self._error
         try:
             result = self._result
-            if plan.serializer is not None and error is None:
-                result = plan.serializer(result)
-            if plan.cast is not None:
+            if form.serializer is not None and error is None:
+                result = form.serializer(result)
+            if form.cast is not None:
                 result = plain(result)
-                plan.cast.set_outcome(result, error)
-                if plan.cast.reply_to is not None:
-                    self._cast = wire.encode(plan.cast.message())
+                form.cast.set_outcome(result, error)
+                if form.cast.reply_to is not None:
+                    self._cast = wire.encode(form.cast.message())
             if request.is_call:
                 failure: BaseException | None = error
-                if error is not None and plan.failure is not None:
-                    failure = plan.failure(error)
+                if error is not None and form.failure is not None:
+                    failure = form.failure(error)
                 self._reply = wire.reply(request.msg_id, result, failure)
         except Exception:
             LOG.exception('Dropped a reply that could not be sent')
@@ -240,8 +240,8 @@ class Delivery:
         return self._send_cast if self._cast else self._notify
 
     def _send_cast(self) -> None:
-        assert self._plan.cast is not None
-        to = self._plan.cast.reply_to
+        assert self._form.cast is not None
+        to = self._form.cast.reply_to
         self._publish(
             Publication(
                 '/'.join((to.exchange or '', to.topic, to.server or '')),
@@ -263,7 +263,7 @@ class Delivery:
 
     def _notify(self) -> None:
         """Publish the notification, which may wait for its broker."""
-        cast = self._plan.cast
+        cast = self._form.cast
         if cast is None or cast.notifier is None:
             self._send_reply()
             return

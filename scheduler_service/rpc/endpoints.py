@@ -25,7 +25,7 @@ from scheduler_service.request_context import RequestContext
 from scheduler_service.rpc import authorization
 from scheduler_service.rpc.delivery import (
     CastReply,
-    ReplyPlan,
+    ReplyForm,
     document_of,
     undo,
 )
@@ -194,7 +194,7 @@ class SchedulerEndpoint:
             entries, caller, incoming.deadline, message
         )
         undoing = partial(undo, self._scheduler, message)
-        return Pending(future, ReplyPlan(_serialize_outcomes, undo=undoing))
+        return Pending(future, ReplyForm(_serialize_outcomes, undo=undoing))
 
     def explain(self, incoming: wire.Request) -> Pending:
         """Return what would be selected and why; nothing is claimed."""
@@ -263,7 +263,7 @@ class SchedulerEndpoint:
                 incoming.method, error, document_of(incoming.args), message
             )
             future = finished(error=error).future
-        return Pending(future, ReplyPlan(cast=cast, undo=undoing))
+        return Pending(future, ReplyForm(cast=cast, undo=undoing))
 
 
 def _entry(args: _EntryArgs, caller: RequestContext) -> Entry:

@@ -23,7 +23,7 @@ from scheduler_service.model.limits import Name
 from scheduler_service.policies import Enforcer
 from scheduler_service.rpc import authorization
 from scheduler_service.rpc.server import Pending, parse_arguments
-from scheduler_service.store.ports import host_state_writer
+from scheduler_service.store.workers import host_state_writer
 
 _MAX_ENTRIES = 10_000
 

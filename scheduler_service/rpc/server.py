@@ -28,9 +28,9 @@ from scheduler_service.engine.jobs import (
     is_late,
 )
 from scheduler_service.model import documents, limits
-from scheduler_service.rpc.delivery import AsFailure, Delivery, ReplyPlan
+from scheduler_service.rpc.delivery import AsFailure, Delivery, ReplyForm
+from scheduler_service.store.ports.quarantine import Quarantine
 from scheduler_service.store.ports.recall import Outcomes
-from scheduler_service.store.ports.redeliveries import Quarantine
 
 LOG = logging.getLogger(__name__)
 # Larger requests fail with PayloadTooLarge.
@@ -49,7 +49,7 @@ class Pending(NamedTuple):
     """
 
     future: Future[Any]
-    plan: ReplyPlan = ReplyPlan()
+    form: ReplyForm = ReplyForm()
 
 
 class Dispatcher:
@@ -176,7 +176,7 @@ class Server:
                 self._quarantine.cancel(message_id)
             else:
                 self._quarantine.end(message_id)
-        except errors.RequestPutAside as error:
+        except errors.RequestQuarantined as error:
             self._refuse(request, error)
         except Exception:
             LOG.exception('A redelivered message failed')
@@ -230,20 +230,20 @@ class Server:
         return self._reply_with(request, finished(error=error))
 
     def _reply_with(self, request: Request, pending: Pending) -> Future[Any]:
-        future, plan = pending
+        future, form = pending
         if isinstance(future, ReplyFuture):
             future.returnable = request.shared
-        if plan.failure is None and self._dispatcher.failure is not None:
-            plan = plan._replace(failure=self._dispatcher.failure)
+        if form.failure is None and self._dispatcher.failure is not None:
+            form = form._replace(failure=self._dispatcher.failure)
         # Do not close over the future: that would be a reference cycle, and
         # replies would wait for the garbage collector.
         future.add_done_callback(
-            functools.partial(self.bus.call, self._finish, request, plan)
+            functools.partial(self.bus.call, self._finish, request, form)
         )
         return future
 
     def _finish(
-        self, request: Request, plan: ReplyPlan, future: Future[Any]
+        self, request: Request, form: ReplyForm, future: Future[Any]
     ) -> None:
         fault = future.exception()
         if request.trace is not None:
@@ -256,14 +256,14 @@ class Server:
         if fault is None and is_late(request.deadline):
             # The caller has given up, so the claim would reach no caller. If
             # there is another copy, its reply may be in time.
-            if plan.undo is not None and not request.has_copies():
-                plan.undo(future.result())
+            if form.undo is not None and not request.has_copies():
+                form.undo(future.result())
             future = finished(error=errors.TooLate()).future
         self._delivering += 1
         Delivery(
             request,
             future,
-            plan,
+            form,
             self._outcomes,
             self._executor,
             functools.partial(self._acknowledged, request),

@@ -344,13 +344,13 @@ refused_reports = _table(
 
 # Messages that the broker delivered again, with the number of deliveries.
 quarantine = _table(
-    'suspects',
+    'quarantine',
     sa.Column(
         'message_id', sa.String(limits.MESSAGE_ID_LENGTH), primary_key=True
     ),
     sa.Column('deliveries', sa.Integer(), nullable=False),
-    # 1: put aside, no daemon works on it any more.
-    sa.Column('put_aside', sa.Integer(), nullable=False),
+    # 1: no daemon works on it any more.
+    sa.Column('quarantined', sa.Integer(), nullable=False),
     sa.Column('method', sa.String(64), nullable=False),
     sa.Column('message', _DOCUMENT, nullable=False),
     _time('changed_at', onupdate=clock.NOW),

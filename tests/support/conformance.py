@@ -183,7 +183,7 @@ def _weights(conf: Any, what: Any, table: HostTable, request: Any) -> Any:
         return dict(zip(hosts, values.tolist(), strict=True))
     mask = np.ones(len(table), np.bool_)
     weighing = Weighing(weighers, settings)
-    terms = weighing.plan(table, request)
+    terms = weighing.terms(table, request)
     ranking = weighing.rank(table, mask, request, terms)
     assert ranking is not None
     return {

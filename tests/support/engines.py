@@ -18,7 +18,7 @@ from scheduler_service.engine.jobs import DeliveredMessage
 from scheduler_service.factory import build
 from scheduler_service.model import documents
 from scheduler_service.request_context import RequestContext
-from scheduler_service.rpc.delivery import Delivery, ReplyPlan
+from scheduler_service.rpc.delivery import Delivery, ReplyForm
 from scheduler_service.scheduler import Scheduler
 from scheduler_service.store.connection import Store
 from tests.support.documents import SMALL
@@ -155,7 +155,7 @@ class Message:
             request.redelivered = again
             sent = threading.Event()
             Delivery(
-                request, done, ReplyPlan(), engine.outcomes, _RECORDS,
+                request, done, ReplyForm(), engine.outcomes, _RECORDS,
                 lambda outcome: None, sent.set,
             ).send()  # fmt: skip
             assert sent.wait(_TIMEOUT_S)

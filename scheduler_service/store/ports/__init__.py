@@ -1,4 +1,4 @@
-"""What the engine needs of the store: its ports, implemented on SQL.
+"""What a daemon asks the store for while it processes a request.
 
 Where to look:
 
@@ -6,8 +6,5 @@ Where to look:
 - ``claimer``: claims, zones and changes of claims of a batch: releases,
   confirmations and moves that are given up
 - ``recall``: outcomes of messages that are delivered again
-- ``decision_recorder``: stores decisions, and writes their lines in the log
-- ``host_state_writer``: stores what hosts report
-- ``store_monitor``: watches the database
-- ``redeliveries``: counts redelivered messages, and quarantines them
+- ``quarantine``: counts redelivered messages, and quarantines them
 """

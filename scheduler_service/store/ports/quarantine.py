@@ -45,7 +45,7 @@ class Quarantine:
         While the database is unreachable nothing is counted, and nothing can
         be processed either.
 
-        :raises RequestPutAside: the message is quarantined
+        :raises RequestQuarantined: the message is quarantined
         """
         self._health.count('requests_redelivered')
         method = str(message.get('method'))
@@ -74,7 +74,7 @@ class Quarantine:
                 self.limit,
                 message_id,
             )
-            raise errors.RequestPutAside(
+            raise errors.RequestQuarantined(
                 message_id=message_id, deliveries=self.limit
             )
 

@@ -1,4 +1,4 @@
-"""Counts redelivered messages, and keeps those that were put aside.
+"""Counts redelivered messages, and keeps those that were quarantined.
 
 A message that ends each daemon that works on it is delivered again and again
 until its count exceeds the limit.
@@ -18,12 +18,12 @@ from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.connection import Writer
 
 _MAX_CHARACTERS = 1_000_000
-_PUT_ASIDE = sa.select(
+_QUARANTINED = sa.select(
     schema.quarantine.c.message_id,
     schema.quarantine.c.method,
     schema.quarantine.c.deliveries,
     schema.quarantine.c.changed_at,
-).where(schema.quarantine.c.put_aside == 1)
+).where(schema.quarantine.c.quarantined == 1)
 
 
 def count_delivery(
@@ -32,7 +32,7 @@ def count_delivery(
     """Count a delivery; return whether the message may be worked on.
 
     :param message: JSON ``{context, method, args}``, as it was received
-    :param limit: deliveries after which it is put aside; 0: no limit
+    :param limit: deliveries after which it is quarantined; 0: no limit
     """
     conn = writer.conn
     table = schema.quarantine
@@ -40,7 +40,7 @@ def count_delivery(
     first = {
         'message_id': message_id,
         'deliveries': 0,
-        'put_aside': 0,
+        'quarantined': 0,
         'method': method[:64],
         'message': message[:_MAX_CHARACTERS],
     }
@@ -50,20 +50,20 @@ def count_delivery(
         # Another daemon completed it at this moment.
         return True
     deliveries = row.deliveries + 1
-    aside = bool(row.put_aside or (limit and deliveries > limit))
+    is_over = bool(row.quarantined or (limit and deliveries > limit))
     conn.execute(
         sa.update(table)
         .where(mine)
-        .values(deliveries=deliveries, put_aside=int(aside))
+        .values(deliveries=deliveries, quarantined=int(is_over))
     )
-    return not aside
+    return not is_over
 
 
 def uncount(writer: Writer, message_ids: Sequence[str]) -> None:
-    """Take back one delivery of each message that is not put aside."""
+    """Take back one delivery of each message that is not quarantined."""
     table = schema.quarantine
     for message_id in message_ids:
-        mine = (table.c.message_id == message_id) & (table.c.put_aside == 0)
+        mine = (table.c.message_id == message_id) & (table.c.quarantined == 0)
         writer.conn.execute(
             sa.update(table)
             .where(mine, table.c.deliveries > 0)
@@ -74,23 +74,23 @@ def uncount(writer: Writer, message_ids: Sequence[str]) -> None:
 def clear(writer: Writer, message_id: str) -> None:
     """Delete the count of a message that was worked on to the end."""
     table = schema.quarantine
-    mine = (table.c.message_id == message_id) & (table.c.put_aside == 0)
+    mine = (table.c.message_id == message_id) & (table.c.quarantined == 0)
     writer.conn.execute(sa.delete(table).where(mine))
 
 
 def listing(conn: Connection) -> list[dict[str, Any]]:
-    """Return the messages that were put aside, newest first."""
-    query = _PUT_ASIDE.order_by(schema.quarantine.c.changed_at.desc())
+    """Return the messages that were quarantined, newest first."""
+    query = _QUARANTINED.order_by(schema.quarantine.c.changed_at.desc())
     return [dict(row._mapping) for row in conn.execute(query)]
 
 
 def show(conn: Connection, message_id: str) -> dict[str, Any]:
-    """Return a message that was put aside, with its content.
+    """Return a message that was quarantined, with its content.
 
     :raises MessageNotFound: there is no such message
     """
     table = schema.quarantine
-    query = _PUT_ASIDE.add_columns(table.c.message)
+    query = _QUARANTINED.add_columns(table.c.message)
     row = conn.execute(query.where(table.c.message_id == message_id)).first()
     if row is None:
         raise errors.MessageNotFound(message_id=message_id)
@@ -103,9 +103,9 @@ def show(conn: Connection, message_id: str) -> dict[str, Any]:
 
 
 def drop(writer: Writer, message_id: str) -> int:
-    """Delete a message that was put aside; return how many there were."""
+    """Delete a message that was quarantined; return how many there were."""
     table = schema.quarantine
-    mine = (table.c.message_id == message_id) & (table.c.put_aside == 1)
+    mine = (table.c.message_id == message_id) & (table.c.quarantined == 1)
     return writer.conn.execute(sa.delete(table).where(mine)).rowcount
 
 
@@ -117,5 +117,5 @@ def prune(writer: Writer, older_than: float) -> int:
     """
     before = clock.read(writer.conn) - older_than
     table = schema.quarantine
-    old = (table.c.changed_at < before) & (table.c.put_aside == 0)
+    old = (table.c.changed_at < before) & (table.c.quarantined == 0)
     return writer.conn.execute(sa.delete(table).where(old)).rowcount

@@ -8,8 +8,8 @@ import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.store import schema
-from scheduler_service.store.ports.host_state_writer import DeleteInstances
 from scheduler_service.store.records import decisions
+from scheduler_service.store.workers.host_state_writer import DeleteInstances
 from tests.support import nova_wire, servers
 from tests.support.compute import CONTEXT, HOSTS, ComputeCaller, hosts_of
 from tests.support.databases import DATABASES

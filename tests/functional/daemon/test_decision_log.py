@@ -12,7 +12,7 @@ from tests.support.documents import CONTEXT, SMALL
 from tests.support.processes import on_topic
 from tests.support.waiting import wait_until
 
-LOGGER = 'scheduler_service.store.ports.decision_recorder'
+LOGGER = 'scheduler_service.store.workers.decision_recorder'
 GLOBAL = 'req-99999999-0000-4000-8000-000000000001'
 CALLER = {
     **CONTEXT,

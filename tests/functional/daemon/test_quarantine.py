@@ -66,7 +66,7 @@ def test_message_is_quarantined_when_it_ends_its_daemon(
     assert deaths == 6
     running.wait_for('is quarantined')
     bad = [outcome for outcome in outcomes if not isinstance(outcome, dict)]
-    assert bad == ['RequestPutAside']
+    assert bad == ['RequestQuarantined']
     assert asking.ping(CONTEXT)['counters']['requests_quarantined'] == 1
     store = Store.connect(database)
     with store.reading() as conn:

@@ -7,8 +7,8 @@ import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
-from scheduler_service.store.ports import store_monitor
-from scheduler_service.store.ports.store_monitor import StoreMonitor
+from scheduler_service.store.workers import store_monitor
+from scheduler_service.store.workers.store_monitor import StoreMonitor
 
 LOST = errors.StoreUnavailable('The disk of the database is full')
 ENDED = errors.StoreUnavailable('The database does not answer: closed')

@@ -5,9 +5,9 @@ import uuid
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.store.ports import host_state_writer
 from scheduler_service.store.reading import loading
 from scheduler_service.store.records import refused_reports
+from scheduler_service.store.workers import host_state_writer
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.services import hosts_of
 from tests.support.stores import claim_state, stored_host

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from scheduler_service.engine.health import Health
 from scheduler_service.store import schema
-from scheduler_service.store.ports.redeliveries import Quarantine
+from scheduler_service.store.ports.quarantine import Quarantine
 from tests.support.databases import listens
 
 pytestmark = pytest.mark.db
@@ -23,7 +23,7 @@ def test_a_first_count_of_another_daemon_is_added_to(make_store, database):
     @listens(store, 'before_cursor_execute')
     def count_meanwhile(conn, cursor, statement, *more):
         """Let the other daemon be faster, once the row was looked for."""
-        adds = 'INTO suspects' in statement
+        adds = 'INTO quarantine' in statement
         if adds and left and threading.get_ident() == thread:
             other = threading.Thread(
                 target=left.pop().begin, args=('m', {'method': 'x'}, {})

@@ -24,10 +24,10 @@ from scheduler_service.request_context import RequestContext
 from scheduler_service.settings import Settings
 from scheduler_service.store.connection import Store
 from scheduler_service.store.ports.claimer import StoreClaimer
-from scheduler_service.store.ports.decision_recorder import DecisionRecorder
 from scheduler_service.store.ports.host_source import StoreHostSource
 from scheduler_service.store.ports.recall import Outcomes
 from scheduler_service.store.records import decisions
+from scheduler_service.store.workers.decision_recorder import DecisionRecorder
 from scheduler_service.store.writing import zones
 
 GOLD = '11111111-0000-4000-8000-000000000001'

@@ -25,7 +25,7 @@ def totals(memory, aggregates=(), used=0, **settings):
     request = documents.request({}).with_ids()
     weighing = Weighing([RAMWeigher()], Settings(**settings))
     mask = np.ones(len(hosts), np.bool_)
-    terms = weighing.plan(hosts, request)
+    terms = weighing.terms(hosts, request)
     ranking = weighing.rank(hosts, mask, request, terms)
     return ranking.totals.tolist()
 

@@ -63,7 +63,7 @@ def masks_of(hosts, **request):
     return [
         verdict
         for _ in range(2)
-        for one, _, verdict, _ in filtering.plan(hosts, ask(**request))
+        for one, _, verdict, _ in filtering.steps(hosts, ask(**request))
         if one.name == 'aggregates'
     ]
 

@@ -13,7 +13,7 @@ from scheduler_service.bus.wire import Consumer, Publication, Request
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import BatchFuture, ReplyFuture, Unrecorded
 from scheduler_service.model import HostsAnswer, Placement, Selection
-from scheduler_service.rpc.delivery import CastReply, Delivery, ReplyPlan
+from scheduler_service.rpc.delivery import CastReply, Delivery, ReplyForm
 from scheduler_service.rpc.endpoints import ReplyTo
 from scheduler_service.store.claims import outcomes as recorded
 from scheduler_service.store.ports.recall import Outcomes
@@ -116,7 +116,7 @@ def deliver(bus, executor, outcomes):
             future.set_exception(error)
         end = lambda: bus.steps.append('done')  # noqa: E731
         Delivery(
-            request, future, ReplyPlan(**plan), outcomes, executor,
+            request, future, ReplyForm(**plan), outcomes, executor,
             lambda outcome: None, end,
         ).send()  # fmt: skip
         return request

@@ -11,11 +11,11 @@ import pytest
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import ReplyFuture, RequestReturned
 from scheduler_service.rpc import transport
-from scheduler_service.rpc.delivery import ReplyPlan
+from scheduler_service.rpc.delivery import ReplyForm
 from scheduler_service.rpc.server import Dispatcher, Pending, Server
 from scheduler_service.store.connection import Store
+from scheduler_service.store.ports.quarantine import Quarantine
 from scheduler_service.store.ports.recall import Outcomes
-from scheduler_service.store.ports.redeliveries import Quarantine
 from scheduler_service.tracing import Tracer
 from tests.support import inproc_calls
 from tests.support.collector import collector
@@ -41,7 +41,7 @@ class Endpoint:
         self.contexts.append(incoming.ctxt)
         self.futures[name] = ReplyFuture()
         self.asked.append(name)
-        return Pending(self.futures[name], ReplyPlan(undo=self.undone.append))
+        return Pending(self.futures[name], ReplyForm(undo=self.undone.append))
 
     def _hidden(self, incoming):
         raise AssertionError
@@ -206,7 +206,7 @@ def test_message_is_refused_when_it_ended_the_daemon_before(bus, store):
     other = Quarantine(store, 1, Health())
     other.begin('a', {'method': 'ask', 'args': {}}, {})
     _, failure = bus.send('a', redelivered=True).get(timeout=30)
-    assert 'RequestPutAside' in failure
+    assert 'RequestQuarantined' in failure
     assert bus.endpoint.asked == []
 
 

@@ -31,8 +31,8 @@ OURS = {
     **{f'hosts.{name}': 'one of two words' for name in FLAG_FIELDS},
     'instances.state': 'one of three words',
     'server_groups.policy': 'one of four words',
-    'suspects.method': 'cut to its length',
-    'suspects.message': 'cut to its length',
+    'quarantine.method': 'cut to its length',
+    'quarantine.message': 'cut to its length',
     'refused_reports.reason': 'cut to its length',
     'outcomes.instance_uuid': 'uuid of an instance of a request',
     'outcomes.kind': 'one of four words',
@@ -171,7 +171,7 @@ MORE = {
     'instances.project_id': lambda text: request(project_id=text),
     'decisions.request_id': lambda text: zone(request_id=text),
 }
-CHECKED = {'suspects.message_id'}
+CHECKED = {'quarantine.message_id'}
 # The id of a message as it is stored, and the index of an entry.
 KEYS = {
     'instances.idempotency_key',
@@ -218,7 +218,7 @@ def test_a_uuid_is_refused_when_something_follows_it(end):
 @pytest.mark.parametrize('sent', [UUID, 'x' * 5000, 'a\0', None])
 def test_the_id_of_a_message_fits_its_column(sent):
     stored = stored_id(sent)
-    assert len(stored) <= COLUMNS['suspects.message_id']
+    assert len(stored) <= COLUMNS['quarantine.message_id']
     assert '\0' not in stored
     assert stored_id(UUID) == UUID
     longest = f'{stored_id("x" * 5000)}/999'

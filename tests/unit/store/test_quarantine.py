@@ -1,4 +1,4 @@
-"""Counts of redelivered messages, and the messages that were put aside."""
+"""Counts of redelivered messages, and the messages that were quarantined."""
 
 import pytest
 import sqlalchemy as sa
@@ -17,7 +17,7 @@ def count(store: Store, message_id: str, limit: int = 0, **values) -> bool:
     )
 
 
-def put_aside(store: Store, *message_ids: str, **values) -> None:
+def quarantined(store: Store, *message_ids: str, **values) -> None:
     """Deliver messages once more than is allowed."""
     for message_id in message_ids:
         assert count(store, message_id, limit=1, **values)
@@ -29,7 +29,7 @@ def uncount(store: Store, *message_ids: str) -> None:
 
 
 def deliveries(store: Store) -> dict[str, int]:
-    """Return how often each message was delivered, put aside or not."""
+    """Return how often each message was delivered, quarantined or not."""
     table = schema.quarantine
     with store.reading() as conn:
         query = sa.select(table.c.message_id, table.c.deliveries)
@@ -62,8 +62,8 @@ def test_only_the_named_message_is_uncounted_when_others_are_counted(store):
     assert deliveries(store) == {'m': 1, 'n': 2, 'o': 0}
 
 
-def test_count_stays_when_a_message_put_aside_is_uncounted(store):
-    put_aside(store, 'm', 'n')
+def test_count_stays_when_a_message_quarantined_is_uncounted(store):
+    quarantined(store, 'm', 'n')
     uncount(store, 'm')
     assert deliveries(store) == {'m': 2, 'n': 2}
 
@@ -79,22 +79,22 @@ def test_no_delivery_is_granted_when_uncounted_more_often_than_counted(store):
 def test_only_the_named_count_is_deleted_when_its_work_is_done(store):
     count(store, 'm')
     count(store, 'n')
-    put_aside(store, 'aside')
+    quarantined(store, 'aside')
     for message_id in ('m', 'aside'):
         store.write(lambda w, one=message_id: quarantine.clear(w, one))
     assert deliveries(store) == {'n': 1, 'aside': 2}
 
 
-def test_messages_put_aside_are_listed_when_others_are_counted(store):
+def test_messages_quarantined_are_listed_when_others_are_counted(store):
     count(store, 'counted')
-    put_aside(store, 'old', 'new')
+    quarantined(store, 'old', 'new')
     set_age(store, 'old', 60)
     assert listed(store) == ['new', 'old']
 
 
-def test_the_named_message_is_shown_when_others_are_put_aside(store):
-    put_aside(store, 'm', 'n', message='{"args":{"a":1}}')
-    put_aside(store, 'o', method='pong', message='{"args":{"b":2}}')
+def test_the_named_message_is_shown_when_others_are_quarantined(store):
+    quarantined(store, 'm', 'n', message='{"args":{"a":1}}')
+    quarantined(store, 'o', method='pong', message='{"args":{"b":2}}')
     shown = show(store, 'o')
     assert (shown['message_id'], shown['method']) == ('o', 'pong')
     assert shown['deliveries'] == 2
@@ -102,23 +102,23 @@ def test_the_named_message_is_shown_when_others_are_put_aside(store):
 
 
 @pytest.mark.parametrize('message_id', ['counted', 'unknown'])
-def test_no_message_is_shown_when_it_is_not_put_aside(store, message_id):
+def test_no_message_is_shown_when_it_is_not_quarantined(store, message_id):
     count(store, 'counted')
-    put_aside(store, 'aside')
+    quarantined(store, 'aside')
     with pytest.raises(errors.MessageNotFound):
         show(store, message_id)
 
 
 def test_message_is_cut_to_its_column_when_it_is_too_long(store):
-    put_aside(store, 'm', method='p' * 100, message='x' * 1_000_100)
+    quarantined(store, 'm', method='p' * 100, message='x' * 1_000_100)
     shown = show(store, 'm')
     assert shown['method'] == 'p' * schema.quarantine.c.method.type.length
     assert shown['message'] == 'x' * 1_000_000
 
 
-def test_only_the_named_message_is_dropped_when_others_are_put_aside(store):
+def test_only_the_named_message_is_dropped_when_others_are_quarantined(store):
     count(store, 'counted')
-    put_aside(store, 'm', 'n')
+    quarantined(store, 'm', 'n')
 
     def drop(message_id: str) -> int:
         return store.write(lambda w: quarantine.drop(w, message_id))
@@ -130,10 +130,10 @@ def test_only_the_named_message_is_dropped_when_others_are_put_aside(store):
     assert deliveries(store) == {'counted': 1, 'n': 2}
 
 
-def test_old_counts_are_pruned_when_not_put_aside(store):
+def test_old_counts_are_pruned_when_not_quarantined(store):
     count(store, 'old')
     count(store, 'young')
-    put_aside(store, 'aside')
+    quarantined(store, 'aside')
     for message_id in ('old', 'aside'):
         set_age(store, message_id, 7200)
     set_age(store, 'young', 1800)

@@ -58,7 +58,7 @@ def test_weights_of_others_stay_when_one_host_is_odd(inventory, odd, metadata):
         after,
         np.ones(len(after), np.bool_),
         REQUEST,
-        weighing.plan(after, REQUEST),
+        weighing.terms(after, REQUEST),
     )
     assert np.isfinite(ranking.totals).all()
 

@@ -255,10 +255,10 @@ def upgrade() -> None:
         sa.Column('max_server_per_host', sa.Integer()),
     )
     _create(
-        'suspects',
+        'quarantine',
         sa.Column('message_id', sa.String(64), primary_key=True),
         sa.Column('deliveries', sa.Integer(), nullable=False),
-        sa.Column('put_aside', sa.Integer(), nullable=False),
+        sa.Column('quarantined', sa.Integer(), nullable=False),
         sa.Column('method', sa.String(64), nullable=False),
         sa.Column('message', _DOCUMENT, nullable=False),
         sa.Column('changed_at', sa.Double(), nullable=False),

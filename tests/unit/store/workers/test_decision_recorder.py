@@ -12,9 +12,9 @@ from scheduler_service import errors
 from scheduler_service.engine.jobs import NO_MESSAGE
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
-from scheduler_service.store.ports import decision_recorder
-from scheduler_service.store.ports.decision_recorder import DecisionRecorder
 from scheduler_service.store.records import decisions
+from scheduler_service.store.workers import decision_recorder
+from scheduler_service.store.workers.decision_recorder import DecisionRecorder
 from tests.support.waiting import wait_until
 
 

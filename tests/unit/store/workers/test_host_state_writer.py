@@ -12,14 +12,14 @@ from scheduler_service.engine.health import Health
 from scheduler_service.model import Instance, documents
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
-from scheduler_service.store.ports import host_state_writer
-from scheduler_service.store.ports.host_state_writer import (
+from scheduler_service.store.records import refused_reports
+from scheduler_service.store.workers import host_state_writer
+from scheduler_service.store.workers.host_state_writer import (
     DeleteAggregate,
     DeleteInstances,
     HostStateWriter,
     UpdateInstances,
 )
-from scheduler_service.store.records import refused_reports
 
 INVENTORY = {
     'hosts': [
@@ -99,7 +99,7 @@ def test_refused_reports_are_logged_counted_and_stored(
 
 
 def test_a_heartbeat_marks_a_host_up(store, writer, health, caplog):
-    caplog.set_level(logging.INFO, 'scheduler_service.store.ports')
+    caplog.set_level(logging.INFO, 'scheduler_service.store.workers')
     store.write(
         lambda one: one.conn.execute(
             sa.update(schema.hosts).values(state='down')

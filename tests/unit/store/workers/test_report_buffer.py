@@ -3,7 +3,7 @@
 from typing import Any
 
 from scheduler_service.model import HostReport, documents
-from scheduler_service.store.ports.host_state_writer import (
+from scheduler_service.store.workers.host_state_writer import (
     DeleteAggregate,
     ReportBuffer,
     SyncInstances,
