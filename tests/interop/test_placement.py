@@ -84,7 +84,7 @@ def test_a_delivery_again_finds_or_makes_the_same_claim(service, started):
     assert message.run(daemon.scheduler) == first
     assert service.held(vm) == {on: TAKEN}
     daemon.scheduler.release([vm]).result(20)
-    wait_until(lambda: service.held(vm) == {})
+    wait_until(lambda: service.held(vm) == {}, 30)
 
 
 def bounded(**bounds):

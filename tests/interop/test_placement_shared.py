@@ -163,7 +163,7 @@ def test_a_claim_takes_disk_of_the_shared_storage(
     assert message.run(daemon.scheduler) == first
     assert service.held(vm) == claimed
     daemon.scheduler.release([vm]).result(20)
-    wait_until(lambda: service.held(vm) == {})
+    wait_until(lambda: service.held(vm) == {}, 30)
     # What one host takes is not there for the other.
     vm = new()
     select(daemon, vm)
@@ -176,7 +176,7 @@ def test_a_claim_takes_disk_of_the_shared_storage(
     assert claim_state(daemon.store, last) is None
     assert service.usages(storage) == {'DISK_GB': 3}
     daemon.scheduler.release([vm]).result(20)
-    wait_until(lambda: service.held(vm) == {})
+    wait_until(lambda: service.held(vm) == {}, 30)
     assert service.usages(storage) == {'DISK_GB': 2}
 
 
@@ -223,4 +223,4 @@ def test_a_group_is_claimed_beside_the_shared_disk(
     assert mappings['port-1'] == [child]
     assert {*mappings['']} == {root, storage}
     daemon.scheduler.release([vm]).result(20)
-    wait_until(lambda: service.held(vm) == {})
+    wait_until(lambda: service.held(vm) == {}, 30)

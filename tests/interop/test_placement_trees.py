@@ -93,7 +93,7 @@ def test_a_group_is_claimed_of_the_provider_that_fits(
         select(daemon, second, resource_groups=[port('CUSTOM_NET_B')])
     assert claim_state(daemon.store, second) is None
     daemon.scheduler.release([vm]).result(20)
-    wait_until(lambda: service.held(vm) == {})
+    wait_until(lambda: service.held(vm) == {}, 30)
 
 
 def test_instances_get_providers_with_room_and_again_the_same(
@@ -118,7 +118,7 @@ def test_instances_get_providers_with_room_and_again_the_same(
     assert message.run(daemon.scheduler) == first
     assert service.held(vm) == kept
     daemon.scheduler.release([vm]).result(20)
-    wait_until(lambda: service.held(vm) == {})
+    wait_until(lambda: service.held(vm) == {}, 30)
     flavor = {**FLAVOR, 'extra_specs': {'resources:VGPU': '1'}}
     vms = [new(), new()]
     assert select(daemon, *vms, flavor=flavor) == [name, name]
