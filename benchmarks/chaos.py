@@ -18,7 +18,8 @@ import argparse
 from typing import Any
 
 from benchmarks import common
-from tests.support import chaos, clouds, placement_chaos, servers
+from tests.rigs import chaos, placement_chaos
+from tests.support import clouds, servers
 
 DATABASES = {'postgresql': servers.postgresql, 'mariadb': servers.mariadb}
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from benchmarks import common
 from scheduler_service.rpc.client import SchedulerClient
-from tests.support import clouds, faults, servers
+from tests.rigs import faults
+from tests.support import clouds, servers
 
 CONTEXT = faults.CONTEXT
 _WARM_UP_S = 75.0

@@ -29,7 +29,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks import common, slow_line
-from tests.support import chaos, clouds, histories, servers
+from tests.rigs import chaos, histories
+from tests.support import clouds, servers
 from tests.support.databases import new_database
 
 WRONG = ('wrong_samples', 'without_order', 'gave_up', 'untrue')

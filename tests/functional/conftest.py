@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from scheduler_service.rpc.client import SchedulerClient
+from tests.rigs.fake_placement import FakePlacement
 from tests.support import full_disks, processes, servers
 from tests.support.databases import migrated_database, ready_database
-from tests.support.fake_placement import FakePlacement
 from tests.support.http_client import HttpClient
 from tests.support.processes import Process
 from tests.support.servers import free_port

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.support import chaos, placement_chaos, servers
+from tests.rigs import chaos, placement_chaos
+from tests.support import servers
 
 pytestmark = pytest.mark.slow
 

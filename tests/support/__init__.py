@@ -1,1 +1,1 @@
-"""What tests and benchmarks share: servers, daemons, documents, scenarios."""
+"""What tests and benchmarks share: servers, daemons, documents, callers."""

@@ -19,7 +19,7 @@ from scheduler_service.model import documents
 from scheduler_service.scheduler import Scheduler
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
-from tests.support.fake_placement import FakePlacement
+from tests.rigs.fake_placement import FakePlacement
 from tests.support.placement_service import daemon_options
 from tests.support.services import new_conf
 from tests.support.stores import import_inventory

@@ -16,9 +16,9 @@ from scheduler_service.cmd import status
 from scheduler_service.rpc.client import EXCHANGE, TOPIC
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records import daemons
+from tests.rigs.fake_placement import FakePlacement
 from tests.support import servers
 from tests.support.databases import new_database
-from tests.support.fake_placement import FakePlacement
 from tests.support.waiting import wait_until
 
 DATABASE, QUEUES, OPTIONS, START, POLICY, DAEMONS = range(6)

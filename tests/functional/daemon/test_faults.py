@@ -5,10 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.rigs import chaos, faults
 from tests.support import (
-    chaos,
     clouds,
-    faults,
     servers,
 )
 

@@ -10,10 +10,10 @@ import pytest
 
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records import audit
+from tests.rigs.faults import crowd
 from tests.support import clusters, servers
 from tests.support.databases import ready_database
 from tests.support.documents import CONTEXT
-from tests.support.faults import crowd
 from tests.support.processes import Process, on_topic
 from tests.support.stores import DEFAULT_RATIOS
 from tests.support.waiting import wait_until

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.support import clouds, histories
+from tests.rigs import histories
+from tests.support import clouds
 
 # See clouds.clean.
 pytestmark = [

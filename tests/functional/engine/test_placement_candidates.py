@@ -14,9 +14,9 @@ import pytest
 
 from scheduler_service import errors, factory
 from scheduler_service.compute.placement.candidate_stage import CandidateStage
-from tests.support import fake_placement
+from tests.rigs import fake_placement
+from tests.rigs.fake_placement import FakePlacement
 from tests.support.engines import Message
-from tests.support.fake_placement import FakePlacement
 from tests.support.placement_engines import (
     ROOM,
     TAKEN,

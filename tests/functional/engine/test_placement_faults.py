@@ -16,10 +16,11 @@ from scheduler_service import errors
 from scheduler_service.store import schema
 from scheduler_service.store.claims import claim_queries, placement_records
 from scheduler_service.store.connection import Store
-from tests.support import fake_placement, placement_engines
+from tests.rigs import fake_placement
+from tests.rigs.fake_placement import FakePlacement
+from tests.support import placement_engines
 from tests.support.databases import migrated_database
 from tests.support.engines import Message, NotAnswered
-from tests.support.fake_placement import FakePlacement
 from tests.support.placement_engines import (
     TAKEN,
     add_host,

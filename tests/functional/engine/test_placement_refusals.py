@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from scheduler_service import errors
 from scheduler_service.compute.placement import claimer
 from scheduler_service.store import schema
-from tests.support.fake_placement import FakePlacement, answer
+from tests.rigs.fake_placement import FakePlacement, answer
 from tests.support.placement_engines import (
     ROOM,
     add_host,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.fake_placement import FakePlacement
+from tests.rigs.fake_placement import FakePlacement
 from tests.support.placement_engines import engine, new, request
 from tests.support.stores import import_inventory, stored_host
 from tests.support.waiting import wait_until

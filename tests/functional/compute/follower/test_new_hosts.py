@@ -16,7 +16,7 @@ from scheduler_service.compute.placement.sharing import SharedProviders
 from scheduler_service.engine.health import Health
 from scheduler_service.model import HostReport
 from scheduler_service.store.reading import loading
-from tests.support.fake_placement import FakePlacement
+from tests.rigs.fake_placement import FakePlacement
 from tests.support.placement_service import daemon_options
 
 CELL = Cell(1, str(uuid.uuid4()), 'cell1', 'sqlite://')

@@ -17,7 +17,7 @@ from scheduler_service.compute.placement.sharing import SharedProviders
 from scheduler_service.engine.health import Health
 from scheduler_service.store import schema
 from scheduler_service.store.claims import lifecycle, placement_records
-from tests.support.fake_placement import FakePlacement
+from tests.rigs.fake_placement import FakePlacement
 from tests.support.placement_service import daemon_options
 from tests.support.stores import (
     claim_on,

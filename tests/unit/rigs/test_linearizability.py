@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from tests.support.linearizability import UNANSWERED, find_order
+from tests.rigs.linearizability import UNANSWERED, find_order
 
 
 class Op(NamedTuple):

@@ -4,7 +4,7 @@ Several callers select, move, confirm and release the same instances at the
 same time, and hosts report them, while the tables are read again and again.
 Between these each caller has instances of its own for a while, and does to
 them what goes wrong most easily. Afterwards the answers are explained: see
-:mod:`tests.support.claim_model`.
+:mod:`tests.rigs.claim_model`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ import sqlalchemy as sa
 from scheduler_service import errors
 from scheduler_service.rpc.client import SchedulerClient
 from scheduler_service.store import schema
-from tests.support import claim_samples
-from tests.support.claim_model import NOWHERE, Model, Operation, Place
-from tests.support.claim_room import Member, Refusal, Room
+from tests.rigs import claim_samples
+from tests.rigs.claim_model import NOWHERE, Model, Operation, Place
+from tests.rigs.claim_room import Member, Refusal, Room
+from tests.rigs.linearizability import UNANSWERED, GaveUp, find_order
 from tests.support.clouds import Cloud
 from tests.support.documents import CONTEXT, OWNER
-from tests.support.linearizability import UNANSWERED, GaveUp, find_order
 
 import oslo_messaging  # isort: skip
 

@@ -1,7 +1,7 @@
 """What the RPC reference promises of one instance, as a model.
 
 A model takes one operation at a time. Which answers of real daemons it can
-explain is searched by :mod:`tests.support.linearizability`.
+explain is searched by :mod:`tests.rigs.linearizability`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from tests.support.linearizability import UNANSWERED
+from tests.rigs.linearizability import UNANSWERED
 
 
 class Place(NamedTuple):

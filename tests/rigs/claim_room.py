@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tests.support.claim_model import Operation
-from tests.support.linearizability import UNANSWERED
+from tests.rigs.claim_model import Operation
+from tests.rigs.linearizability import UNANSWERED
 
 
 class Member(NamedTuple):

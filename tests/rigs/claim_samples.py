@@ -16,8 +16,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from scheduler_service.store import schema
-from tests.support.claim_model import Place
-from tests.support.claim_room import Member
+from tests.rigs.claim_model import Place
+from tests.rigs.claim_room import Member
 
 # What every instance takes beside its memory.
 VCPUS = 1

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.claim_model import NOWHERE, Model, Operation, Place
-from tests.support.linearizability import UNANSWERED, find_order
+from tests.rigs.claim_model import NOWHERE, Model, Operation, Place
+from tests.rigs.linearizability import UNANSWERED, find_order
 
 MODEL = Model(('a', 'b', 'c'))
 

@@ -7,8 +7,8 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service.store import schema
-from tests.support import claim_samples
-from tests.support.claim_room import Member
+from tests.rigs import claim_samples
+from tests.rigs.claim_room import Member
 from tests.support.stores import (
     claim_on,
     import_inventory,

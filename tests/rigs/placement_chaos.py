@@ -17,7 +17,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from scheduler_service.store import schema
-from tests.support import chaos, clouds
+from tests.rigs import chaos
+from tests.support import clouds
 from tests.support.clouds import Cloud
 from tests.support.nova_databases import NovaDatabases
 from tests.support.placement_service import (

@@ -1,8 +1,8 @@
 """Refusals that were right, and those where a host had room all the while."""
 
-from tests.support.claim_model import Operation
-from tests.support.claim_room import Member, Refusal, Room
-from tests.support.linearizability import UNANSWERED
+from tests.rigs.claim_model import Operation
+from tests.rigs.claim_room import Member, Refusal, Room
+from tests.rigs.linearizability import UNANSWERED
 
 SMALL = Member(1)
 APART, TOGETHER = Member(1, 'g', 'anti-affinity'), Member(1, 'g', 'affinity')

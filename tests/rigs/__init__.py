@@ -1,0 +1,1 @@
+"""What finds faults that no single call shows; see the page on rigs."""
