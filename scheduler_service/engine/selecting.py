@@ -79,7 +79,8 @@ class Selector:
             recalled.resume(job)
             return
         present = table.instances.among(request.instance_uuids)
-        request.stored_groups = table.groups_of(present)
+        if present or request.stored_groups:
+            request.stored_groups = table.groups_of(present)
         held: Mapping[str, Placement] = {}
         if present or request.instance_group:
             self._check_present(job, present, table)
