@@ -42,9 +42,12 @@ class HostFilter:
     :cvar why: the reason of every host that fails, unless ``reason`` says more
     :cvar vectorised: false for a filter that visits hosts one by one; such
         filters run last
+    :cvar mandatory: no option leaves it out, and it is counted only where it
+        restricts the request
     """
 
     name: ClassVar[str] = ''
+    mandatory: ClassVar[bool] = False
     once: ClassVar[bool] = False
     rebuild: ClassVar[bool] = False
     vectorised: ClassVar[bool] = True

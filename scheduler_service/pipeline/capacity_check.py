@@ -36,6 +36,7 @@ class CapacityCheck(ComparisonFilter):
     """
 
     name = 'resources'
+    mandatory = True
 
     def __init__(self, filters: Sequence[HostFilter] = ()) -> None:
         self.stating = [

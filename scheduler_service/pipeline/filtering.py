@@ -233,7 +233,7 @@ class Filtering:
             if verdict is not None:
                 _and(passed, form, verdict)
                 left = int(np.count_nonzero(passed))
-            elif host_filter.name[0].islower():
+            elif host_filter.mandatory:
                 # Mandatory filters are counted only where they restrict the
                 # request.
                 continue
@@ -339,7 +339,7 @@ def is_counted(step: Step) -> bool:
     Mandatory filters are, where they restrict the request.
     """
     host_filter, _, verdict, _ = step
-    return verdict is not None or not host_filter.name[0].islower()
+    return verdict is not None or not host_filter.mandatory
 
 
 def named(name: str, fault: Exception) -> errors.FilterFault:

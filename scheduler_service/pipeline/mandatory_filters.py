@@ -42,6 +42,7 @@ class RequestedDestination(RowFilter):
     """Leaves the host, node or cell that the caller requires."""
 
     name = 'requested_destination'
+    mandatory = True
     once = True
     rebuild = True
     why = 'another host, node or cell is requested'
@@ -74,6 +75,7 @@ class IgnoreHosts(RowFilter):
     """
 
     name = 'ignore_hosts'
+    mandatory = True
     once = True
     rebuild = True
     why = 'the request ignores this host'
@@ -99,6 +101,7 @@ class ForceHosts(RowFilter):
     """Leaves the hosts (any case) and nodes (exact) that are forced."""
 
     name = 'force_hosts'
+    mandatory = True
     once = True
     rebuild = True
     why = 'other hosts or nodes are forced'
@@ -130,6 +133,7 @@ class AvailabilityZone(AvailabilityZoneFilter):
     """
 
     name = 'availability_zone'
+    mandatory = True
 
 
 # How many aggregates a reason names at most.
@@ -140,6 +144,7 @@ class Aggregates(HostFilter):
     """Leaves hosts in the aggregates that request filters narrowed to."""
 
     name = 'aggregates'
+    mandatory = True
     once = True
 
     def mask(
@@ -202,6 +207,7 @@ class Traits(HostFilter):
     """
 
     name = 'traits'
+    mandatory = True
     once = True
 
     def mask(
@@ -332,6 +338,7 @@ class EarlierInstances(RowFilter):
     """
 
     name = 'earlier_instances'
+    mandatory = True
 
     def __init__(self, filters: Sequence[HostFilter]) -> None:
         self._cells = any(

@@ -317,6 +317,18 @@ def test_a_filter_that_raises_fails_the_request_by_name():
     assert caught.value.facts == {'filter': 'Broken', 'fault': 'KeyError'}
 
 
+def test_a_filter_that_says_nothing_is_counted_however_it_is_named():
+    class Quiet(HostFilter):
+        name = 'my_filter'
+
+        def mask(self, table, request, settings):
+            return None
+
+    funnel = explanation(choose(pipeline(Quiet)).reasons)['funnel']
+    assert 'my_filter' in [step['filter'] for step in funnel]
+    assert 'ignore_hosts' not in [step['filter'] for step in funnel]
+
+
 def test_a_filter_for_one_host_runs_last_over_those_still_in():
     seen = []
 
