@@ -487,7 +487,7 @@ class ProviderFollower(Worker):
         ]
         if reports:
             self._write_reports(reports)
-        self._note_bounds((node, read.get(node)) for node in due)
+        self._note_bounds(read.items())
         del self._unread[-_AT_ONCE:]
 
     def _custom_classes(self) -> list[str]:

@@ -113,3 +113,22 @@ def test_what_was_released_goes_first_where_many_are_read(metal, fake):
     ]
     assert claim.consumer not in fake.allocations
     assert methods.index('POST') < read[len(read) // 2]
+
+
+def test_vcpus_are_offered_once_a_provider_has_some(make_store, fake):
+    store = make_store('sqlite')
+    made = fake.add_provider(PCPU=8, MEMORY_MB=4096)
+    import_inventory(store, {'hosts': [
+        {'host': 'h', 'uuid': made, 'cell_uuid': str(uuid.uuid4())}
+    ]})  # fmt: skip
+    following = follower(store, fake)
+
+    def least() -> int:
+        following.poll()
+        columns = load_snapshot(store).hosts.resources['VCPU']
+        return int(columns.min_unit[0])
+
+    assert least() > 1_000_000
+    # The call that reads all providers at once says nothing of bounds.
+    fake.set_totals(made, VCPU=8, MEMORY_MB=4096)
+    assert least() == 1
