@@ -44,7 +44,11 @@ from scheduler_service.model.requirements.amounts import Asked
 from scheduler_service.model.requirements.devices import DeviceRequest
 from scheduler_service.model.requirements.features import Features
 from scheduler_service.model.requirements.numa import GuestTopology
-from scheduler_service.model.requirements.specs import Specs, spec_path
+from scheduler_service.model.requirements.specs import (
+    Specs,
+    property_path,
+    spec_path,
+)
 from scheduler_service.settings import Settings
 
 T = TypeVar('T')
@@ -543,8 +547,11 @@ class Request(Document, dict=True):
         elif threads:
             forbidden |= {_HYPERTHREADS}
         for name, value in self.image_properties.items():
-            if name.startswith('trait:') and value == 'required':
-                required |= {name[6:]} - {''}
+            if name.startswith('trait:'):
+                if value == 'required':
+                    required |= {name[6:]} - {''}
+                else:
+                    self.specs.wrong(property_path(name), 'required', value)
         return required, forbidden
 
     @cached_property

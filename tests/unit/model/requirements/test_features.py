@@ -119,6 +119,12 @@ def test_secrets_of_a_tpm_are_a_matter_of_the_host_itself():
             'flavor.extra_specs.hw:tpm_model',
         ),
         ({}, {'os_secure_boot': 'yes'}, 'image.properties.os_secure_boot'),
+        # Only a flavor can forbid a trait.
+        (
+            {},
+            {'trait:CUSTOM_A': 'forbidden'},
+            'image.properties.trait:CUSTOM_A',
+        ),
         (
             {'hw:mem_encryption': 'true'},
             {'hw_mem_encryption': False},
