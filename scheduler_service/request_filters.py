@@ -17,7 +17,6 @@ from scheduler_service.model.aggregate_map import AggregateMap, SharedUuids
 from scheduler_service.model.requirements.features import (
     device_traits,
     property_traits,
-    trait_name,
 )
 from scheduler_service.settings import Settings
 
@@ -28,6 +27,11 @@ _MOST_NAMED = 20
 _TRAIT_PREFIX = 'trait:'
 _REQUIRED = 'required'
 _PROJECT_PREFIX = 'filter_tenant_id'
+# Formats of images that hosts have traits for.
+_IMAGE_TYPES = frozenset(
+    ('AKI', 'AMI', 'ARI', 'ISO', 'PLOOP', 'QCOW2', 'RAW', 'VDI', 'VHD', 'VHDX',
+     'VMDK')
+)  # fmt: skip
 
 
 @dataclasses.dataclass(slots=True)
@@ -168,14 +172,17 @@ def _zone(aggregate: Aggregate) -> list[str | None]:
 
 
 def require_image_type_support(scoped: ScopedRequest) -> None:
-    """Requires hosts that support the image's disk format."""
+    """Requires hosts that support the image's disk format.
+
+    Formats that no host can report, such as ``gpt``, are not required.
+    """
     request = scoped.request
     if not scoped.settings.query_placement_for_image_type_support:
         return
     image = None if request.boot_from_volume else request.image
-    if image is not None and image.disk_format:
-        trait = f'COMPUTE_IMAGE_TYPE_{trait_name(image.disk_format)}'
-        scoped.scope.required_traits.add(trait)
+    name = str(image and image.disk_format).upper()
+    if name in _IMAGE_TYPES:
+        scoped.scope.required_traits.add(f'COMPUTE_IMAGE_TYPE_{name}')
 
 
 def compute_status_filter(scoped: ScopedRequest) -> None:
@@ -232,8 +239,9 @@ def transform_image_metadata(scoped: ScopedRequest) -> None:
     """Requires hosts with the devices that the image's properties name.
 
     The properties ``hw_cdrom_bus``, ``hw_disk_bus``, ``hw_video_model``,
-    ``hw_vif_model``, ``hw_architecture``, ``hw_emulation_architecture`` and
-    ``hw_viommu_model`` each stand for a trait.
+    ``hw_vif_model``, ``hw_architecture`` and ``hw_emulation_architecture``
+    each stand for a trait. No trait is required where one of them stands for
+    a trait that does not exist, or the image has ``hw_viommu_model``.
     """
     if not scoped.settings.image_metadata_prefilter:
         return

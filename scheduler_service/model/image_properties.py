@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 _ARCHITECTURES = {
@@ -11,6 +12,14 @@ _ARCHITECTURES = {
     'x86_32': 'i686',
     'x86_32p': 'i686',
     'amd64': 'x86_64',
+}
+_CARDS = {
+    'virtuale1000': 'e1000',
+    'virtuale1000e': 'e1000e',
+    'virtualpcnet32': 'pcnet',
+    'virtualsriovethernetcard': 'sriov',
+    'virtualvmxnet': 'vmxnet',
+    'virtualvmxnet3': 'vmxnet3',
 }
 _HYPERVISORS = {'xapi': 'xen'}
 _MODES = {'pv': 'xen', 'hv': 'hvm', 'baremetal': 'hvm'}
@@ -143,7 +152,7 @@ def of_system_metadata(metadata: Any) -> dict[str, Any]:
     return {'properties': properties} if properties else {}
 
 
-def first(properties: dict[str, Any], *names: str) -> Any:
+def first(properties: Mapping[str, Any], *names: str) -> Any:
     """Return the first property of *names* that is not absent or empty."""
     for name in names:
         if properties.get(name):
@@ -154,6 +163,11 @@ def first(properties: dict[str, Any], *names: str) -> Any:
 def architecture(value: str) -> str:
     """Return an architecture's canonical name; else it in lower case."""
     return _ARCHITECTURES.get(value.lower(), value.lower())
+
+
+def card(value: str) -> str:
+    """Return a network card's canonical name."""
+    return _CARDS.get(value.lower(), value.lower())
 
 
 def hypervisor(value: str) -> str:

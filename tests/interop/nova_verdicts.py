@@ -4,6 +4,8 @@ Reads JSON from the standard input, and writes JSON as the last line:
 
 * ``requests``: fields of flavors and images, which nova makes a RequestSpec
   and its query of placement of
+* ``images``: images, of which it says which traits of hosts they require, or
+  that it refuses them
 * ``versions``: one case, without content, for which it gives a RequestSpec in
   each version of each object: (name, minor version, RequestSpec)
 * ``topologies``: extra specs and image properties, of which it says which NUMA
@@ -24,7 +26,7 @@ import uuid
 from nova import config, exception, objects
 from nova.pci import request as pci_request
 from nova.pci import stats
-from nova.scheduler import host_manager, utils
+from nova.scheduler import host_manager, request_filter, utils
 from nova.virt import hardware
 
 
@@ -37,6 +39,7 @@ def main():
     cases = json.load(sys.stdin)
     judged = {
         'requests': [request(**case) for case in cases.get('requests', ())],
+        'images': [image_traits(**case) for case in cases.get('images', ())],
         'versions': [versions() for _ in cases.get('versions', ())],
         'topologies': [cells(**case) for case in cases.get('topologies', ())],
         'aliases': [alias_requests(**case) for case in cases['aliases']],
@@ -78,6 +81,26 @@ def request(flavor, image=None, groups=()):
         'query': asked.to_querystring(),
         'uuid': str(uuid.uuid4()),
     }
+
+
+def image_traits(**image):
+    """Return the traits that an image requires; None: it is refused."""
+    for option in (
+        'image_metadata_prefilter', 'query_placement_for_image_type_support',
+    ):  # fmt: skip
+        config.CONF.set_override(option, True, 'scheduler')
+    try:
+        meta = objects.ImageMeta.from_dict(image)
+    except ValueError:
+        return None
+    spec = objects.RequestSpec(
+        image=meta,
+        is_bfv=False,
+        request_level_params=objects.RequestLevelParams(),
+    )
+    request_filter.require_image_type_support(None, spec)
+    request_filter.transform_image_metadata(None, spec)
+    return sorted(spec.root_required)
 
 
 def full_spec():

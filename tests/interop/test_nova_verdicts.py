@@ -26,6 +26,7 @@ from scheduler_service.model import documents
 from scheduler_service.model.requirements import amounts
 from scheduler_service.model.requirements.devices import check_aliases
 from scheduler_service.pipeline import HostPipeline
+from scheduler_service.request_filters import scope_of
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
 from tests.support.interop import NOVA_ENVIRONMENT
@@ -49,6 +50,7 @@ def judged(nova: Any) -> Any:
     """
     cases = {
         'requests': request_cases(),
+        'images': image_cases(),
         'versions': [{}],
         'topologies': topology_cases(),
         'aliases': alias_cases(),
@@ -176,6 +178,48 @@ def test_placement_is_asked_for_the_same(judged):
         assert sorted(asked) == sorted(
             (name, value) for name, value in theirs if name != 'limit'
         ), case
+
+
+OF_DEVICES = {
+    'hw_cdrom_bus': ['sata', 'ide'],
+    'hw_disk_bus': ['virtio', 'scsi', 'lxc', 'fdc'],
+    'hw_video_model': ['qxl', 'virtio', 'gop', 'bochs', 'none'],
+    'hw_vif_model': ['e1000e', 'rtl8139', 'VirtualE1000', 'sriov'],
+    'hw_architecture': ['x86_64', 'amd64', 'I386', 'armv7l', 'ppc64', 'x64'],
+    'architecture': ['aarch64', 'i686'],
+    'hw_emulation_architecture': ['aarch64', 'x86_64', 'ia64', 'riscv64'],
+    'hw_viommu_model': ['intel', 'auto'],
+}
+FORMATS = ['qcow2', 'raw', 'vmdk', 'iso', 'gpt', 'docker', 'vhdx']
+
+
+def image_cases() -> list[dict[str, Any]]:
+    """Return images with properties of devices and processors."""
+    rng = random.Random(7)
+    return [
+        {
+            'disk_format': rng.choice(FORMATS),
+            'properties': {
+                key: rng.choice(values)
+                for key, values in OF_DEVICES.items()
+                if rng.random() < 0.2
+            },
+        }
+        for _ in range(500)
+    ]
+
+
+def test_traits_of_images_are_those_that_nova_requires(judged):
+    every = table({'hosts': [{'host': 'a'}]}).topology.aggregates
+    settings = Settings(
+        image_metadata_prefilter=True,
+        query_placement_for_image_type_support=True,
+    )
+    for case, theirs in judged['images']:
+        made = documents.checked_request({'image': case})
+        if theirs is not None:
+            ours = scope_of(made, every, settings).required_traits
+            assert sorted(ours) == theirs, case
 
 
 # Parts of a request that older objects lack: up to which minor version.

@@ -10,6 +10,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from scheduler_service.model.image_properties import (
+    architecture,
+    card,
+    first,
+)
 from scheduler_service.model.requirements.specs import Specs, is_true
 
 _TPM = 'COMPUTE_SECURITY_TPM_'
@@ -60,8 +65,11 @@ _PROPERTY_TRAITS = {
     'hw_vif_model': 'COMPUTE_NET_VIF_MODEL_',
     'hw_architecture': 'HW_ARCH_',
     'hw_emulation_architecture': 'COMPUTE_ARCH_',
-    'hw_viommu_model': 'COMPUTE_VIOMMU_',
 }
+# What hosts can emulate: other architectures have no trait.
+_EMULATED = frozenset(
+    ('', 'aarch64', 'mipsel', 'ppc64le', 'riscv64', 's390x', 'x86_64')
+)
 
 
 class Features(NamedTuple):
@@ -149,19 +157,38 @@ def device_traits(specs: Specs) -> list[str]:
         needed.append(trait)
         encryption = specs.value('ephemeral_encryption_format')
         if encryption:
-            needed.append(f'{trait}_{trait_name(encryption)}')
+            needed.append(f'{trait}_{_trait_name(encryption)}')
     return needed
 
 
 def property_traits(specs: Specs) -> list[str]:
-    """Return the traits for the devices that an image's properties name."""
+    """Return the traits for the devices that an image's properties name.
+
+    As in compute services, there are none where one property stands for a
+    trait that does not exist: all models of IOMMUs, and some architectures.
+    """
+    image = specs.image
+    own = first(image, 'hw_architecture', 'architecture') or ''
+    emulated = image.get('hw_emulation_architecture') or ''
+    named = {
+        **image,
+        'hw_vif_model': card(str(image.get('hw_vif_model') or '')),
+        'hw_architecture': architecture(str(own)),
+        'hw_emulation_architecture': architecture(str(emulated)),
+    }
+    if (
+        named.get('hw_viommu_model')
+        or named['hw_architecture'] == 'armv7l'
+        or named['hw_emulation_architecture'] not in _EMULATED
+    ):
+        return []
     return [
-        prefix + trait_name(specs.image[name])
+        prefix + _trait_name(named[name])
         for name, prefix in _PROPERTY_TRAITS.items()
-        if specs.image.get(name)
+        if named.get(name)
     ]
 
 
-def trait_name(value: Any) -> str:
+def _trait_name(value: Any) -> str:
     """Return a value as names of traits spell it: ``RAW_ISO``."""
     return str(value).upper().replace('-', '_')

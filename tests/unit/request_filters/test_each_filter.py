@@ -162,10 +162,8 @@ def test_flavor_and_image_together_may_require_all_traits():
     ('request_', 'expected'),
     [
         ({'image': {'disk_format': 'qcow2'}}, {'COMPUTE_IMAGE_TYPE_QCOW2'}),
-        (
-            {'image': {'disk_format': 'raw-iso'}},
-            {'COMPUTE_IMAGE_TYPE_RAW_ISO'},
-        ),
+        # There is no such trait.
+        ({'image': {'disk_format': 'gpt'}}, set()),
         ({'image': {}}, set()),
         # A volume-backed instance has no image.
         ({}, set()),
@@ -188,7 +186,12 @@ def test_the_trait_of_the_format_is_required(request_, expected):
         ),
         ({'hw_architecture': 'x86_64'}, {'HW_ARCH_X86_64'}),
         ({'hw_emulation_architecture': 'aarch64'}, {'COMPUTE_ARCH_AARCH64'}),
-        ({'hw_viommu_model': 'intel'}, {'COMPUTE_VIOMMU_INTEL'}),
+        ({'hw_architecture': 'amd64'}, {'HW_ARCH_X86_64'}),
+        ({'architecture': 'i386'}, {'HW_ARCH_I686'}),
+        # Of several, none where one has no trait.
+        ({'hw_disk_bus': 'scsi', 'hw_viommu_model': 'intel'}, set()),
+        ({'hw_disk_bus': 'scsi', 'hw_architecture': 'armv7l'}, set()),
+        ({'hw_disk_bus': 'scsi', 'hw_emulation_architecture': 'ia64'}, set()),
         (
             {'hw_disk_bus': 'virtio', 'hw_cdrom_bus': 'sata'},
             {'COMPUTE_STORAGE_BUS_SATA', 'COMPUTE_STORAGE_BUS_VIRTIO'},
