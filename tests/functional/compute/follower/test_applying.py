@@ -11,6 +11,7 @@ from scheduler_service.compute.follower.cells import CellChanges
 from scheduler_service.compute.follower.databases import Cell
 from scheduler_service.model import Instance
 from scheduler_service.store.connection import Store
+from scheduler_service.store.reading import loading
 from tests.support.waiting import wait_until
 
 CELL = Cell(1, str(uuid.uuid4()), 'cell1', 'sqlite://')
@@ -35,6 +36,20 @@ def test_a_first_load_looks_rows_up(make_store):
     # The second part would read the 1,000 rows of the first one.
     assert statistics(watching).seq_tup_read < 1000
     watching.dispose()
+
+
+def test_an_image_is_stored_once_it_is_known(make_store):
+    """Images were not read before, or a cast did not have it."""
+    store = make_store('sqlite')
+    applier = Applier(store, lambda: None)
+    vm = str(uuid.uuid4())
+    image = {'properties': {'hw_disk_bus': 'virtio'}}
+    for known in ({}, image, {}):
+        read = Instance(uuid=vm, host='c1', image_meta=known)
+        applier.apply(CellChanges(CELL, None, [], [read], [], []))
+    with store.reading() as conn:
+        ((found, _),) = loading.instance_documents(conn)
+    assert found.image_meta == image
 
 
 def statistics(store: Store) -> Any:
