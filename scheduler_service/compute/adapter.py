@@ -114,12 +114,15 @@ class Adapter(base.Adapter):
         )
         return follower
 
-    def _catch_up(self, hosts: Sequence[str]) -> bool:
-        """Read new hosts, and the providers of these."""
+    def _catch_up(self, hosts: Sequence[str], since: float) -> bool:
+        """Read new hosts, and the providers of these.
+
+        :return: whether there were any, or hosts were added since that time
+        """
         assert self.mirror is not None
         assert self.providers is not None
         self.mirror.catch_up()
-        has_new = self.providers.read_new()
+        has_new = self.providers.read_new(since)
         return self.providers.catch_up(hosts) or has_new
 
     def _mirror_options(self, conf: Any) -> MirrorOptions:

@@ -12,7 +12,14 @@ from __future__ import annotations
 import enum
 import math
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from collections.abc import (
+    Callable,
+    Container,
+    Hashable,
+    Mapping,
+    Sequence,
+    Set,
+)
 from concurrent.futures import Future
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -491,7 +498,8 @@ class HostJob(Job, eq=False, kw_only=True):
     """Hosts for the instances of a request.
 
     :cvar verb: the method that it is a call of
-    :ivar without_pcpu: whether dedicated CPUs count as VCPU
+    :ivar with_pcpu: the request as it came, where dedicated CPUs count as VCPU
+        in its place; None: they do not
     :ivar refusal: why no host has them as PCPU, once VCPU is tried
     :ivar claim: whether to claim them; else it only says what would happen
     :ivar explain: whether the result carries the reasons
@@ -509,7 +517,7 @@ class HostJob(Job, eq=False, kw_only=True):
     verb: ClassVar[str] = 'select_destinations'
 
     request: Request
-    without_pcpu: bool = False
+    with_pcpu: Request | None = None
     refusal: errors.SchedulerError | None = None
     caller: Caller | None = None
     claim: bool = True
@@ -537,10 +545,22 @@ class HostJob(Job, eq=False, kw_only=True):
         self.state = State.QUEUED
         self.attempt = self.attempt.next(candidates, scores)
 
-    def take_form(self, form: Request) -> None:
-        """Take the request, or another form of it with VCPU for PCPU."""
-        self.without_pcpu = self.without_pcpu or form is not self.request
-        self.request = form
+    def take_form(self, offered: Container[str]) -> None:
+        """Take the form of the request that some hosts may satisfy.
+
+        Hosts that offer PCPU may have come since the last time.
+
+        :param offered: resource classes that some host offers
+        """
+        if self.with_pcpu is None:
+            self._take(self.request.offered_form(offered))
+        elif self.refusal is None and 'PCPU' in offered:
+            self.request, self.with_pcpu = self.with_pcpu, None
+            self.begin_anew(candidates=False)
+
+    def _take(self, form: Request) -> None:
+        if form is not self.request:
+            self.request, self.with_pcpu = form, self.request
 
     def fall_back(self, error: errors.SchedulerError) -> bool:
         """Have dedicated CPUs count as VCPU, if no host has them as PCPU.
@@ -552,7 +572,7 @@ class HostJob(Job, eq=False, kw_only=True):
             form = self.request.without_pcpu(only_dedicated=True)
         if form is None:
             return False
-        self.take_form(form)
+        self._take(form)
         self.state, self.attempt, self.refusal = State.QUEUED, Attempt(), error
         return True
 

@@ -66,7 +66,7 @@ class Selector:
         """
         self.selections += 1
         table = overlay.table
-        job.take_form(job.request.offered_form(table.resources))
+        job.take_form(table.resources)
         request = job.request
         if job.attempt.pipeline not in (None, self.pipeline):
             # What another pipeline selected does not count.
@@ -175,7 +175,7 @@ class Selector:
         attempt.selection, job.state = selection, State.SELECTED
         attempt.table, attempt.held = overlay.table, held
         placements = [made.placement for made in selection.assignments]
-        if job.without_pcpu:
+        if job.with_pcpu is not None:
             for placement in placements:
                 _state_amounts(placement, request.own_resources)
         if held:

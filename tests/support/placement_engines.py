@@ -109,7 +109,7 @@ def engine(
             made.health,
             queue,
             lambda host: None,
-            follower.catch_up,
+            lambda hosts, since: follower.catch_up(hosts),
             shared,
         )
     )

@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import itertools
 import logging
+import math
 import threading
 import time
 from collections.abc import (
@@ -186,6 +187,7 @@ class ProviderFollower(Worker):
         self._bounded: set[str] = set()
         self._without_vcpus: set[str] = set()
         self._units_at = 0.0
+        self._added_at = 0.0
         # Provider -> hash of what was last written.
         self._written: dict[str, int] = {}
 
@@ -232,11 +234,15 @@ class ProviderFollower(Worker):
         if reports:
             self.wake()
 
-    def read_new(self) -> bool:
-        """Wait for a while until new nodes were tried; return whether any."""
+    def read_new(self, since: float = math.inf) -> bool:
+        """Wait for a while until new nodes were tried.
+
+        :param since: monotonic time
+        :return: whether there were any, or some were written since then
+        """
         with self._lock:
             hosts = {host for host, _ in self._new}
-        return self.catch_up(sorted(hosts))
+        return self.catch_up(sorted(hosts)) or self._added_at >= since
 
     def read_all(self, then: Callable[[], None]) -> None:
         """Read all providers again, soon.
@@ -344,6 +350,7 @@ class ProviderFollower(Worker):
             )
             # The compute service writes traits after the amounts.
             self._again[report.host] = now + _AGAIN_S
+            self._added_at = time.monotonic()
             with self._lock:
                 if self._new.get(key) is new:
                     del self._new[key]

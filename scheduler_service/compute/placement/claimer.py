@@ -75,7 +75,7 @@ class PlacementClaimer:
         health: Health,
         queue: RequestQueue,
         on_misfit: Callable[[str], None],
-        catch_up: Callable[[Sequence[str]], bool],
+        catch_up: Callable[[Sequence[str], float], bool],
         shared: SharedProviders,
     ) -> None:
         self._on_misfit = on_misfit

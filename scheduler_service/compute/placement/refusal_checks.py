@@ -69,14 +69,15 @@ class RefusalChecks:
 
     :param queue: lends jobs, and gets them back
     :param catch_up: has the store know what the service has of service hosts,
-        and hosts that are new; returns whether that may have changed anything
+        and hosts that are new; returns whether that may have changed anything,
+        or hosts were added since a monotonic time
     """
 
     def __init__(
         self,
         client: PlacementClient,
         queue: RequestQueue,
-        catch_up: Callable[[Sequence[str]], bool],
+        catch_up: Callable[[Sequence[str], float], bool],
     ) -> None:
         self._client = client
         self._queue = queue
@@ -148,21 +149,30 @@ class RefusalChecks:
         """Have the store catch up; return whether it may know more now."""
         if all(is_late(job.deadline) for job, _ in found.refused):
             return False
-        table, request = found.table, found.refused[0].job.request
+        job = found.refused[0].job
+        hosts = self._fitting(found, job.request)
+        if job.with_pcpu is not None and job.refusal is None:
+            # Some host may offer PCPU by now.
+            hosts += self._fitting(found, job.with_pcpu)
+        since = min(job.queued_at for job, _ in found.refused)
+        return self._catch_up(hosts[:_HOSTS], since)
+
+    def _fitting(self, found: _LookUp, request: Request) -> list[str]:
+        """Return the doubtful hosts that fit, as the service says."""
+        table = found.table
         pipeline = found.pipeline.for_another_thread()
         with self._copier.lock:
             doubtful = pipeline.doubtful_hosts(table, request)
             scope = scope_of(
                 request, table.topology.aggregates, pipeline.settings
             )
-        hosts: list[str] = []
-        if doubtful.any():
-            query = candidates.query_of(request, '', _LIMIT, scope)
-            query += _member_of(request, scope)
-            answer = self._client.allocation_candidates(query)
-            by_row = candidates.by_row(table, answer['allocation_requests'])
-            hosts = [table.host_at(row) for row in by_row if doubtful[row]]
-        return self._catch_up(hosts[:_HOSTS])
+        if not doubtful.any():
+            return []
+        query = candidates.query_of(request, '', _LIMIT, scope)
+        query += _member_of(request, scope)
+        answer = self._client.allocation_candidates(query)
+        by_row = candidates.by_row(table, answer['allocation_requests'])
+        return [table.host_at(row) for row in by_row if doubtful[row]]
 
 
 def _key_of(request: Request) -> Key:

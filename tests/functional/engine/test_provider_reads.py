@@ -74,3 +74,25 @@ def test_a_provider_without_vcpus_has_none_until_it_gets_some(make_store: Any):
             # No claim was lost on the other host.
             posted = [path for verb, path in fake.calls if verb != 'GET']
             assert len(posted) == 1
+
+
+def test_dedicated_cpus_are_of_pcpu_once_a_host_offers_it(make_store: Any):
+    """Placement says so when the request was about to be refused."""
+    store = make_store('sqlite')
+    with FakePlacement().running() as fake:
+        made = fake.add_provider(MEMORY_MB=4096, DISK_GB=10)
+        node = {'host': 'h', 'uuid': made, 'cell_uuid': new()[0]}
+        import_inventory(store, {'hosts': [node]})
+        with engine(store, fake) as running:
+            wait_until(lambda: stored_host(store, 'h').memory_mb)
+            fake.set_totals(made, PCPU=4, MEMORY_MB=4096, DISK_GB=10)
+            (vm,) = new()
+            pinned = {
+                'vcpus': 2,
+                'memory_mb': 512,
+                'extra_specs': {'hw:cpu_policy': 'dedicated'},
+            }
+            asked = request(vm, flavor=pinned)
+            running.select_destinations(asked).result(20)
+            taken = {made: {'PCPU': 2, 'MEMORY_MB': 512}}
+            assert fake.allocations[vm] == taken

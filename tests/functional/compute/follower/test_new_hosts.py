@@ -1,5 +1,6 @@
 """A host of the compute service is there once its provider is read."""
 
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -74,6 +75,7 @@ def stored(store: Any) -> dict[str, tuple[str, int]]:
 
 def test_a_new_host_is_there_with_its_capacity(store, fake, follower, applier):
     made = fake.add_provider(VCPU=8, MEMORY_MB=1024)
+    began = time.monotonic()
     applier.apply(changes(made))
     assert stored(store) == {}
     assert follower.read_new()
@@ -81,6 +83,9 @@ def test_a_new_host_is_there_with_its_capacity(store, fake, follower, applier):
     # From then on it changes at once.
     applier.apply(changes(made))
     assert not follower.read_new()
+    # A request that was refused meanwhile did not see it.
+    assert follower.read_new(began)
+    assert not follower.read_new(time.monotonic())
 
 
 @pytest.mark.parametrize('totals', [{}, {'VCPU': 8}])
