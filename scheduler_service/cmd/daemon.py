@@ -128,6 +128,7 @@ class Daemon:
                 self._servers[0].bus, group.exchange, group.topic
             ),
             self.scheduler.introspection,
+            self.scheduler.health,
         )
         self._register.start()
 

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 
 from scheduler_service import errors
+from scheduler_service.engine.health import Health
 from scheduler_service.introspection import Introspection
 from scheduler_service.rpc.peers import Peer, Peers
 from scheduler_service.store import version
@@ -32,6 +33,7 @@ class DaemonRegister(Worker):
     :param peers: the other daemons on the topic
     :param cast: casts a sign of life to them
     :param introspection: gets the number of daemons that differ
+    :param health: has what does not work on the daemon
     :ivar entry: what is recorded, or is going to be
     """
 
@@ -42,8 +44,10 @@ class DaemonRegister(Worker):
         peers: Peers,
         cast: Callable[[], None],
         introspection: Introspection,
+        health: Health,
     ) -> None:
         super().__init__('daemon-register')
+        self._health = health
         self._store = store
         self.entry = entry
         self._peers = peers
@@ -86,12 +90,13 @@ class DaemonRegister(Worker):
         elsewhere = self._peers.elsewhere()
         self._introspection.daemons_elsewhere = len(elsewhere)
         entry = self.entry._replace(elsewhere=elsewhere)
+        sign = entry._replace(degraded=self._health.degradations())
 
         def work(writer: Writer) -> None:
             changed = self._stored != entry
-            if changed or not daemons.touch(writer, entry.id):
+            if changed or not daemons.touch(writer, sign):
                 daemons.prune(writer, _KEPT_S)
-                daemons.register(writer, entry)
+                daemons.register(writer, sign)
 
         self._store.write(work)
         if self._stored is None:

@@ -224,11 +224,19 @@ def reload(daemon: Daemon, read: Callable[[], Any]) -> None:
     now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
     notify(f'RELOADING=1\nMONOTONIC_USEC={now_us}')
     LOG.info('Reloading the configuration')
-    count = daemon.scheduler.health.count
+    health = daemon.scheduler.health
+    count = health.count
     try:
         _reload(daemon, read())
     except Exception as fault:
         count('reloads', 'refused')
+        health.degrade(
+            'reload',
+            'the last reload was refused: the files cannot be used, and a '
+            'restart would fail',
+            'Reload accepted again',
+            logging.ERROR,
+        )
         expected = isinstance(fault, _EXPECTED)
         LOG.error(
             'The new configuration cannot be used, and the running one '
@@ -237,6 +245,7 @@ def reload(daemon: Daemon, read: Callable[[], Any]) -> None:
             exc_info=None if expected else fault,
         )
     else:
+        health.recover('reload')
         count('reloads', 'taken')
     finally:
         notify('READY=1')
@@ -262,11 +271,27 @@ def _reload(daemon: Daemon, conf: Any) -> None:
 def _places(changed: Sequence[effective.Option]) -> str:
     return (
         ', '.join(
-            f'{option.place}: {option.before} -> {option.shown}'
+            f'{option.place}: {_change(option.before, option.shown)}'
             for option in changed
         )
         or 'no option'
     )
+
+
+def _change(before: Any, after: Any) -> str:
+    """Return both values, or of a list what was added and removed."""
+    if isinstance(before, list) and isinstance(after, list):
+        parts = [
+            f'{word} {", ".join(map(str, items))}'
+            for word, items in (
+                ('added', [item for item in after if item not in before]),
+                ('removed', [item for item in before if item not in after]),
+            )
+            if items
+        ]
+        if parts:
+            return '; '.join(parts)
+    return f'{before} -> {after}'
 
 
 def write_report(daemon: Daemon) -> None:

@@ -260,6 +260,7 @@ def fits(
 ) -> list[Fit]:
     """Return how much of a request fits where, by zone or by host.
 
+    Zones where nothing fits are there; hosts where nothing fits are not.
     Dedicated CPUs count in the forms in which hosts are selected, in turn.
 
     :raises FilterFault: a filter failed
@@ -286,8 +287,12 @@ def fits(
                 table.add_use(rows, form.resources, most)
     fits = []
     rows = np.flatnonzero(passed)
-    for place, at in _places(table, rows, default_zone, by_host):
-        picked = rows[at]
+    zone = request.availability_zone
+    for place, picked in _places(table, rows, default_zone, by_host):
+        if not len(picked):
+            if not zone or is_in(place, zone):
+                fits.append(Fit(place, 0, 0, ''))
+            continue
         sums = {name: int(free[picked].sum()) for name, free in rooms.items()}
         ends = min(sums, key=lambda name: (sums[name], name), default='')
         instances = int(whole[picked].sum()) if request.resources else None
@@ -317,14 +322,16 @@ def _room(
 def _places(
     table: HostTable, rows: Ints, default_zone: str, by_host: bool
 ) -> Iterator[tuple[str, Ints]]:
+    """Yield the places of some hosts, and which of these are there."""
     if by_host:
-        places = [table.host_at(row) for row in rows]
+        hosts = [table.host_at(row) for row in rows]
+        names, codes = sorted(set(hosts)), np.array(hosts, dtype=object)
+        marks: Any = names
     else:
-        known, codes = zones(table, default_zone)
-        places = [known[code] for code in codes[rows]]
-    names = np.array(places, dtype=object)
-    for name in sorted(set(places)):
-        yield name, np.flatnonzero(names == name)
+        names, of_hosts = zones(table, default_zone)
+        codes, marks = of_hosts[rows], range(len(names))
+    for name, mark in zip(names, marks, strict=True):
+        yield name, rows[codes == mark]
 
 
 def drain(

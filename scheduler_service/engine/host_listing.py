@@ -79,8 +79,9 @@ def rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield the hosts that meet the criteria, by their names.
 
-    ``used`` is the use of the fullest standard class in percent of its
-    capacity.
+    Of each standard class a row has the use, the total and the capacity:
+    ``vcpus_used``, ``vcpus``, ``vcpus_capacity``. ``used`` is the use of the
+    fullest of them in percent of its capacity.
     """
     default_zone = settings.default_availability_zone
     sets = table.coded['aggregate_set']
@@ -105,10 +106,16 @@ def rows(
             accepted &= table.number(name) == (value == good)
     enabled, up = table.number('enabled'), table.number('up')
     instances = table.number('num_instances')
-    use = [
-        (fields[0], table.resources[name])
+    amounts = {
+        f'{fields[0]}{end}': amount.round().astype(int).tolist()
         for name, fields in STANDARD_FIELDS.items()
-    ]
+        for offered in [table.resources[name]]
+        for end, amount in (
+            ('_used', offered.used),
+            ('', offered.total),
+            ('_capacity', offered.capacity(settings.default_ratio(name))),
+        )
+    }
     fullest = percent_used(table, settings).round(1).tolist()
     by_name = sorted(
         (table.host_at(row), table.node_at(row), row)
@@ -122,10 +129,7 @@ def rows(
             'zone': ', '.join(member.zones or [default_zone]),
             'status': 'enabled' if enabled[row] else 'disabled',
             'state': 'up' if up[row] else 'down',
-            **{
-                field: f'{offered.used[row]}/{offered.total[row]}'
-                for field, offered in use
-            },
+            **{name: values[row] for name, values in amounts.items()},
             'used': None if fullest[row] < 0 else fullest[row],
             'instances': int(instances[row]),
             'aggregates': member.names,

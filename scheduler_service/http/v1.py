@@ -382,11 +382,15 @@ def _row(names: str, **types: Any) -> dict[str, Any]:
 
 _NAMES = {'type': 'array', 'items': _STRING}
 _NUMBER = {'type': ['number', 'null']}
+_AMOUNTS = [
+    f'{field}{end}'
+    for field in ('vcpus', 'memory_mb', 'local_gb')
+    for end in ('_used', '', '_capacity')
+]
 _HOST = _row(
-    'host node zone status state vcpus memory_mb local_gb used instances '
+    f'host node zone status state {" ".join(_AMOUNTS)} used instances '
     'aggregates disabled_reason',
-    used=_NUMBER,
-    instances=_NUMBER,
+    **dict.fromkeys((*_AMOUNTS, 'used', 'instances'), _NUMBER),
     aggregates=_NAMES,
 )
 # How full a zone is, or with a flavor, how many more instances fit.
@@ -396,10 +400,11 @@ _PLACE = _row(
     ends_first={'type': ['boolean', 'string']},
 )
 _DAEMON = _row(
-    'name state version configuration differs other_database started '
-    'last_sign',
+    'name state version configuration differs other_database degraded '
+    'degraded_since started last_sign',
     differs={'type': 'boolean'},
     other_database=_NAMES,
+    degraded=_NAMES,
 )
 
 

@@ -389,6 +389,9 @@ daemons = _table(
     sa.Column('seen_at', sa.Double(), nullable=False),
     # Daemons on the same topic with another store: names as JSON.
     sa.Column('elsewhere', _DOCUMENT, nullable=False),
+    # What does not work on it, as JSON: (text, for how many seconds).
+    # An earlier release writes none.
+    sa.Column('degraded', _DOCUMENT),
 )
 
 # The configurations that daemons started with or changed to, oldest first.

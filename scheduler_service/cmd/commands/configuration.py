@@ -38,7 +38,7 @@ def daemons(args: Any, conf: Any) -> None:
     rows = read(conf, daemon_rows.rows)
     columns = [
         'name', 'state', 'version', 'configuration', 'differs',
-        'other_database', 'started', 'last_sign',
+        'other_database', 'degraded', 'degraded_since', 'started', 'last_sign',
     ]  # fmt: skip
     output.listing(rows, columns, args)
 
@@ -125,16 +125,22 @@ def _of(name: str | None, conf: Any) -> Document:
         if stored is not None:
             return stored
         try:
-            before = moments.stamp(moments.past(name), clock.read(conn))
+            moment = moments.stamp(moments.past(name), clock.read(conn))
         except ValueError:
             return None
-        stored = daemon_rows.configuration(conn, None, before)
-        if stored is None:
+        found = daemon_rows.configuration_at(conn, moment)
+        if found is None:
             raise errors.NotFound(
-                f'No configuration is recorded until {moments.text(before)}; '
+                f'No configuration is recorded until {moments.text(moment)}; '
                 'see "scheduler-manage configuration list"'
             )
-        return stored
+        recorded_at, document = found
+        if recorded_at > moment:
+            output.remark(
+                f'{name}: the first configuration was recorded later, at '
+                f'{moments.text(recorded_at)}: that is compared'
+            )
+        return document
 
     document = read(conf, query)
     if document is None:

@@ -82,10 +82,12 @@ def hosts(args: Any, conf: Any) -> None:
         for text in host_listing.remarks(table, criteria, default, '--'):
             output.remark(text)
     columns = [
-        'host', 'node', 'zone', 'status', 'state', 'vcpus', 'memory_mb',
-        'local_gb', 'used', 'instances', 'disabled_reason',
+        'host', 'node', 'zone', 'status', 'state', 'vcpus_used', 'vcpus',
+        'memory_mb_used', 'memory_mb', 'local_gb_used', 'local_gb', 'used',
+        'instances', 'disabled_reason',
     ]  # fmt: skip
-    output.listing(rows, columns, args, ['aggregates'])
+    more = ['vcpus_capacity', 'memory_mb_capacity', 'local_gb_capacity']
+    output.listing(rows, columns, args, [*more, 'aggregates'])
 
 
 def show_host(args: Any, conf: Any) -> None:

@@ -129,10 +129,22 @@ def release(args: Any, conf: Any) -> int:
 
 
 def ping(args: Any, conf: Any) -> None:
-    args.timeout = args.timeout or _PING_S
-    result = call(
-        args, conf, lambda client: client.ping(_CONTEXT, args.daemon, True)
-    )
+    # Half of it is left to ask another daemon.
+    args.timeout = args.timeout / 2 if args.timeout else _PING_S
+    try:
+        result = call(
+            args, conf, lambda client: client.ping(_CONTEXT, args.daemon, True)
+        )
+    except errors.ServiceBusy:
+        if args.daemon is None:
+            raise
+        other = call(args, conf, lambda client: client.ping(_CONTEXT))
+        names = sorted({other['server'], *other['peers']} - {args.daemon})
+        raise errors.ServiceBusy(
+            f'Daemon {args.daemon} does not answer, but {other["server"]} '
+            f'does; there are {texts.some(names)}'
+            f'{texts.nearest(args.daemon, names)}'
+        ) from None
     shown = result if args.format == 'table' else [result]
     output.document(shown, args.format)
 
@@ -240,7 +252,10 @@ def _print_top(statuses: Sequence[Status]) -> None:
         [_daemon(status) for status in statuses],
         ['daemon', 'rate', 'refused', 'queue', 'hosts_up', 'database',
          'degraded'],
-        title=time.strftime('%H:%M:%S UTC', time.gmtime()),
+        title=time.strftime(
+            '%H:%M:%S UTC; rates per second, of the last minute',
+            time.gmtime(),
+        ),
     )  # fmt: skip
     answered = [status for status in statuses if 'recent' in status]
     output.table(
@@ -295,6 +310,7 @@ def _daemon(status: Status) -> dict[str, Any]:
 def _line(statuses: Iterable[Status]) -> str:
     rows = [_daemon(status) for status in statuses]
     parts = [time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())]
+    parts.append('last minute, per second:')
     for name in ('rate', 'refused', 'queue'):
         total = sum(row.get(name, 0) for row in rows)
         parts.append(f'{name} {round(total, 1):g}')

@@ -33,6 +33,7 @@ class Registration(NamedTuple):
     :ivar fingerprint: the same for daemons that are configured alike
     :ivar document: group -> option -> ``{value, source}``
     :ivar elsewhere: names of daemons on its topic that have another store
+    :ivar degraded: what does not work on it, and for how many seconds
     """
 
     id: str
@@ -41,6 +42,7 @@ class Registration(NamedTuple):
     fingerprint: str
     document: Mapping[str, Mapping[str, Any]]
     elsewhere: list[str] = []
+    degraded: list[tuple[str, float]] = []
 
 
 def register(writer: Writer, registration: Registration) -> None:
@@ -51,6 +53,7 @@ def register(writer: Writer, registration: Registration) -> None:
         'fingerprint': registration.fingerprint,
         'seen_at': clock.NOW,
         'elsewhere': msgspec.json.encode(registration.elsewhere).decode(),
+        'degraded': msgspec.json.encode(registration.degraded).decode(),
     }
     table, conn = schema.daemons, writer.conn
     update = (
@@ -95,32 +98,48 @@ def configurations(conn: Connection) -> list[dict[str, Any]]:
 
 
 def configuration(
-    conn: Connection, name: str | None, before: float | None = None
+    conn: Connection, name: str
 ) -> dict[str, dict[str, Any]] | None:
     """Return the newest configuration of some; None: there is none.
 
-    :param name: of a daemon, or a fingerprint; None: of any daemon
-    :param before: that was recorded until this time
+    :param name: of a daemon, or a fingerprint
     """
-    table = schema.configurations
-    query = sa.select(table.c.document).order_by(table.c.id.desc()).limit(1)
-    if name is not None:
-        query = query.where(
-            sa.or_(table.c.daemon == name, table.c.fingerprint == name)
-        )
-    if before is not None:
-        query = query.where(table.c.created_at <= before)
-    text = conn.execute(query).scalar()
+    columns = schema.configurations.c
+    wanted = sa.or_(columns.daemon == name, columns.fingerprint == name)
+    query = sa.select(columns.document).where(wanted)
+    text = conn.execute(query.order_by(columns.id.desc()).limit(1)).scalar()
     return text and msgspec.json.decode(text, type=dict[str, dict[str, Any]])
 
 
-def touch(writer: Writer, daemon_id: str) -> bool:
+def configuration_at(
+    conn: Connection, moment: float
+) -> tuple[float, dict[str, dict[str, Any]]] | None:
+    """Return the configuration of any daemon at a time.
+
+    :return: when it was recorded, and the configuration: the last that was
+        recorded until the time, else the first; None: there is none
+    """
+    columns = schema.configurations.c
+    query = sa.select(columns.created_at, columns.document).limit(1)
+    past = query.where(columns.created_at <= moment)
+    row = (
+        conn.execute(past.order_by(columns.id.desc())).first()
+        or conn.execute(query.order_by(columns.id)).first()
+    )
+    if row is None:
+        return None
+    document = msgspec.json.decode(row[1], type=dict[str, dict[str, Any]])
+    return row[0], document
+
+
+def touch(writer: Writer, registration: Registration) -> bool:
     """Record a sign of life; return whether the daemon is recorded."""
     table = schema.daemons
+    degraded = msgspec.json.encode(registration.degraded).decode()
     update = (
         sa.update(table)
-        .where(table.c.id == daemon_id)
-        .values(seen_at=clock.NOW)
+        .where(table.c.id == registration.id)
+        .values(seen_at=clock.NOW, degraded=degraded)
     )
     return bool(writer.conn.execute(update).rowcount)
 
@@ -153,11 +172,13 @@ def listing(conn: Connection) -> list[dict[str, Any]]:
         table.c.started_at,
         table.c.seen_at,
         table.c.elsewhere,
+        table.c.degraded,
     ).order_by(table.c.name, table.c.started_at)
     return [
         {
             **row._mapping,
             'elsewhere': msgspec.json.decode(row.elsewhere),
+            'degraded': msgspec.json.decode(row.degraded or '[]'),
             'silent_for': max(0.0, now - row.seen_at),
         }
         for row in conn.execute(query)
@@ -177,6 +198,12 @@ def rows(conn: Connection) -> list[dict[str, Any]]:
             # From the configuration of most daemons; without any, from others.
             'differs': 2 * counts[row['fingerprint']] <= len(stored),
             'other_database': row['elsewhere'],
+            'degraded': [text for text, _ in row['degraded']],
+            'degraded_since': (
+                moments.text(row['seen_at'] - max(s for _, s in causes))
+                if (causes := row['degraded'])
+                else None
+            ),
             'started': moments.text(row['started_at']),
             'last_sign': moments.text(row['seen_at']),
         }

@@ -8,6 +8,8 @@ import sys
 
 import yaml
 
+from scheduler_service.store.connection import Store
+from scheduler_service.store.records.daemons import Registration, register
 from scheduler_service.store.schema import VERSION
 from tests.support import kube
 from tests.support.commands import printed_json
@@ -159,6 +161,21 @@ def test_check_names_policies_of_groups_that_nothing_enforces(
     status, _, err = run('configuration', 'check', str(path))
     assert status == 0
     assert err.startswith('Stored server groups are not checked: ')
+
+
+def test_a_time_before_the_first_configuration_is_that_one(run, ready_sqlite):
+    store = Store.connect(ready_sqlite)
+    for number in (1, 2):
+        options = {'scheduler': {'batch_size': {'value': number}}}
+        entry = Registration('id', 'one', '1', str(number), options)
+        store.write(lambda writer, entry=entry: register(writer, entry))
+    store.dispose()
+    status, out, err = run('configuration', 'diff', '1d', '1m')
+    assert (status, err.count('the first configuration was')) == (0, 2)
+    words = 'configuration', 'diff', '1d', '9999-01-01', '-f', 'value'
+    status, out, err = run(*words)
+    assert (status, out) == (1, '[scheduler] batch_size 1 2\n')
+    assert err.startswith('1d: the first configuration was recorded later, at')
 
 
 def test_an_export_is_written_to_a_file(run, tmp_path):

@@ -60,7 +60,11 @@ def test_hosts_that_nobody_uses_come_first(run, tmp_path):
     rows = printed_json(run('host', 'list', '--sort', 'used', '-f', 'json'))
     assert [row['host'] for row in rows[:2]] == ['compute-1', 'compute-2']
     assert [row['used'] for row in rows] == [0, 0, 50.0, 50.0]
-    assert rows[3]['memory_mb'] == '4096/8196'
+    memory = 'memory_mb_used', 'memory_mb', 'memory_mb_capacity'
+    assert [rows[3][name] for name in memory] == [4096, 8196, 8196]
+    assert [rows[3][f'vcpus{end}'] for end in ('_used', '', '_capacity')] == [
+        1, 8, 128,
+    ]  # fmt: skip
     assert rows[3]['instances'] == 1
     assert rows[3]['zone'] == 'nova'
 

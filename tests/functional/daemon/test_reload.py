@@ -4,10 +4,12 @@ import signal
 import socket
 import threading
 import time
+from datetime import UTC, datetime
 
 import pytest
 
 from scheduler_service.store.connection import Store
+from scheduler_service.store.records import daemons
 from tests.support.databases import migrated_database
 from tests.support.documents import CONTEXT, DEFAULT_POOL
 from tests.support.processes import on_topic
@@ -51,8 +53,9 @@ DONE = 'Configuration reloaded', 'configuration cannot be used'
 class Running:
     """A daemon process whose configuration file changes."""
 
-    def __init__(self, launch, path):
+    def __init__(self, launch, path, store):
         self.path = path
+        self.store = store
         self._launch = launch
 
     def start(self, text, **env):
@@ -86,12 +89,12 @@ def running(launch, rabbitmq, postgresql, topic, tmp_path):
     database = migrated_database(postgresql[1])
     store = Store.connect(database)
     import_inventory(store, HOSTS)
-    store.dispose()
 
     def start(text, **env):
         return launch(database, rabbitmq[1], on_topic(topic) + text, **env)
 
-    return Running(start, tmp_path / '0.conf')
+    yield Running(start, tmp_path / '0.conf', store)
+    store.dispose()
 
 
 def test_no_request_is_lost_or_decided_half_by_each_configuration(
@@ -132,7 +135,12 @@ def test_no_request_is_lost_or_decided_half_by_each_configuration(
     for text in [SECOND, FIRST] * 2:
         wait_until(lambda: failed or len(chosen) > 20, 60)
         line = running.reload(text)
-        assert 'changed: [filter_scheduler] enabled_filters' in line
+        changed = (
+            'added CoreFilter; removed RamFilter'
+            if text is SECOND
+            else 'added RamFilter; removed CoreFilter'
+        )
+        assert f'[filter_scheduler] enabled_filters: {changed}, [f' in line
         before = len(chosen)
         expected = frozenset(('h2' if text is FIRST else 'h3',))
         # Those that were under way as the reload ended are answered before.
@@ -168,8 +176,25 @@ def test_a_configuration_with_faults_changes_nothing(
     assert file in running.reload(None)
     answer = client.select_destinations(CONTEXT, {'flavor': TINY})
     assert hosts_of(answer) == ['h2']
-    counters = client.ping(CONTEXT)['counters']
-    assert counters['reloads'] == {'refused': 4}
+    status = client.ping(CONTEXT)
+    assert status['counters']['reloads'] == {'refused': 4}
+    assert status['reload_refused'] is True
+    refused = 'the last reload was refused: the files cannot be used, and a '
+
+    def listed():
+        with running.store.reading() as conn:
+            (row,) = daemons.rows(conn)
+        return row
+
+    wait_until(
+        lambda: listed()['degraded'] == [f'{refused}restart would fail'], 30
+    )
+    since = datetime.fromisoformat(listed()['degraded_since'])
+    assert 0 < (datetime.now(UTC) - since).total_seconds() < 60
+    running.reload(SECOND)
+    assert client.ping(CONTEXT)['reload_refused'] is False
+    wait_until(lambda: listed()['degraded'] == [], 30)
+    assert listed()['degraded_since'] is None
 
 
 def test_options_that_need_a_restart_are_named_and_stay(

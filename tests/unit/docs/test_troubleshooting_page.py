@@ -29,6 +29,8 @@ DEGRADED = {
     'unreachable: ...',
     'aggregates': '... left out: ...',
     'placement': 'placement ...',
+    'reload': 'the last reload was refused: the files cannot be used, and a '
+    'restart would fail',
     'stores': 'other daemons on the topic have another database, and decide a '
     'part of the requests: ...',
 }

@@ -39,6 +39,7 @@ class Engine:
             'degraded': ['broker unreachable'],
             'daemons_differing': 2,
             'daemons_elsewhere': 3,
+            'reload_refused': True,
         }
 
 
@@ -69,6 +70,7 @@ def report():
         ('scheduler_service_degradations', 1),
         ('scheduler_service_daemons_differing', 2),
         ('scheduler_service_daemons_elsewhere', 3),
+        ('scheduler_service_reload_refused', 1),
     ],
 )
 def test_gauges_have_the_state_of_the_engine(report, name, value):

@@ -56,6 +56,7 @@ OURS = {
     'daemons.version': 'cut to its length',
     'daemons.fingerprint': 'digits of ours',
     'daemons.elsewhere': 'names that are cut to their length',
+    'daemons.degraded': 'sentences of ours, a few',
     'configurations.daemon': 'cut to its length',
     'configurations.version': 'cut to its length',
     'configurations.fingerprint': 'digits of ours',

@@ -93,6 +93,7 @@ def upgrade() -> None:
         sa.Column('started_at', sa.Double(), nullable=False),
         sa.Column('seen_at', sa.Double(), nullable=False),
         sa.Column('elsewhere', _DOCUMENT, nullable=False),
+        sa.Column('degraded', _DOCUMENT),
     )
     _create(
         'decisions',
