@@ -79,10 +79,8 @@ class Selector:
             recalled.resume(job)
             return
         present = table.instances.among(request.instance_uuids)
-        if present or request.stored_groups:
-            request.stored_groups = table.groups_of(present)
         held: Mapping[str, Placement] = {}
-        if present or request.instance_group:
+        if present or request.instance_group or request.stored_groups:
             self._check_present(job, present, table)
             held = self._claimed_before(present, job)
         if held:
@@ -232,9 +230,11 @@ class Selector:
     ) -> None:
         """Check that the caller may name instances or a group that exist.
 
-        Where the caller did not say whether instances move, the store does.
+        The store says which groups the instances are in and, where the caller
+        did not, whether they move.
         """
         request = job.request
+        request.stored_groups = table.groups_of(present)
         if job.caller:
             job.caller.check_select(request, present, table)
         for uuid, groups in request.stored_groups.items():
