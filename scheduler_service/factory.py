@@ -38,7 +38,8 @@ def build(
     """
     made = plan(conf, policy)
     scheduler = Scheduler(store, made.hosts, made.pools, made.options, rng)
-    scheduler.extend(made)
+    if made.stages is not None:
+        scheduler.enter(made.stages)
     return scheduler
 
 
@@ -77,7 +78,7 @@ def plan(conf: Any, policy: Policy | None = None) -> Plan:
         hosts=hosts,
         pools=PoolPipeline(pool_filters, settings),
         options=EngineOptions(**chosen),
-        extenders=policy.extenders,
+        stages=policy.stages,
         timeouts=timeouts(conf),
     )
 

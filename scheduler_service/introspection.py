@@ -19,8 +19,8 @@ from typing import Any
 
 from scheduler_service import errors, moments
 from scheduler_service.engine import headroom
+from scheduler_service.engine.cycle import HostCycle
 from scheduler_service.engine.health import DATABASE, Health
-from scheduler_service.engine.host_stages import HostStages
 from scheduler_service.engine.jobs import ClaimsJob, HostJob, Job, ZoneJob
 from scheduler_service.engine.loop import EngineLoop
 from scheduler_service.engine.queue import RequestQueue
@@ -51,7 +51,7 @@ class Introspection:
         self,
         queue: RequestQueue,
         loop: EngineLoop,
-        hosts: HostStages,
+        hosts: HostCycle,
         source: StoreHostSource,
         health: Health,
     ) -> None:
@@ -198,7 +198,7 @@ class Introspection:
         an answer of the database, and while it loads. One thread calls this,
         often enough to see each of these.
         """
-        turns = self._loop.turns + self._hosts.selections
+        turns = self._loop.turns + self._hosts.select.selections
         if (
             turns != self._turns_before
             or self._source.loading
@@ -256,20 +256,13 @@ class Introspection:
 
     def extenders(self) -> Mapping[str, Any]:
         """Return the URLs of extenders, and the number of their requests."""
-        extenders = self._hosts.extenders
-        if extenders is None:
-            return {'configured': 0}
-        return {
-            'configured': len(extenders.urls),
-            'requests_with_them': extenders.pending,
-            'urls': list(extenders.urls),
-        }
+        return self._hosts.facts('extenders') or {'configured': 0}
 
 
 def _described(job: Job) -> dict[str, Any]:
     facts: dict[str, Any] = {
         'kind': type(job).__name__,
-        'state': job.state.value,
+        'state': job.state.name.lower(),
         'since': _seconds(job.queued_at),
         'attempts': job.attempts,
     }

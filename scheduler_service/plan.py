@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scheduler_service.engine.ports import MakeExtenders
+from scheduler_service.engine.ports import MakeStages
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.store.sessions import Timeouts
 
@@ -40,13 +40,13 @@ class Policy:
     :ivar filters: in place of ``enabled_filters``; None: those stay
     :ivar weighers: in place of ``weight_classes``; None: those stay
     :ivar multipliers: field of the settings -> value in place of the option
-    :ivar extenders: makes what asks extenders; None: there are none
+    :ivar stages: makes the stages that call extenders; None: there are none
     """
 
     filters: Sequence[str] | None = None
     weighers: Sequence[str] | None = None
     multipliers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    extenders: MakeExtenders | None = None
+    stages: MakeStages | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,12 +55,12 @@ class Plan:
 
     :ivar hosts: filters and weighers of hosts, with the values they read
     :ivar pools: filters of pools
-    :ivar extenders: makes what asks extenders; None: there are none
+    :ivar stages: makes the stages that call extenders; None: there are none
     :ivar timeouts: of connections to the database
     """
 
     hosts: HostPipeline
     pools: PoolPipeline
     options: EngineOptions
-    extenders: MakeExtenders | None
+    stages: MakeStages | None
     timeouts: Timeouts

@@ -18,8 +18,8 @@ from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.engine.cycle import HostCycle
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.host_stages import HostStages
 from scheduler_service.engine.jobs import (
     NO_MESSAGE,
     BatchFuture,
@@ -36,7 +36,7 @@ from scheduler_service.engine.jobs import (
 )
 from scheduler_service.engine.loop import RETRY_S, EngineLoop
 from scheduler_service.engine.newest_copy import NewestCopy
-from scheduler_service.engine.ports import Extenders, MakeCompleter, Parts
+from scheduler_service.engine.ports import MakeStages, Parts, Stage
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.zones import ZoneStages
 from scheduler_service.introspection import Introspection
@@ -117,7 +117,7 @@ class Scheduler:
             self._queue,
             rng,
         )
-        self._hosts = HostStages(parts, hosts, _CLAIM_RETRIES)
+        self._hosts = HostCycle(parts, hosts, _CLAIM_RETRIES)
         self._zones = ZoneStages(parts, pools)
         self._loop = EngineLoop(
             parts,
@@ -136,12 +136,13 @@ class Scheduler:
         )
         self._stopping = threading.Event()
 
-    def extend(self, plan: Plan) -> None:
-        """Call the extenders of a plan, from the start on.
+    def enter(self, make: MakeStages) -> None:
+        """Have an adapter's stages in the cycle, from the start on.
 
-        :raises ConfigurationError: their TLS material does not load
+        :raises ConfigurationError: what they need does not load
         """
-        self._hosts.extend(self._extenders(plan))
+        made = make(self._hosts.pipeline, self.health, self._queue)
+        self._hosts.enter(made)
 
     def check(self, plan: Plan) -> Callable[[], Future[None]]:
         """Check what a plan needs beside itself; return what applies it.
@@ -151,23 +152,16 @@ class Scheduler:
 
         :raises ConfigurationError: TLS material of an extender does not load
         """
-        extenders = self._extenders(plan)
+        stages: Sequence[Stage] = ()
+        if plan.stages is not None:
+            stages = plan.stages(plan.hosts, self.health, self._queue)
         return lambda: self._loop.between_batches(
-            lambda: self._apply(plan, extenders)
+            lambda: self._apply(plan, stages)
         )
 
-    def _extenders(self, plan: Plan) -> Extenders | None:
-        """Return what asks the extenders of a plan; None: it has none.
-
-        :raises ConfigurationError: their TLS material does not load
-        """
-        if plan.extenders is None:
-            return None
-        return plan.extenders(plan.hosts, self.health, self._queue)
-
-    def _apply(self, plan: Plan, extenders: Extenders | None) -> None:
+    def _apply(self, plan: Plan, stages: Sequence[Stage]) -> None:
         options = plan.options
-        self._hosts.use(plan.hosts, _CLAIM_RETRIES, extenders)
+        self._hosts.use(plan.hosts, _CLAIM_RETRIES, stages)
         self._warn_of_groups()
         self._zones.pipeline = plan.pools
         self._loop.batch_size = options.batch_size
@@ -193,10 +187,6 @@ class Scheduler:
                 'Stored server groups have a policy that nothing enforces: %s',
                 text,
             )
-
-    def complete_with(self, make: MakeCompleter) -> None:
-        """Complete claims in another service, from the start on."""
-        self._hosts.complete_with(make(self._queue))
 
     def start(self, is_filled: Callable[[], bool] = lambda: True) -> bool:
         """Load the snapshot, waiting for the database, and start deciding.

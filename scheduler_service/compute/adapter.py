@@ -84,6 +84,9 @@ class Adapter(base.Adapter):
     def _follow_placement(self, conf: Any) -> ProviderFollower:
         """Complete claims in placement; return its providers' follower."""
         from scheduler_service.compute.placement import options as placement
+        from scheduler_service.compute.placement.candidate_stage import (
+            CandidateStage,
+        )
         from scheduler_service.compute.placement.claimer import (
             PlacementClaimer,
         )
@@ -101,16 +104,19 @@ class Adapter(base.Adapter):
             lambda: self.mirror is not None and self.mirror.leading,
             shared,
         )
-        self._scheduler.complete_with(
-            lambda queue: PlacementClaimer(
-                client,
-                store,
-                health,
-                queue,
-                lambda host: follower.touch([host]),
-                self._catch_up,
-                shared,
-            )
+        self._scheduler.enter(
+            lambda pipeline, health, queue: [
+                CandidateStage(client, shared, queue),
+                PlacementClaimer(
+                    client,
+                    store,
+                    health,
+                    queue,
+                    lambda host: follower.touch([host]),
+                    self._catch_up,
+                    shared,
+                ),
+            ]
         )
         return follower
 

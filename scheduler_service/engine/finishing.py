@@ -1,7 +1,6 @@
-"""What follows a claim: complete, bind, answer, record; or give up.
+"""The stage *answer*: placements or a refusal, and what is recorded of it.
 
-The engine's thread runs these stages. Those that have to wait for others take
-jobs away, which come back to the queue and go on here; see ``ports``.
+It belongs to the engine's thread.
 """
 
 from __future__ import annotations
@@ -9,82 +8,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scheduler_service import errors
-from scheduler_service.engine.jobs import HostJob, State
-from scheduler_service.engine.ports import Completer, Extenders, Parts
+from scheduler_service.columns import HostTable
+from scheduler_service.engine.jobs import HostJob
+from scheduler_service.engine.ports import Parts, Stage
 from scheduler_service.model import HostsAnswer
 from scheduler_service.pipeline import explain
 from scheduler_service.pipeline.selection import explanation
 
 
-class Finisher:
-    """Brings claimed jobs to their answers, and refuses jobs.
+class Answer(Stage):
+    """Answers jobs, and refuses them.
 
     :ivar retries: how often a job that lost its claim is scheduled again
-    :ivar max_binds: how many hosts an extender may fail to bind
-    :ivar extenders: bind what is claimed; None where there are none
-    :ivar completer: completes what is claimed in the store; None: that is
-        all there is to it
     """
 
-    def __init__(self, parts: Parts, retries: int, max_binds: int) -> None:
-        self.extenders: Extenders | None = None
-        self.completer: Completer | None = None
-        self._source, self._claimer = parts.source, parts.claimer
+    name = 'answer'
+
+    def __init__(self, parts: Parts, retries: int) -> None:
         self._record, self._health = parts.record, parts.health
         self.retries = retries
-        self.max_binds = max_binds
 
-    def advance(self, jobs: Sequence[HostJob]) -> None:
-        """Run for each job that is claimed the stage that follows.
-
-        Those that a stage could not bring any further are given up: they are
-        refused, or QUEUED again. Others that are QUEUED stay so.
-
-        :raises StoreUnavailable: some go on later from where they are
-        """
-        failed, claimed, bound = [], [], []
-        for job in jobs:
-            if job.attempt.failure is not None:
-                failed.append(job)
-            elif job.state is State.QUEUED or job.state is State.DONE:
-                pass
-            elif job.state is State.CLAIMED and self.completer is not None:
-                claimed.append(job)
-            elif (
-                self.extenders is not None
-                and job.state is not State.BOUND
-                and self.extenders.binds(job.request)
-            ):
-                assert self._source.snapshot is not None
-                job.state = State.COMPLETED
-                self.extenders.bind(job, self._source.snapshot.hosts)
-            else:
-                bound.append(job)
-        if failed:
-            self._give_up(failed)
-        if claimed and self.completer is not None:
-            for job in claimed:
-                attempt = job.attempt
-                attempt.is_repeated = attempt.selection is None or bool(
-                    attempt.held
-                )
-            self.completer.complete(claimed)
-        if bound:
-            self._answer(bound)
-
-    def _answer(self, jobs: Sequence[HostJob]) -> None:
+    def run(self, jobs: Sequence[HostJob], table: HostTable) -> None:
         """Give jobs their placements; record why, as the answers travel.
 
-        Where it took time to complete claims, another copy of the message may
-        have given them up: then the answer has to be recorded before its
-        caller gets it, which only one of the two can do.
+        Where a stage after the claim took its time, another copy of the
+        message may have given the claims up: then the answer has to be
+        recorded before its caller gets it, which only one of the two can do.
         """
         self._health.count('requests', 'chosen', by=len(jobs))
         for job in jobs:
             request, attempt = job.request, job.attempt
             selection = attempt.selection
-            snapshot, group = self._source.snapshot, request.instance_group
-            if group and snapshot and group not in snapshot.hosts.groups:
+            group = request.instance_group
+            if group and group not in table.groups:
                 # It is without a policy that anybody could keep.
                 self._health.count('requests_with_unknown_group')
             answer = HostsAnswer(
@@ -95,7 +51,7 @@ class Finisher:
                 else None,
             )
             # What other requests claimed is not recorded with this claim.
-            if attempt.held or (job.contested and self._waited(job)):
+            if attempt.held or (attempt.waited and job.contested):
                 job.finish_unrecorded(answer)
             else:
                 job.finish(answer)
@@ -107,44 +63,6 @@ class Finisher:
                     'explanation': attempt.selection.reasons,
                 }
                 self._record(job, 'chosen', why)
-
-    def _waited(self, job: HostJob) -> bool:
-        """Whether it took time to complete the claims of a job."""
-        if not job.claim:
-            return False
-        extenders = self.extenders
-        return self.completer is not None or (
-            extenders is not None and extenders.binds(job.request)
-        )
-
-    def _give_up(self, jobs: Sequence[HostJob]) -> None:
-        """Release what could not be completed or bound.
-
-        An earlier delivery may have been answered: then its claims stay,
-        unless there is no room for them. A copy of the message that answers
-        with a claim made here records its answer, which the release looks for.
-        """
-        released = [job for job in jobs if _is_released(job)]
-        if released:
-            self._claimer.give_up(released)
-            self._source.refresh()
-        for job in jobs:
-            self._go_on_without(job)
-
-    def _go_on_without(self, job: HostJob) -> None:
-        failure, state = job.attempt.failure, job.state
-        assert failure is not None
-        if state is State.CLAIMED and isinstance(failure, errors.NoValidHost):
-            self.count_lost_claim(job, f'The last one: {failure}')
-        elif (
-            state is State.COMPLETED
-            and isinstance(failure, errors.ExtenderFailed)
-            and len(job.excluded_hosts) < self.max_binds
-        ):
-            # Others are asked about again.
-            job.begin_anew(scores=False)
-        else:
-            self.refuse(job, failure)
 
     def refuse(self, job: HostJob, error: errors.SchedulerError) -> None:
         """Give a job an error, count it, and record why.
@@ -180,10 +98,3 @@ class Finisher:
                 excluded_hosts=job.excluded_hosts,
             )
             self.refuse(job, error)
-
-
-def _is_released(job: HostJob) -> bool:
-    if job.state is State.COMPLETED:
-        return True
-    lost = isinstance(job.attempt.failure, errors.NoValidHost)
-    return job.state is State.CLAIMED and (lost or not job.attempt.is_repeated)

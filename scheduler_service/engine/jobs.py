@@ -271,20 +271,20 @@ class Caller(Protocol):
     def owner_check(self, rule: str) -> OwnerCheck | None: ...
 
 
-class State(enum.Enum):
-    """What a job has come to; the next stage is the one that follows it."""
+class State(enum.IntEnum):
+    """How far a job has come; see ``engine.cycle:CYCLE``."""
 
-    QUEUED = 'queued'
+    QUEUED = enum.auto()
     """It waits, also where it lost what it had been given."""
-    SELECTED = 'selected'
+    SELECTED = enum.auto()
     """Hosts or a pool are selected for it, and assumed to be taken."""
-    CLAIMED = 'claimed'
+    CLAIMED = enum.auto()
     """The store has its claim."""
-    COMPLETED = 'completed'
-    """The placement service has it, too, where there is one."""
-    BOUND = 'bound'
+    COMPLETED = enum.auto()
+    """Whoever else keeps what is promised has it, too."""
+    BOUND = enum.auto()
     """An extender has bound it, where one binds: it can be answered."""
-    DONE = 'done'
+    DONE = enum.auto()
     """It has its result or an error, or is about to get it."""
 
 
@@ -370,6 +370,11 @@ class Job(msgspec.Struct, eq=False):
         """Have it decided again: what it was given came to nothing."""
         self.state = State.QUEUED
 
+    @property
+    def waits(self) -> bool:
+        """Whether it is yet to be decided, and nothing failed."""
+        return self.state is State.QUEUED
+
     def done(self) -> bool:
         """Whether it has a result, or is about to get one."""
         return self.state is State.DONE or self.future.done()
@@ -429,6 +434,8 @@ class Attempt(msgspec.Struct, eq=False, kw_only=True):
     """What a job was given so far; it is thrown away as a whole.
 
     :ivar failure: why a stage did not bring the job to its next state
+    :ivar request: what of the request is to be placed; None: that is not
+        known yet
     :ivar pipeline: that candidates, scores and places belong to
     :ivar candidates: for allocations, None while they are to be asked for,
         or where none are needed
@@ -445,16 +452,18 @@ class Attempt(msgspec.Struct, eq=False, kw_only=True):
     :ivar selection: what was selected, and why; None: nothing yet, or its
         claims are those of an earlier delivery
     :ivar table: that it was selected on
-    :ivar present: instances that this table has, and that hold no claim of
+    :ivar present: instances that the table has, and that hold no claim of
         this kind
     :ivar held: placements of instances that had a claim before
     :ivar placements: all of the request, in the order of its instances
     :ivar intents: instance -> JSON of the allocations that completing its
         claim is about to ask for
     :ivar is_repeated: whether the claims may be those of an earlier delivery
+    :ivar waited: whether a stage after the claim took the job away
     """
 
     failure: errors.SchedulerError | None = None
+    request: Request | None = None
     pipeline: HostPipeline | None = None
     candidates: Candidates | None = None
     candidate_rounds: int = 0
@@ -470,6 +479,7 @@ class Attempt(msgspec.Struct, eq=False, kw_only=True):
     placements: Sequence[Placement] = ()
     intents: Mapping[str, str] = {}
     is_repeated: bool = False
+    waited: bool = False
 
     def next(self, candidates: bool, scores: bool) -> Attempt:
         """Return the attempt that follows: see ``HostJob.begin_anew``."""
@@ -575,6 +585,10 @@ class HostJob(Job, eq=False, kw_only=True):
         self._take(form)
         self.state, self.attempt, self.refusal = State.QUEUED, Attempt(), error
         return True
+
+    @property
+    def waits(self) -> bool:
+        return self.state is State.QUEUED and self.attempt.failure is None
 
     @property
     def has_effect(self) -> bool:

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from scheduler_service import errors
-from scheduler_service.engine.host_stages import HostStages
+from scheduler_service.engine.cycle import HostCycle, in_time, undecided
 from scheduler_service.engine.jobs import (
     Change,
     ClaimsJob,
@@ -23,7 +23,6 @@ from scheduler_service.engine.jobs import (
     Job,
     ReplyFuture,
     RequestReturned,
-    State,
     ZoneJob,
     is_late,
 )
@@ -58,7 +57,7 @@ class EngineLoop(Worker):
     def __init__(
         self,
         parts: Parts,
-        hosts: HostStages,
+        hosts: HostCycle,
         zones: ZoneStages,
         batch_size: int,
         monitor: StoreMonitor,
@@ -134,7 +133,7 @@ class EngineLoop(Worker):
         that name the same instance. So releases travel while hosts are
         selected and claimed.
         """
-        jobs = self._in_time(batch)
+        jobs = in_time(batch, self._health)
         if not jobs:
             self._source.current()
             return
@@ -173,7 +172,7 @@ class EngineLoop(Worker):
         self._health.observe('batch_size', len(jobs))
         # All others have waited for a stage since they were decided.
         for job in jobs:
-            if job.state is State.QUEUED:
+            if job.waits:
                 self._health.time('wait', start - job.queued_at)
                 break
 
@@ -184,25 +183,14 @@ class EngineLoop(Worker):
         taken = self._queue.take_batchable(min(room, size))
         batch += taken
         self.requests += len(taken)
-        return self._in_time(taken)
-
-    def _in_time(self, jobs: list[J]) -> list[J]:
-        """Return the jobs whose deadline has not passed; fail the others."""
-        kept = []
-        for job in jobs:
-            if job.state is State.QUEUED and is_late(job.deadline):
-                self._health.count('requests_expired')
-                job.fail(errors.TooLate())
-            else:
-                kept.append(job)
-        return kept
+        return in_time(taken, self._health)
 
     def _give_back(self, jobs: list[Job]) -> None:
         """Return jobs, and all that wait, to the message bus.
 
         Those that cannot be returned are kept until their deadline.
         """
-        held = [*_undecided(jobs), *self._queue.take_all()]
+        held = [*undecided(jobs), *self._queue.take_all()]
         for job in held:
             if job.future.returnable:
                 job.fail(RequestReturned())
@@ -210,11 +198,11 @@ class EngineLoop(Worker):
 
     def _requeue(self, jobs: list[Job]) -> None:
         """Keep jobs without a result until their deadline."""
-        undecided = _undecided(jobs)
-        for job in undecided:
+        left = undecided(jobs)
+        for job in left:
             if is_late(job.deadline):
                 job.fail(errors.StoreUnavailable())
-        self._queue.requeue([job for job in undecided if not job.done()])
+        self._queue.requeue([job for job in left if not job.done()])
 
     def _isolate(self, jobs: list[Job], fault: Exception) -> None:
         """Have each job of a batch that failed decided alone, once more.
@@ -224,7 +212,7 @@ class EngineLoop(Worker):
         LOG.error('A batch of %d requests failed', len(jobs), exc_info=fault)
         # A claim may be under way for them: read everything again.
         self._source.drop()
-        left = _undecided(jobs)
+        left = undecided(jobs)
         if len(jobs) == 1 and all(job.isolated for job in left):
             for job in left:
                 self._refuse(job, errors.as_scheduler_error(fault))
@@ -261,15 +249,3 @@ class EngineLoop(Worker):
         )
         undone.add_done_callback(refuse)
         self._queue.requeue([undo])
-
-
-def _undecided(jobs: Sequence[Job]) -> list[Job]:
-    """Return the jobs without a result that no stage has taken away.
-
-    What was selected for them is forgotten: it is not known what was claimed.
-    """
-    undecided = [job for job in jobs if not (job.away or job.done())]
-    for job in undecided:
-        if job.state is State.SELECTED:
-            job.begin_anew()
-    return undecided

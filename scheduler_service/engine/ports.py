@@ -4,16 +4,15 @@
 of them. The store implements both. A claim in it keeps the daemons that share
 it from colliding. What a request takes besides, such as allocations in the
 placement service or the word of an extender, takes time that the engine's
-thread does not have: stages that wait take jobs away to threads of their own,
-and give each of them back to the request queue with the state that they
-brought it to, or with the reason why they could not.
+thread does not have: a :class:`Stage` that waits takes jobs away to threads of
+its own, and gives each of them back to the request queue.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from scheduler_service import errors
 from scheduler_service.columns import HostTable
@@ -27,7 +26,7 @@ from scheduler_service.engine.jobs import (
     ZoneJob,
 )
 from scheduler_service.engine.queue import RequestQueue
-from scheduler_service.model import Placement, PoolAnswer, Request
+from scheduler_service.model import Placement, PoolAnswer
 from scheduler_service.pipeline import HostPipeline
 
 
@@ -177,94 +176,73 @@ class StoreMonitor(Protocol):
     def answered(self, waiting: int) -> None: ...
 
 
-class Completer(Protocol):
-    """Completes claims that the store has: CLAIMED -> COMPLETED.
+class Stage:
+    """A stage of the cycle: what it does for host jobs, and how to undo it.
 
-    A job whose claims cannot be completed comes back with the ``failure`` of
-    its attempt. Where that is NoValidHost, a host that has no room after all
-    is among its ``excluded_hosts``, and the job is scheduled again.
+    The engine's thread calls all of this. A stage that has to wait lends jobs
+    to threads of its own (``RequestQueue.lend_to``). Each comes back with its
+    next state, or QUEUED with what the stage found out about hosts, or with
+    the ``failure`` of its attempt.
+
+    :cvar name: of its place in ``engine.cycle:CYCLE``
+    :cvar is_configured: whether a reload of the configuration replaces it
+    :cvar allocates: whether it makes allocations: then groups of resources
+        can be claimed, and an instance that moves needs room for all of it
+        beside what it has on the same host
     """
 
-    def plan(self, job: HostJob) -> None:
-        """Set the ``intents`` of a job that is selected and not claimed yet.
+    name: ClassVar[str]
+    is_configured: ClassVar[bool] = False
+    allocates: bool = False
 
-        The store records them with the claim.
+    def run(self, jobs: Sequence[HostJob], table: HostTable) -> None:
+        """Run for jobs; those that it leaves as they are go on.
+
+        :param table: the newest; whoever hands it to a thread copies it first
         """
 
-    def needs_candidates(self, request: Request) -> bool:
-        """Whether hosts are selected among candidates for allocations."""
+    def prepare(self, job: HostJob) -> None:
+        """Add to a selected job what is to be recorded with its claim."""
 
-    def find_candidates(
-        self,
-        job: HostJob,
-        request: Request,
-        table: HostTable,
-        pipeline: HostPipeline,
-    ) -> None:
-        """Take a job away; it comes back QUEUED with ``candidates``.
+    def forget(self, job: HostJob, table: HostTable | None) -> bool:
+        """Have a job begin anew, to find out about hosts once more.
 
-        :param request: of the job, without what is placed already
-        :param table: the newest; it is copied before this returns
-        :param pipeline: by which hosts are selected
+        :param table: in which no host is left for it; None: it may have been
+            judged by older hosts
+        :return: whether it does; not where that can change nothing, or was
+            done as often as it may be
         """
+        return False
 
     def check_refusal(
-        self,
-        job: HostJob,
-        refusal: errors.NoValidHost,
-        table: HostTable,
-        pipeline: HostPipeline,
+        self, job: HostJob, refusal: errors.NoValidHost, table: HostTable
     ) -> bool:
         """Take away a job that is about to be refused; return whether.
 
-        It comes back with ``checked_at``: QUEUED where the store has caught up
-        with something; otherwise the refusal is its ``failure``.
-
-        :param table: the newest; it is copied before this returns
-        :param pipeline: by which no host was selected
+        It comes back with ``checked_at`` of its attempt: QUEUED where the
+        store has caught up with something; otherwise it fails.
         """
+        return False
 
-    def complete(self, jobs: Sequence[HostJob]) -> None:
-        """Take away jobs whose claims were made together."""
-
-    def stop(self) -> None: ...
-
-
-# Makes a completer, of what it takes jobs from and gives them back to.
-MakeCompleter = Callable[[RequestQueue], Completer]
-
-
-class Extenders(Protocol):
-    """Other services that have a say in requests.
-
-    Of both methods that take jobs away the table is the newest; it is copied
-    before they return.
-    """
-
-    max_requeries: int
-    """How often a request whose hosts are taken is sent to them again."""
+    def undo(self, jobs: Sequence[HostJob]) -> None:
+        """Take back what was done for jobs; nothing where there is none."""
 
     @property
-    def pending(self) -> int: ...
-    @property
-    def urls(self) -> list[str]: ...
-    def applies_to(self, request: Request) -> bool: ...
-    def binds(self, request: Request) -> bool: ...
-    def ask(self, job: HostJob, table: HostTable) -> None:
-        """Take a job away; it comes back QUEUED with ``extender_scores``."""
+    def pending(self) -> int:
+        """How many jobs its threads have."""
+        return 0
 
-    def bind(self, job: HostJob, table: HostTable) -> None:
-        """Take a job away to bind what it claimed: COMPLETED -> BOUND.
-
-        Where that fails, the host is among its ``excluded_hosts``.
-        """
+    def facts(self) -> Mapping[str, Any]:
+        """Return what operators see of it, which JSON can represent."""
+        return {}
 
     def retire(self) -> None:
         """Take no more jobs, and stop when the last one is back."""
 
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        """End its threads."""
 
 
-# Makes what asks extenders: of the pipeline of hosts, the health, and what it
-# takes jobs from and gives them back to.
-MakeExtenders = Callable[[HostPipeline, Health, RequestQueue], Extenders]
+# Makes stages: of the pipeline of hosts, the health, and what they take jobs
+# from and give them back to.
+MakeStages = Callable[[HostPipeline, Health, RequestQueue], Sequence[Stage]]

@@ -27,7 +27,7 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Executor
 
 from scheduler_service import errors, tracing
-from scheduler_service.engine.jobs import HostJob, Job, State
+from scheduler_service.engine.jobs import HostJob, Job
 
 LOG = logging.getLogger(__name__)
 # Long enough for another thread to run, in seconds.
@@ -272,8 +272,7 @@ class RequestQueue:
         One that is only to be selected waits for its turn once more.
         """
         with self._changed:
-            failed = isinstance(job, HostJob) and job.attempt.failure
-            if job.state is State.QUEUED and not failed:
+            if job.waits:
                 self._put_back([job])
             elif not job.done():
                 self._returned.append(job)

@@ -7,19 +7,19 @@ with their scores. The engine then checks the job against the newest table,
 selects and claims. All other requests bypass the dispatcher, so a slow or dead
 extender does not delay them.
 
-The engine's thread calls ``ask`` and ``bind``; the copy of the table and the
+The engine's thread calls ``run`` and ``bind``; the copy of the table and the
 job belong to the dispatcher's thread until the job is back in the queue.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
 import pathlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from scheduler_service.columns.table_copies import (
 )
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob, State, is_late
+from scheduler_service.engine.ports import Stage
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.extenders import objects, policy_file
 from scheduler_service.extenders.chain import Chain, ExtenderArgs
@@ -47,23 +48,23 @@ LOG = logging.getLogger(__name__)
 # Different reasons that a refusal lists.
 _MAX_REASONS = 20
 _REASONS_IN_MESSAGE = 3
+# How often extenders are called again for a request whose hosts were taken
+# before it could claim them.
+_MAX_REQUERIES = 3
 
 
-class ExtenderDispatcher:
+class ExtenderDispatcher(Stage):
     """Hands requests to threads that call the extenders.
 
     :param domain: of the labels, annotations and resources that are ours
     :param threads: requests that wait for extenders at the same time
     :param max_nodes: in one call; the best nodes are sent first
     :param queue: lends jobs, and gets each of them back
-    :ivar max_requeries: how often extenders are called again for a request
-        whose hosts were taken before it could claim them
-    :ivar pending: how many jobs are with the dispatcher
-    :ivar urls: of the extenders, without credentials
     :raises ConfigurationError: TLS material does not load
     """
 
-    max_requeries = 3
+    name = 'extenders'
+    is_configured = True
 
     def __init__(
         self,
@@ -89,13 +90,13 @@ class ExtenderDispatcher:
         self._chain = Chain(
             extenders,
             self._call_threads,
-            functools.partial(health.count, 'extender_calls'),
+            partial(health.count, 'extender_calls'),
         )
-        self.urls = [extender.label for extender in extenders]
+        self._urls = [extender.label for extender in extenders]
         self._any_binds = any(extender.bind_verb for extender in extenders)
         self._copier = TableCopier()
         self._lock = threading.Lock()
-        self.pending = 0
+        self._pending = 0
         self._retired = False
 
     def applies_to(self, request: Request) -> bool:
@@ -106,26 +107,47 @@ class ExtenderDispatcher:
         """Whether an extender binds the placements of a request."""
         return self._any_binds and self.applies_to(request)
 
-    def ask(self, job: HostJob, table: HostTable) -> None:
-        """Call the extenders for a job, on a thread of the dispatcher.
+    @property
+    def pending(self) -> int:
+        """How many jobs are with the dispatcher."""
+        return self._pending
 
-        The job comes back with ``extender_scores``, or with its ``failure``.
+    def facts(self) -> Mapping[str, Any]:
+        """Return the extenders' URLs, without credentials, and its jobs."""
+        return {
+            'configured': len(self._urls),
+            'requests_with_them': self._pending,
+            'urls': self._urls,
+        }
 
-        :param table: the newest; copied before this method returns
-        """
-        copy = self._copier.copy(table)
-        self._start(job, lambda: self._query(job, copy))
+    def run(self, jobs: Sequence[HostJob], table: HostTable) -> None:
+        """Take away jobs that extenders are to be asked about."""
+        for job in jobs:
+            given = job.attempt
+            if given.extender_scores is None and self.applies_to(job.request):
+                given.extender_rounds += 1
+                copy = self._copier.copy(table)
+                self._start(job, partial(self._query, job, copy))
+
+    def forget(self, job: HostJob, table: HostTable | None) -> bool:
+        """Have extenders asked again where all that they passed is taken."""
+        scores = job.attempt.extender_scores
+        if (
+            not scores
+            or job.attempt.extender_rounds > _MAX_REQUERIES
+            or (table is not None and not all(scores))
+        ):
+            return False
+        job.begin_anew(scores=False)
+        return True
 
     def bind(self, job: HostJob, table: HostTable) -> None:
-        """Bind the placements of a job, on a thread of the dispatcher.
+        """Take a job away to bind its placements.
 
-        The job comes back BOUND, or with its ``failure``: then the host is
-        among its ``excluded_hosts``.
-
-        :param table: the newest; copied before this method returns
+        Where that fails, the host is among its ``excluded_hosts``.
         """
         copy = self._copier.copy(table)
-        self._start(job, lambda: self._bind_all(job, copy))
+        self._start(job, partial(self._bind_all, job, copy))
 
     def _bind_all(self, job: HostJob, copy: TableCopy) -> None:
         for placement in job.attempt.placements:
@@ -144,7 +166,7 @@ class ExtenderDispatcher:
         """Take no more jobs, and stop when the last one is back."""
         with self._lock:
             self._retired = True
-            idle = not self.pending
+            idle = not self._pending
         if idle:
             self.stop()
 
@@ -160,7 +182,7 @@ class ExtenderDispatcher:
         A job whose caller stopped waiting comes back with TooLate instead.
         """
         with self._lock:
-            self.pending += 1
+            self._pending += 1
 
         def run() -> None:
             try:
@@ -169,8 +191,8 @@ class ExtenderDispatcher:
                 work()
             finally:
                 with self._lock:
-                    self.pending -= 1
-                    is_last = self._retired and not self.pending
+                    self._pending -= 1
+                    is_last = self._retired and not self._pending
                 if is_last:
                     self.stop()
 
@@ -327,6 +349,22 @@ def _no_valid_host(
     )
 
 
+class Bind(Stage):
+    """Has an extender bind what is claimed."""
+
+    name = 'bind'
+    is_configured = True
+
+    def __init__(self, dispatcher: ExtenderDispatcher) -> None:
+        self._dispatcher = dispatcher
+
+    def run(self, jobs: Sequence[HostJob], table: HostTable) -> None:
+        """Take away jobs that an extender binds; they come back BOUND."""
+        for job in jobs:
+            if self._dispatcher.binds(job.request):
+                self._dispatcher.bind(job, table)
+
+
 def policy(conf: Any) -> Policy:
     """Return the policy file's filters, weighers and extenders.
 
@@ -360,13 +398,12 @@ def policy(conf: Any) -> Policy:
         filters = policy_file.filters(parsed.predicates)
     if parsed.priorities is not None:
         weighers, multipliers = policy_file.weighers(parsed.priorities)
-    dispatcher = None
-    if parsed.extenders:
-        dispatcher = functools.partial(
-            ExtenderDispatcher,
-            parsed.extenders,
-            group.domain,
-            group.threads,
-            group.max_nodes,
-        )
-    return Policy(filters, weighers, multipliers, dispatcher)
+
+    limits = group.domain, group.threads, group.max_nodes
+
+    def stages(*parts: Any) -> list[Stage]:
+        dispatcher = ExtenderDispatcher(parsed.extenders, *limits, *parts)
+        return [dispatcher, Bind(dispatcher)]
+
+    made = stages if parsed.extenders else None
+    return Policy(filters, weighers, multipliers, made)

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from scheduler_service.compute.follower.providers import ProviderFollower
 from scheduler_service.compute.placement import options as placement_options
+from scheduler_service.compute.placement.candidate_stage import CandidateStage
 from scheduler_service.compute.placement.claimer import PlacementClaimer
 from scheduler_service.compute.placement.client import PlacementClient
 from scheduler_service.compute.placement.sharing import SharedProviders
@@ -102,16 +103,19 @@ def engine(
     follower = ProviderFollower(
         store, client, made.health, 60.0, lambda: True, shared
     )
-    made.complete_with(
-        lambda queue: PlacementClaimer(
-            client,
-            store,
-            made.health,
-            queue,
-            lambda host: None,
-            lambda hosts, since: follower.catch_up(hosts),
-            shared,
-        )
+    made.enter(
+        lambda pipeline, health, queue: [
+            CandidateStage(client, shared, queue),
+            PlacementClaimer(
+                client,
+                store,
+                health,
+                queue,
+                lambda host: None,
+                lambda hosts, since: follower.catch_up(hosts),
+                shared,
+            ),
+        ]
     )
     assert made.start()
     follower.start()

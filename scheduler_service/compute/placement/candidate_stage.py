@@ -15,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from scheduler_service import errors
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.dictionary import Mask
@@ -24,12 +26,15 @@ from scheduler_service.compute.placement.candidates import Candidates, Tree
 from scheduler_service.compute.placement.client import PlacementClient
 from scheduler_service.compute.placement.sharing import SharedProviders
 from scheduler_service.engine.jobs import HostJob, is_late
+from scheduler_service.engine.ports import Stage
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.model import Request
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.request_filters import Scope, scope_of
 
 _THREADS = 4
+# How often candidates are asked for.
+_ROUNDS = 3
 # Hosts with a query of their own; for about 20 the service takes as long as
 # for a query of all.
 _HOSTS = 8
@@ -44,11 +49,13 @@ _REQUESTS = 'allocation_requests'
 Fitting = Callable[[int, Sequence[Tree]], Sequence[Tree]]
 
 
-class CandidateStage:
+class CandidateStage(Stage):
     """Threads that query the service for candidates.
 
     :param queue: lends jobs, and gets them back
     """
+
+    name = 'candidates'
 
     def __init__(
         self,
@@ -62,31 +69,50 @@ class CandidateStage:
         self._threads = ThreadPoolExecutor(_THREADS, 'candidates')
         self._copier = TableCopier()
 
-    def ask(
-        self,
-        job: HostJob,
-        request: Request,
-        table: HostTable,
-        pipeline: HostPipeline,
-    ) -> None:
-        """Take a job away; it comes back with candidates or its failure.
+    def run(self, jobs: Sequence[HostJob], table: HostTable) -> None:
+        """Take away jobs that need candidates and have none."""
+        for job in jobs:
+            given, request = job.attempt, job.attempt.request
+            assert request is not None
+            if (
+                given.candidates is None
+                and not request.is_rebuild
+                and candidates.is_needed(request)
+            ):
+                given.candidate_rounds += 1
+                given.candidate_hosts = table.ids
+                copy = self._copier.copy(table).table
+                find = partial(self._find, job, request, copy)
+                self._queue.lend_to(self._threads, job, find)
 
-        :param request: of the job, without what is placed already
-        :param table: the newest; copied before this method returns
-        :param pipeline: by which the engine will select
-        """
-        copy = self._copier.copy(table).table
-
-        def find() -> None:
-            mine = pipeline.for_another_thread()
-            found = self._candidates(job, request, copy, mine)
-            job.attempt.candidates = found
-
-        self._queue.lend_to(self._threads, job, find)
+    def forget(self, job: HostJob, table: HostTable | None) -> bool:
+        """Have candidates found again where others may be there."""
+        found, rounds = job.attempt.candidates, job.attempt.candidate_rounds
+        if (
+            found is None
+            or rounds >= _ROUNDS
+            # Nothing was lost, and no host was added, since they were found.
+            or (
+                table is not None
+                and found.is_whole
+                and not job.attempts
+                and np.array_equal(job.attempt.candidate_hosts, table.ids)
+            )
+        ):
+            return False
+        job.begin_anew(candidates=False)
+        return True
 
     def stop(self) -> None:
         """End the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _find(self, job: HostJob, request: Request, table: HostTable) -> None:
+        pipeline = job.attempt.pipeline
+        assert pipeline is not None
+        job.attempt.candidates = self._candidates(
+            job, request, table, pipeline.for_another_thread()
+        )
 
     def _candidates(
         self,

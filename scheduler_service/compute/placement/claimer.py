@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from scheduler_service import errors
+from scheduler_service.columns import HostTable
 from scheduler_service.compute.placement import candidates, claims
-from scheduler_service.compute.placement.candidate_stage import CandidateStage
 from scheduler_service.compute.placement.candidates import (
     Candidates,
     Tree,
@@ -41,6 +41,7 @@ from scheduler_service.compute.placement.sharing import SharedProviders
 from scheduler_service.compute.placement.undoing import PlacementUndoer
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob, State, is_late
+from scheduler_service.engine.ports import Stage
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.model import Selection
 from scheduler_service.store.claims import placement_records
@@ -59,7 +60,7 @@ _NO_CAPACITY = AllocationResult.NO_CAPACITY
 _NEXT_CANDIDATES = 2
 
 
-class PlacementClaimer:
+class PlacementClaimer(Stage):
     """Threads that make allocations.
 
     :param queue: lends jobs, and gets each of them back
@@ -67,6 +68,9 @@ class PlacementClaimer:
         store says
     :param catch_up: as of ``RefusalChecks``
     """
+
+    name = 'complete'
+    allocates = True
 
     def __init__(
         self,
@@ -81,10 +85,7 @@ class PlacementClaimer:
         self._on_misfit = on_misfit
         self._client = client
         self._undoer = PlacementUndoer(store, client, health)
-        self._candidates = CandidateStage(client, shared, queue)
         self._refusals = RefusalChecks(client, queue, catch_up)
-        self.find_candidates = self._candidates.ask
-        self.check_refusal = self._refusals.check
         self._shared = shared
         self._store = store
         self._health = health
@@ -100,9 +101,7 @@ class PlacementClaimer:
         for thread in self._threads:
             thread.start()
 
-    needs_candidates = staticmethod(candidates.is_needed)
-
-    def plan(self, job: HostJob) -> None:
+    def prepare(self, job: HostJob) -> None:
         """Work out the allocations of a job that is selected.
 
         Those that are recorded with the claim are the first of their
@@ -127,8 +126,17 @@ class PlacementClaimer:
                 for allocation in _allocations_of(job)
             }
 
-    def complete(self, jobs: Sequence[HostJob]) -> None:
-        """Hand jobs over to the threads."""
+    def check_refusal(
+        self, job: HostJob, refusal: errors.NoValidHost, table: HostTable
+    ) -> bool:
+        """Have it looked up whether the service knows better."""
+        return self._refusals.check(job, refusal, table)
+
+    def run(self, jobs: Sequence[HostJob], table: HostTable) -> None:
+        """Hand jobs over to the threads; they come back COMPLETED."""
+        for job in jobs:
+            given = job.attempt
+            given.is_repeated = given.selection is None or bool(given.held)
         tasks = [_task(job) for job in jobs]
         self._engine.lend(jobs)
         self._queue.put(tasks)
@@ -136,7 +144,6 @@ class PlacementClaimer:
     def stop(self) -> None:
         """End each thread after the call that it is making."""
         self._stopping.set()
-        self._candidates.stop()
         self._refusals.stop()
         self._queue.stop()
         deadline = time.monotonic() + _STOP_S

@@ -89,14 +89,11 @@ class RefusalChecks:
         self._running: set[Key] = set()
 
     def check(
-        self,
-        job: HostJob,
-        refusal: errors.NoValidHost,
-        table: HostTable,
-        pipeline: HostPipeline,
+        self, job: HostJob, refusal: errors.NoValidHost, table: HostTable
     ) -> bool:
-        """Take away a job that is about to be refused; see ``Completer``."""
-        key = _key_of(job.request)
+        """Take away a job that is about to be refused; return whether."""
+        key, pipeline = _key_of(job.request), job.attempt.pipeline
+        assert pipeline is not None
         with self._lock:
             found = self._waiting.get(key)
             if found is None:

@@ -228,16 +228,16 @@ def test_a_request_is_answered_when_the_database_is_away_for_a_while(
     make_service, monkeypatch
 ):
     service = make_service()
-    selector = service.daemon.scheduler._hosts._selector
-    real, tried = selector.select, []
+    stage = service.daemon.scheduler._hosts.select
+    real, tried = stage.run, []
 
-    def select(overlay: Any, job: Any) -> Any:
-        tried.append(job)
+    def run(jobs: Any, table: Any) -> None:
+        tried.append(jobs)
         if len(tried) < 3:
             raise errors.StoreUnavailable('a fault in a test')
-        return real(overlay, job)
+        real(jobs, table)
 
-    monkeypatch.setattr(selector, 'select', select)
+    monkeypatch.setattr(stage, 'run', run)
     assert len(service.select_hosts()) == 1
     assert len(tried) == 3
 
@@ -247,14 +247,14 @@ def test_nothing_is_promised_when_a_claim_is_lost_and_a_request_raises(
 ):
     """The first portion is beaten to a host, and the second one has a bug."""
     service = make_service(scheduler__batch_size=200)
-    selector = service.daemon.scheduler._hosts._selector
-    real_select, real_send = selector.select, claims.ClaimBatch.send
+    stage = service.daemon.scheduler._hosts.select
+    real_run, real_send = stage.run, claims.ClaimBatch.send
     calls = []
 
-    def select(overlay: Any, job: Any) -> Any:
-        if job.request.flavor.vcpus == 7:
+    def run(jobs: Any, table: Any) -> None:
+        if any(job.request.flavor.vcpus == 7 for job in jobs):
             raise RuntimeError('a fault in a test')
-        return real_select(overlay, job)
+        real_run(jobs, table)
 
     def begin(batch: Any, conn: Any) -> Any:
         calls.append(1)
@@ -262,7 +262,7 @@ def test_nothing_is_promised_when_a_claim_is_lost_and_a_request_raises(
             rival(service.store, batch._claims[0])
         return real_send(batch, conn)
 
-    monkeypatch.setattr(selector, 'select', select)
+    monkeypatch.setattr(stage, 'run', run)
     monkeypatch.setattr(claims.ClaimBatch, 'send', begin)
     asked: list[Any] = [{'flavor': {'memory_mb': 256}} for _ in range(80)]
     asked[49] = {'flavor': {'memory_mb': 256, 'vcpus': 7}}

@@ -114,16 +114,16 @@ def test_a_refusal_names_the_group_without_a_candidate(store, fake):
 def test_a_host_that_appears_during_the_query_is_selected(
     store, fake, monkeypatch
 ):
-    ask, added = CandidateStage.ask, []
+    run, added = CandidateStage.run, []
 
-    def and_add_a_host(*args: Any) -> None:
-        ask(*args)
+    def and_add_a_host(stage: Any, jobs: Any, table: Any) -> None:
+        run(stage, jobs, table)
         if not added:
             added.extend(has_hosts(store, fake, [4]))
             # Hosts that were read before do not count for it.
-            args[1].queued_at = time.monotonic()
+            jobs[0].queued_at = time.monotonic()
 
-    monkeypatch.setattr(CandidateStage, 'ask', and_add_a_host)
+    monkeypatch.setattr(CandidateStage, 'run', and_add_a_host)
     with engine(store, fake) as running:
         (vm,) = new()
         answer = running.select_destinations(grouped(vm)).result(20)

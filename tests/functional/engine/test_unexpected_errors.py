@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduler_service.engine.finishing import Finisher
+from scheduler_service.engine.finishing import Answer
 from scheduler_service.store.claims import ClaimBatch
 from tests.support.databases import DATABASES
 from tests.support.engines import select, start_engine
@@ -58,7 +58,7 @@ def fail(
     ('owner', 'name', 'late'),
     [
         (ClaimBatch, 'wait', True),
-        (Finisher, '_answer', False),
+        (Answer, 'run', False),
     ],
 )
 def test_claim_is_found_after_an_error(
@@ -74,7 +74,7 @@ def test_claim_is_found_after_an_error(
 def test_claim_is_undone_before_a_request_is_refused(
     engine, store, monkeypatch
 ):
-    fail(monkeypatch, Finisher, '_answer', times=2)
+    fail(monkeypatch, Answer, 'run', times=2)
     asked = str(uuid.uuid4())
     assert select([asked]).run(engine) == FAILED
     assert claim_state(store, asked) is None
@@ -86,6 +86,6 @@ def test_claim_that_may_have_been_answered_stays(engine, store, monkeypatch):
     message = select([str(uuid.uuid4())])
     answer = message.run(engine)
     [asked] = message.args[0].instance_uuids
-    fail(monkeypatch, Finisher, '_answer', times=2)
+    fail(monkeypatch, Answer, 'run', times=2)
     assert message.run(engine) == answer
     assert claim_state(store, asked) == 'claimed'

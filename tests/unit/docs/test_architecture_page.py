@@ -8,6 +8,7 @@ import re
 import pytest
 
 import scheduler_service
+from scheduler_service.engine.cycle import CYCLE
 from tests.support.pages import ARCHITECTURE, call_lists, literals
 
 PACKAGE = 'scheduler_service'
@@ -41,6 +42,14 @@ def test_a_module_that_the_page_names_exists(name):
 
 def test_every_package_is_on_the_page():
     assert sorted(PACKAGES - {*MODULES}) == []
+
+
+def test_the_stages_on_the_page_are_those_of_the_cycle():
+    rows = re.findall(r'(?m)^   \*(\w+)\* \| (\w+) \| (\w+) \| (\w+) ', TEXT)
+    assert rows == [
+        (name, place.takes.name, place.makes.name, place.thread)
+        for name, place in CYCLE.items()
+    ]
 
 
 def test_there_is_a_call_list_for_each_way_of_a_request():

@@ -1,33 +1,73 @@
-"""Schedules host jobs: batch after batch, until none can go on here.
+"""The cycle of host jobs: its stages in their order, and what runs them.
 
-:class:`SchedulingBatch` has hosts selected and claims them, SELECTED ->
-CLAIMED. A long batch goes in portions: while the database claims one portion,
-the next is selected, on the same overlay. Jobs that arrive meanwhile join it.
-A job that lost its claim is QUEUED again. All of it belongs to the engine's
-thread.
+A job comes from the queue and goes through the stages of ``CYCLE``. All of
+them run on the engine's thread; those with a thread of their own take jobs
+away, which come back to the queue and go on where they are, or are looked at
+from the start where they are QUEUED. A job that cannot go on is undone by the
+stages, last stage first (:meth:`HostCycle.give_up`). Then it is refused, or it
+begins anew with another attempt.
+
+Stages before the claim run for one job after the other, on an overlay: each
+sees what was selected before it. A long batch is claimed in portions: while
+the database claims one, the next is selected (:class:`SchedulingBatch`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from scheduler_service import errors, time_slice, tracing
 from scheduler_service.columns import Overlay
 from scheduler_service.engine.explanations import Explainer
-from scheduler_service.engine.finishing import Finisher
-from scheduler_service.engine.jobs import ExplainJob, HostJob, State
+from scheduler_service.engine.finishing import Answer
+from scheduler_service.engine.health import Health
+from scheduler_service.engine.jobs import (
+    ExplainJob,
+    HostJob,
+    Job,
+    State,
+    is_late,
+)
 from scheduler_service.engine.ports import (
+    Claimer,
     ClaimLost,
-    Completer,
-    Extenders,
     Parts,
     PendingClaims,
+    Stage,
 )
-from scheduler_service.engine.selecting import Selector
+from scheduler_service.engine.selecting import Recall, Select
 from scheduler_service.model import STANDARD_CLASSES
 from scheduler_service.pipeline import HostPipeline
 
+
+class Place(NamedTuple):
+    """A place in the cycle.
+
+    :ivar takes: how far jobs have come, at most, that the stage runs for
+    :ivar makes: how far they are after it
+    :ivar thread: that works on them
+    """
+
+    takes: State
+    makes: State
+    thread: str
+
+
+# The stages by name, in their order. *candidates*, *extenders*, *complete* and
+# *bind* are an adapter's: where there is none, jobs go on to the next stage.
+CYCLE = {
+    'recall': Place(State.QUEUED, State.QUEUED, 'engine'),
+    'candidates': Place(State.QUEUED, State.QUEUED, 'candidates'),
+    'extenders': Place(State.QUEUED, State.QUEUED, 'extenders'),
+    'select': Place(State.QUEUED, State.SELECTED, 'engine'),
+    'claim': Place(State.SELECTED, State.CLAIMED, 'engine'),
+    'complete': Place(State.CLAIMED, State.COMPLETED, 'placement'),
+    'bind': Place(State.COMPLETED, State.BOUND, 'extenders'),
+    'answer': Place(State.BOUND, State.DONE, 'engine'),
+}
+J = TypeVar('J', bound=Job)
 # Long enough that a claim costs little each, short enough that the database
 # has something to do while the next portion is selected.
 _PORTION = 32
@@ -38,8 +78,31 @@ NextJobs = Callable[[], Sequence[HostJob]]
 Portion = tuple[list[HostJob], PendingClaims | None]
 
 
-class HostStages:
-    """Schedules batches of host jobs.
+class Claim(Stage):
+    """The claims of a portion; :class:`SchedulingBatch` sends and awaits them.
+
+    In between it selects for the next portion.
+    """
+
+    name = 'claim'
+
+    def __init__(self, claimer: Claimer) -> None:
+        self._claimer = claimer
+
+    def undo(self, jobs: Sequence[HostJob]) -> None:
+        """Release claims.
+
+        An earlier delivery may have been answered: then its claims stay,
+        unless there is no room for them. A copy of the message that answers
+        with a claim made here records its answer, which the release looks for.
+        """
+        made = [job for job in jobs if _is_released(job)]
+        if made:
+            self._claimer.give_up(made)
+
+
+class HostCycle:
+    """Runs the stages for batches of host jobs.
 
     :param retries: how often a job that lost its claim is scheduled again
     """
@@ -48,39 +111,40 @@ class HostStages:
         self, parts: Parts, pipeline: HostPipeline, retries: int
     ) -> None:
         self._parts = parts
-        self._finisher = Finisher(
-            parts, retries, pipeline.settings.max_attempts
-        )
         self._explainer = Explainer(pipeline, parts.rng, parts.queue)
-        self._selector = Selector(parts, pipeline)
+        self.recall = Recall(parts, pipeline)
+        self.select = Select(parts)
+        self._claim = Claim(parts.claimer)
+        self.answer = Answer(parts, retries)
+        self.entered: list[Stage] = []
+        # Of configurations before, until their last job is back.
+        self._retired: list[Stage] = []
         self._use(pipeline)
-        # Extenders of configurations before, until their last job is back.
-        self._retired: list[Extenders] = []
+        self.enter(())
 
     def use(
-        self,
-        pipeline: HostPipeline,
-        retries: int,
-        extenders: Extenders | None,
+        self, pipeline: HostPipeline, retries: int, stages: Sequence[Stage]
     ) -> None:
         """Schedule by another configuration, from the next batch on.
 
-        Jobs that extenders are being asked about begin anew.
+        Jobs that its stages were looking at begin anew.
+
+        :param stages: in place of those that are configured now
         """
         self._use(pipeline)
         self._explainer.use(pipeline)
-        self._finisher.retries = retries
-        self._finisher.max_binds = pipeline.settings.max_attempts
-        before = self.extenders
-        self.extend(extenders)
-        self._retired = [retired for retired in self._retired
-                         if retired.pending]  # fmt: skip
-        if before is not None:
-            before.retire()
-            self._retired.append(before)
+        self.answer.retries = retries
+        before = [each for each in self.entered if each.is_configured]
+        self.entered = [each for each in self.entered if each not in before]
+        self.enter(stages)
+        self._retired = [each for each in self._retired if each.pending]
+        for stage in before:
+            stage.retire()
+        self._retired += before
 
     def _use(self, pipeline: HostPipeline) -> None:
-        self.pipeline = self._selector.pipeline = pipeline
+        self.pipeline = self.recall.pipeline = pipeline
+        self._max_binds = pipeline.settings.max_attempts
         self._parts.claimer.use(
             {
                 name: pipeline.settings.default_ratio(name)
@@ -89,32 +153,32 @@ class HostStages:
             pipeline.group_policies.strict,
         )
 
-    def extend(self, extenders: Extenders | None) -> None:
-        """Have extenders asked, and bind what is claimed."""
-        self._selector.extenders = self._finisher.extenders = extenders
+    def enter(self, stages: Sequence[Stage]) -> None:
+        """Add stages of an adapter, each at the place that it names."""
+        self.entered = [*self.entered, *stages]
+        order = [*CYCLE]
+        own = self.recall, self.select, self._claim, self.answer
+        self._stages = sorted(
+            [*own, *self.entered], key=lambda stage: order.index(stage.name)
+        )
+        at = self._stages.index(self._claim)
+        self.before = self._stages[:at]
+        self._after = [
+            (CYCLE[stage.name].takes, stage)
+            for stage in self._stages[at + 1 :]
+        ]
+        self.recall.allocates = any(each.allocates for each in self.entered)
 
-    def complete_with(self, completer: Completer) -> None:
-        """Have what is claimed in the store completed."""
-        self._selector.completer = self._finisher.completer = completer
-
-    @property
-    def extenders(self) -> Extenders | None:
-        """What asks extenders; None: there are none."""
-        return self._finisher.extenders
-
-    @property
-    def selections(self) -> int:
-        """How often hosts were selected for a job."""
-        return self._selector.selections
+    def facts(self, name: str) -> Mapping[str, Any]:
+        """Return what operators see of a stage, nothing where it is none."""
+        found = (each for each in self.entered if each.name == name)
+        return next((each.facts() for each in found), {})
 
     def close(self) -> None:
         """Schedule nothing more."""
         self._explainer.stop()
-        if self._finisher.completer is not None:
-            self._finisher.completer.stop()
-        for extenders in (self.extenders, *self._retired):
-            if extenders is not None:
-                extenders.stop()
+        for stage in (*self.entered, *self._retired):
+            stage.stop()
 
     def schedule(
         self, jobs: Sequence[HostJob], next_jobs: NextJobs = tuple
@@ -127,23 +191,70 @@ class HostStages:
         :raises StoreUnavailable: some have none yet, and may be scheduled
             again: what was claimed for them is found then
         """
-        self._finisher.advance(jobs)
-        waiting = [
-            job
-            for job in jobs
-            if job.state is State.QUEUED and not (job.away or job.done())
-        ]
+        returned = [job for job in jobs if not job.waits]
+        for job in returned:
+            job.attempt.waited = job.claim and job.state >= State.CLAIMED
+        if returned:
+            self.advance(returned)
+            jobs = in_time(jobs, self._parts.health)
+        waiting = [job for job in jobs if job.waits and not job.done()]
         unfinished: list[HostJob] = []
         while waiting:
-            batch = SchedulingBatch(
-                self._parts, self._selector, self._finisher, next_jobs
-            )
-            waiting = batch.run(waiting)
+            batch = SchedulingBatch(self._parts, self, next_jobs)
+            waiting = in_time(batch.run(waiting), self._parts.health)
             unfinished += batch.unfinished
             next_jobs = tuple
             if batch.outdated:
                 self._parts.source.refresh()
         return unfinished
+
+    def advance(self, jobs: Sequence[HostJob]) -> None:
+        """Run the stages after the claim for jobs that have come to it.
+
+        Those that a stage could not bring any further are given up: they are
+        refused, or QUEUED again. Others that are QUEUED stay so.
+
+        :raises StoreUnavailable: some go on later from where they are
+        """
+        failed = [job for job in jobs if job.attempt.failure is not None]
+        if failed:
+            jobs = [job for job in jobs if job.attempt.failure is None]
+            self.give_up(failed)
+        source = self._parts.source
+        table = (source.snapshot or source.current()).hosts
+        for takes, stage in self._after:
+            taken = [
+                job for job in jobs if job.state <= takes and not job.away
+            ]
+            if taken:
+                for job in taken:
+                    job.state = takes
+                stage.run(taken, table)
+
+    def give_up(self, jobs: Sequence[HostJob]) -> None:
+        """Undo what stages did for jobs that failed, last stage first."""
+        claimed = [job for job in jobs if job.state >= State.CLAIMED]
+        if claimed:
+            for stage in reversed(self._stages):
+                stage.undo(claimed)
+            self._parts.source.refresh()
+        for job in jobs:
+            self._go_on_without(job)
+
+    def _go_on_without(self, job: HostJob) -> None:
+        failure, state = job.attempt.failure, job.state
+        assert failure is not None
+        if state is State.CLAIMED and isinstance(failure, errors.NoValidHost):
+            self.answer.count_lost_claim(job, f'The last one: {failure}')
+        elif (
+            state is State.COMPLETED
+            and isinstance(failure, errors.ExtenderFailed)
+            and len(job.excluded_hosts) < self._max_binds
+        ):
+            # Others are asked about again.
+            job.begin_anew(scores=False)
+        else:
+            self.answer.refuse(job, failure)
 
     def explain(self, job: ExplainJob) -> None:
         """Explain a request: the result of every filter on the hosts.
@@ -161,6 +272,7 @@ class SchedulingBatch:
     Of two jobs that name the same instance the queue hands out the second
     one once the first has its result, and the snapshot its claim.
 
+    :param cycle: whose stages run
     :param next_jobs: gives batchable jobs that arrived meanwhile, if any
     :ivar outdated: whether the hosts have to be read again: a claim was lost,
         or an instance moves
@@ -168,17 +280,13 @@ class SchedulingBatch:
     """
 
     def __init__(
-        self,
-        parts: Parts,
-        selector: Selector,
-        finisher: Finisher,
-        next_jobs: NextJobs,
+        self, parts: Parts, cycle: HostCycle, next_jobs: NextJobs
     ) -> None:
         self._source, self._claimer = parts.source, parts.claimer
         self._health, self._queue = parts.health, parts.queue
-        self._selector, self._finisher = selector, finisher
-        self._next_jobs = next_jobs
+        self._cycle, self._next_jobs = cycle, next_jobs
         self._overlay = Overlay(self._source.current().hosts)
+        cycle.select.overlay = self._overlay
         # When what the first jobs are judged by was known to be current.
         self._current_at = self._source.current_at
         self._claimed = False
@@ -272,27 +380,44 @@ class SchedulingBatch:
                 self.unfinished.append(job)
                 continue
             try:
-                self._selector.select(self._overlay, job)
+                self._run(job)
             except errors.StoreUnavailable:
                 # The fault is not the request's: it waits for the database.
                 raise
             except errors.NoValidHost as error:
                 self._ask_again(job, error)
             except errors.SchedulerError as error:
-                self._finisher.refuse(job, error)
+                self._cycle.answer.refuse(job, error)
             except time_slice.TimeSliceOver:
                 self.unfinished.append(job)
             if job.state is State.SELECTED:
                 selected.append(job)
             elif job.state is State.CLAIMED:
-                self._finisher.advance([job])
+                self._cycle.advance([job])
         self._health.time('choose', time.perf_counter() - start)
         return selected
 
+    def _run(self, job: HostJob) -> None:
+        """Run the stages before the claim for a job that is QUEUED."""
+        cycle, table, one = self._cycle, self._overlay.table, (job,)
+        try:
+            for stage in cycle.before:
+                stage.run(one, table)
+                if job.away or job.state is not State.QUEUED:
+                    break
+        finally:
+            if cycle.recall.lent is not None:
+                table.add_use(*cycle.recall.lent, 1)
+        if job.claim and job.state is State.SELECTED:
+            for stage in cycle.entered:
+                stage.prepare(job)
+
     def _ask_again(self, job: HostJob, error: errors.NoValidHost) -> None:
-        if self._selector.forget_candidates(job, self._overlay.table):
+        """Have a job's hosts found out anew; else hold its refusal back."""
+        table = self._overlay.table
+        if any(stage.forget(job, table) for stage in self._cycle.entered):
             self.unfinished.append(job)
-        elif not self._selector.ask_extenders_again(job, self._overlay.table):
+        else:
             self._refused.append((job, errors.without_traceback(error)))
 
     def _is_over(self) -> bool:
@@ -333,7 +458,7 @@ class SchedulingBatch:
             if job.message.trace is not None and pending is not None:
                 _trace_claim(job, job.message.trace, pending, len(jobs))
         # Before the snapshot is brought up to date: replies travel meanwhile.
-        self._finisher.advance(jobs)
+        self._cycle.advance(jobs)
         if pending is None:
             return
         if move:
@@ -364,7 +489,7 @@ class SchedulingBatch:
             if why is None:
                 self._finish([job], None)
                 continue
-            self._finisher.count_lost_claim(job, why)
+            self._cycle.answer.count_lost_claim(job, why)
             if not job.done():
                 self._again.append(job)
 
@@ -391,14 +516,21 @@ class SchedulingBatch:
                 self._refuse(job, error)
             return
         for job, _ in doubtful:
-            self._selector.forget_answers(job)
+            for stage in self._cycle.entered:
+                stage.forget(job, None)
             (self.unfinished if later else self._again).append(job)
 
     def _refuse(self, job: HostJob, error: errors.SchedulerError) -> None:
         """Refuse a job, or schedule it again with VCPU for PCPU."""
-        if self._selector.check_refusal(job, error, self._overlay.table):
-            return
-        self._finisher.refuse(job, error)
+        if isinstance(error, errors.NoValidHost) and not (
+            job.attempt.checked_at
+        ):
+            entered, table = self._cycle.entered, self._overlay.table
+            for stage in entered:
+                stage.forget(job, None)
+            if any(each.check_refusal(job, error, table) for each in entered):
+                return
+        self._cycle.answer.refuse(job, error)
         if not job.done():
             self._again.append(job)
 
@@ -416,3 +548,34 @@ def _trace_claim(
         requests=jobs,
         instances=made,
     )
+
+
+def _is_released(job: HostJob) -> bool:
+    if job.state is State.COMPLETED:
+        return True
+    lost = isinstance(job.attempt.failure, errors.NoValidHost)
+    return job.state is State.CLAIMED and (lost or not job.attempt.is_repeated)
+
+
+def in_time(jobs: Sequence[J], health: Health) -> list[J]:
+    """Return the jobs whose deadline has not passed; fail the others."""
+    kept = []
+    for job in jobs:
+        if job.state is State.QUEUED and is_late(job.deadline):
+            health.count('requests_expired')
+            job.fail(errors.TooLate())
+        else:
+            kept.append(job)
+    return kept
+
+
+def undecided(jobs: Sequence[Job]) -> list[Job]:
+    """Return the jobs without a result that no stage has taken away.
+
+    What was selected for them is forgotten: it is not known what was claimed.
+    """
+    left = [job for job in jobs if not (job.away or job.done())]
+    for job in left:
+        if job.state is State.SELECTED:
+            job.begin_anew()
+    return left

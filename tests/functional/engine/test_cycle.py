@@ -1,0 +1,158 @@
+"""Stages that enter the cycle: their order, and what undoes them."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from scheduler_service import errors
+from scheduler_service.engine.cycle import CYCLE
+from scheduler_service.engine.jobs import HostJob, State
+from scheduler_service.engine.ports import Stage
+from scheduler_service.engine.queue import RequestQueue
+from scheduler_service.factory import build
+from scheduler_service.model import documents
+from tests.support.documents import SMALL
+from tests.support.services import new_conf
+from tests.support.stores import claim_state, import_two_hosts
+
+LIMIT_S = 20.0
+Calls = list[tuple[str, str]]
+
+
+class Recorded(Stage):
+    """Records what is called, and fails or waits as a test has it.
+
+    :param fails: with which each job comes back that it has; None: it leaves
+        jobs as they are
+    """
+
+    def __init__(
+        self,
+        name: str,
+        calls: Calls,
+        queue: RequestQueue,
+        fails: errors.SchedulerError | None = None,
+        wait_s: float = 0.0,
+    ) -> None:
+        self.name = name  # type: ignore[misc]
+        self._calls, self._queue = calls, queue
+        self._fails, self._wait_s = fails, wait_s
+        self._threads = ThreadPoolExecutor(1, name)
+
+    def run(self, jobs: Any, table: Any) -> None:
+        """Record the stage, and give jobs back that fail."""
+        self._calls.append(('run', self.name))
+        for job in jobs if self._fails is not None else ():
+            self._queue.lend_to(self._threads, job, self._fail)
+
+    def _fail(self) -> None:
+        time.sleep(self._wait_s)
+        assert self._fails is not None
+        raise self._fails
+
+    def undo(self, jobs: Any) -> None:
+        """Record the stage."""
+        self._calls.append(('undo', self.name))
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._threads.shutdown(wait=False)
+
+
+@pytest.fixture
+def store(make_store: Any) -> Any:
+    """A store whose claims are made at once."""
+    return make_store('sqlite')
+
+
+@pytest.fixture
+def start(store):
+    """Give a function that starts a scheduler with stages.
+
+    It takes the name of each stage with what is special to it, and returns
+    the scheduler and what is called.
+    """
+    import_two_hosts(store)
+    url = store.engine.url.render_as_string(hide_password=False)
+    made = build(new_conf(database__connection=url), store)
+    calls: Calls = []
+
+    def started(**stages: dict[str, Any]) -> tuple[Any, Calls]:
+        for name, how in stages.items():
+            made.enter(
+                lambda pipeline, health, queue, name=name, how=how: [
+                    Recorded(name, calls, queue, **how)
+                ]
+            )
+        assert made.start()
+        return made, calls
+
+    yield started
+    made.stop()
+
+
+def select(scheduler: Any, **how: Any) -> tuple[str, Any]:
+    """Return an instance, and the future of its host."""
+    vm = str(uuid.uuid4())
+    request = documents.request({'flavor': SMALL, 'instance_uuids': [vm]})
+    return vm, scheduler.select_destinations(request, **how)
+
+
+ADAPTERS = {'candidates': {}, 'extenders': {}, 'complete': {}, 'bind': {}}
+
+
+def test_stages_run_in_the_order_of_the_cycle_whoever_enters_first(start):
+    scheduler, calls = start(**dict(reversed(ADAPTERS.items())))
+    _, answer = select(scheduler)
+    assert len(answer.result(LIMIT_S).placements) == 1
+    assert calls == [('run', name) for name in ADAPTERS]
+
+
+def test_stages_are_undone_last_stage_first_and_the_claim_with_them(
+    start, store
+):
+    failure = errors.ExtenderFailed('no')
+    scheduler, calls = start(**{**ADAPTERS, 'complete': {'fails': failure}})
+    vm, answer = select(scheduler)
+    assert answer.exception(LIMIT_S) is failure
+    undone = [name for verb, name in calls if verb == 'undo']
+    assert undone == ['bind', 'complete', 'extenders', 'candidates']
+    assert claim_state(store, vm) is None
+
+
+def test_nothing_is_undone_where_nothing_was_claimed(start):
+    failure = errors.ExtenderFailed('no')
+    scheduler, calls = start(extenders={'fails': failure})
+    assert select(scheduler)[1].exception(LIMIT_S) is failure
+    assert calls == [('run', 'extenders')]
+
+
+def test_a_caller_that_went_meanwhile_gets_no_second_attempt(start, store):
+    lost = errors.NoValidHost('It is full')
+    scheduler, calls = start(complete={'fails': lost, 'wait_s': 0.5})
+    vm, answer = select(scheduler, deadline=time.monotonic() + 0.4)
+    with pytest.raises(errors.TooLate):
+        answer.result(LIMIT_S)
+    assert calls.count(('run', 'complete')) == 1
+    assert claim_state(store, vm) is None
+
+
+def test_a_job_says_how_far_it_has_come(start):
+    """Stages that are not there are passed."""
+    seen: list[State] = []
+
+    class Seen(Stage):
+        name = 'bind'
+
+        def run(self, jobs: list[HostJob], table: Any) -> None:  # type: ignore[override]
+            seen.extend(job.state for job in jobs)
+
+    scheduler, _ = start()
+    scheduler.enter(lambda *_: [Seen()])
+    select(scheduler)[1].result(LIMIT_S)
+    assert seen == [CYCLE['bind'].takes]
