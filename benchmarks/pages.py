@@ -5,21 +5,32 @@ PostgreSQL: ten clients open two pages a second in all. Printed of each page
 are its times, and the processor time of the daemon for it alone; of the
 daemon, how much its memory grew; and the processor time of the picture of
 100,000 hosts.
+
+``--deciding`` measures instead what deciding feels of it: the requests of
+``benchmarks.mix``, in turns with and without a client that opens a page each
+second.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import dataclasses
 import http.client
+import itertools
 import pathlib
 import random
+import statistics
 import tempfile
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
-from benchmarks import common, lists
+from benchmarks import common, lists, mix
+from benchmarks.measured import BATCH, running
+from benchmarks.timing import count
 from scheduler_service.pages.picture import Picture
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
@@ -45,6 +56,8 @@ RATE = 2.0
 # How often each page is opened alone.
 _ALONE = 20
 _MANY = 100_000
+# Of deciding: how often each has its turn, in seconds each.
+_TURNS, _TURN_S = 4, 4.0
 
 
 def fetch(port: int, path: str) -> int:
@@ -104,13 +117,87 @@ def picture_ms(hosts: int) -> float:
     return round((time.process_time() - start) * 1000, 1)
 
 
+@contextlib.contextmanager
+def looking(port: int, pages: Iterator[str]) -> Iterator[None]:
+    """Open a page each second, one after the other, until the block ends."""
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(1.0):
+            fetch(port, next(pages))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    yield
+    ended.set()
+    thread.join()
+
+
+def deciding(hosts: int) -> dict[str, Any]:
+    """Return what deciding costs with and without somebody who looks."""
+    port, pages = servers.free_port(), itertools.cycle(PAGES.values())
+    samples: dict[str, list[float]] = defaultdict(list)
+    with contextlib.ExitStack() as stack:
+        args = mix.parser().parse_args(['--hosts', str(hosts)])
+        cloud = mix.Cloud(args, stack)
+        (spec,) = cloud.specs()
+        spec = dataclasses.replace(spec, config=f'[http]\nbind_port={port}\n')
+        daemon = stack.enter_context(
+            running(spec, cloud.bus, cloud.mix.requests)
+        )
+        for _ in range(_TURNS):
+            for who, looks in (('nobody', False), ('one', True)):
+                watched = looking(port, pages) if looks else (
+                    contextlib.nullcontext()
+                )  # fmt: skip
+                with watched:
+                    for what, call, callers, each in (
+                        ('batch', daemon.batch, 2, BATCH),
+                        ('callers', daemon.claimed, 16, 1),
+                    ):
+                        before = daemon.cpu_seconds()
+                        made = count(call, callers, _TURN_S).calls * each
+                        used = daemon.cpu_seconds() - before
+                        samples[f'{what}, cpu ms, {who}'].append(
+                            used / made * 1000
+                        )
+                    end = time.monotonic() + _TURN_S
+                    while time.monotonic() < end:
+                        took = common.timed(daemon.claimed) * 1000
+                        samples[f'single, ms, {who}'].append(took)
+                daemon.release_old()
+    figures: dict[str, Any] = {
+        f'{what}, with one who looks to without': round(
+            statistics.median(
+                one / nobody
+                for one, nobody in zip(
+                    samples[f'{what}, cpu ms, one'],
+                    samples[f'{what}, cpu ms, nobody'],
+                    strict=True,
+                )
+            ),
+            3,
+        )
+        for what in ('batch', 'callers')
+    }
+    for name, some in samples.items():
+        some.sort()
+        at = 0.99 if name.startswith('single') else 0.5
+        figures[f'{name}, {at:.0%}'] = round(some[int(len(some) * at)], 3)
+    return figures
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--hosts', type=int, default=10_000)
     parser.add_argument('--decisions', type=int, default=50_000)
     parser.add_argument('--seconds', type=float, default=60.0)
+    parser.add_argument('--deciding', action='store_true')
     parser.add_argument('--json', action='store_true')
     args = parser.parse_args()
+    if args.deciding:
+        common.show(deciding(args.hosts), args.json)
+        return
     document = lists.with_zones(common.inventory(args.hosts))
     with (
         servers.postgresql(durable=False) as (_, url),
