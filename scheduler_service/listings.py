@@ -73,13 +73,10 @@ class Listings:
 
         :param limit: the largest number
         """
-        table, settings = self.table(), self.settings
-        found = host_listing.rows(table, criteria, settings)
+        table = self.table()
+        found = host_listing.rows(table, criteria, self.settings)
         rows = list(itertools.islice(found, limit))
-        default = settings.default_availability_zone
-        return rows, [] if rows else list(
-            host_listing.remarks(table, criteria, default)
-        )
+        return rows, self._remarks(table, rows, criteria)
 
     def host(self, name: str) -> dict[str, Any]:
         """Return all about a service host.
@@ -119,7 +116,7 @@ class Listings:
         """Return how full zones are, and what is wrong with the name."""
         table, settings = self.table(), self.settings
         rows = headroom.zone_rows(table, settings, zone)
-        return rows, self._unknown_zone(table, zone, rows)
+        return rows, self._remarks(table, rows, HostCriteria(zone))
 
     def fits(
         self, request: Request, by: str
@@ -136,19 +133,15 @@ class Listings:
             pipeline, table, request.with_ids(), default, by == 'host'
         )
         rows = [place.row(by) for place in found]
-        zone = request.availability_zone
-        return rows, self._unknown_zone(table, zone, rows)
+        criteria = HostCriteria(request.availability_zone)
+        return rows, self._remarks(table, rows, criteria)
 
-    def _unknown_zone(
-        self, table: HostTable, zone: str | None, rows: list[Any]
+    def _remarks(
+        self, table: HostTable, rows: list[Any], criteria: HostCriteria
     ) -> list[str]:
         default = self.settings.default_availability_zone
-        criteria = HostCriteria(zone)
-        return (
-            []
-            if rows
-            else list(host_listing.remarks(table, criteria, default))
-        )
+        wrong = host_listing.remarks(table, criteria, default)
+        return [] if rows else list(wrong)
 
     def daemons(self) -> list[dict[str, Any]]:
         """Return the daemons that share the store, by their names.

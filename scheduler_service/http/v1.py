@@ -415,20 +415,19 @@ class _Table(NamedTuple):
     :ivar row: schema of a row
     :ivar summary: of the list
     :ivar known: parameters
-    :ivar more: further properties
     """
 
     key: str
     row: dict[str, Any]
     summary: str
     known: Criteria
-    more: dict[str, Any]
 
     def operations(self, path: str) -> dict[str, Any]:
         """Return the descriptions of the resource, as JSON and as CSV."""
         document = _object(
             self.key, **{self.key: {'type': 'array', 'items': self.row}},
-            **self.more,
+            **({'more': _MORE} if 'limit' in self.known else {}),
+            **({'remarks': _REMARKS} if self.known else {}),
         )  # fmt: skip
         limit = {**_LIMIT, 'maximum': _MOST_HOSTS, 'default': _MAX_LIMIT}
         if self.row is _DECISION:
@@ -447,23 +446,19 @@ class _Table(NamedTuple):
 
 _TABLES = {
     '/v1/decisions': _Table(
-        'decisions', _DECISION, 'The newest decisions, newest first',
-        CRITERIA, {'more': _MORE, 'remarks': _REMARKS},
+        'decisions', _DECISION, 'The newest decisions, newest first', CRITERIA
     ),
     '/v1/hosts': _Table(
-        'hosts', _HOST, 'Hosts by their names', HOST_CRITERIA,
-        {'more': _MORE, 'remarks': _REMARKS},
+        'hosts', _HOST, 'Hosts by their names', HOST_CRITERIA
     ),
     '/v1/capacity': _Table(
         'capacity', _PLACE, 'How full zones are, or what fits',
-        CAPACITY_CRITERIA, {'remarks': _REMARKS},
+        CAPACITY_CRITERIA,
     ),
     '/v1/daemons': _Table(
-        'daemons', _DAEMON, 'Daemons that share the store', {}, {}
+        'daemons', _DAEMON, 'Daemons that share the store', {}
     ),
 }  # fmt: skip
-
-
 _ERROR = _object(
     'name message code facts',
     name=_STRING,

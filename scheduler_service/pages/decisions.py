@@ -10,8 +10,7 @@ from urllib import parse
 
 from scheduler_service import errors, texts
 from scheduler_service.http.message import HttpRequest, Reply
-from scheduler_service.http.v1 import CRITERIA, V1, parameters
-from scheduler_service.listings import Listings
+from scheduler_service.http.v1 import CRITERIA, parameters
 from scheduler_service.model import documents, plain
 from scheduler_service.pages.frame import Frame, without_empty
 
@@ -22,64 +21,39 @@ _COLUMNS = [
     'created_at', 'outcome', 'request_id', 'kind', 'project_id', 'filter',
     'hosts', 'instances',
 ]  # fmt: skip
-# Of how many decisions the ids are compared with one that is not found.
-_COMPARED = 500
 # Of the stored request: what belongs to that one alone.
 _OWN = 'request_id', 'instance_uuids'
 
 
-class DecisionPages:
-    """Shows what ``/v1/decisions`` returns."""
+def listing(frame: Frame, request: HttpRequest) -> Reply:
+    """Show the newest decisions that match."""
+    wanted = without_empty(request, CRITERIA)
+    found = frame.api.decisions(wanted, b'')
+    asked = dict(parse.parse_qsl(wanted.query))
+    rows, older = found['decisions'], None
+    if found['more']:
+        older = parse.urlencode({**asked, 'before': rows[-1]['id']})
+    return frame.page(
+        'decisions.html', asked=asked, rows=rows, older=older,
+        columns=_COLUMNS, outcomes=_OUTCOMES, remarks=found['remarks'],
+    )  # fmt: skip
 
-    def __init__(self, frame: Frame, api: V1, listings: Listings) -> None:
-        self._frame = frame
-        self._api = api
-        self._listings = listings
 
-    def listing(self, request: HttpRequest) -> Reply:
-        """Show the newest decisions that match."""
-        wanted = without_empty(request, CRITERIA)
-        found = self._api.decisions(wanted, b'')
-        asked = dict(parse.parse_qsl(wanted.query))
-        rows, older = found['decisions'], None
-        if found['more']:
-            older = parse.urlencode({**asked, 'before': rows[-1]['id']})
-        return self._frame.page(
-            'decisions.html', asked=asked, rows=rows, older=older,
-            columns=_COLUMNS, outcomes=_OUTCOMES, remarks=found['remarks'],
-        )  # fmt: skip
-
-    def decision(self, request: HttpRequest) -> Reply:
-        """Show the decisions on a request, and why not on a host."""
-        wanted = without_empty(request, ['host'])
-        host = parameters(wanted, 'host').get('host')
-        bare = dataclasses.replace(request, query='')
-        try:
-            found = self._api.decision(bare, b'')['decisions']
-        except errors.DecisionNotFound as error:
-            raise self._with_nearest(error, bare) from None
-        for each in found:
-            each['again'] = _again(each)
-        again = found[-1]['again']
-        nodes = None
-        if host and again:
-            nodes = explained(self._api, self._listings, request, again, host)[
-                'nodes'
-            ]
-        return self._frame.page(
-            'decision.html', decisions=found, host=host or '', nodes=nodes,
-            again=again, text=again and text_of(again), stacks=stacks,
-            link=again and link_of(again),
-        )  # fmt: skip
-
-    def _with_nearest(
-        self, error: errors.DecisionNotFound, bare: HttpRequest
-    ) -> errors.DecisionNotFound:
-        newest = dataclasses.replace(bare, query=f'limit={_COMPARED}')
-        listed = self._api.decisions(newest, b'')['decisions']
-        ids = [each['request_id'] for each in listed]
-        near = texts.nearest(str(error.facts['request_id']), ids)
-        return errors.DecisionNotFound(f'{error.args[0]}{near}', **error.facts)
+def decision(frame: Frame, request: HttpRequest) -> Reply:
+    """Show the decisions on a request, and why not on a host."""
+    host = parameters(without_empty(request, ['host']), 'host').get('host')
+    bare = dataclasses.replace(request, query='')
+    found = frame.api.decision(bare, b'')['decisions']
+    again = _again(found[-1])
+    text = again and documents.dump(again, 'yaml').decode()
+    query, nodes = parse.urlencode({'request': text}), None
+    if host and again:
+        nodes = explained(frame, request, again, host)['nodes']
+    return frame.page(
+        'decision.html', decisions=found, host=host or '', nodes=nodes,
+        text=text, link=len(query) <= MOST_BYTES and f'/try?{query}',
+        stacks=stacks,
+    )  # fmt: skip
 
 
 def _again(decision: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -90,32 +64,17 @@ def _again(decision: Mapping[str, Any]) -> dict[str, Any] | None:
     return {name: request[name] for name in request if name not in _OWN}
 
 
-def text_of(document: Any) -> str:
-    """Return a document as YAML."""
-    return documents.dump(document, 'yaml').decode()
-
-
-def link_of(document: Any) -> str | None:
-    """Return the address at which a request is tried; None: too long."""
-    query = parse.urlencode({'request': text_of(document)})
-    return f'/try?{query}' if len(query) <= MOST_BYTES else None
-
-
 def explained(
-    api: V1,
-    listings: Listings,
-    request: HttpRequest,
-    document: Any,
-    host: str | None,
+    frame: Frame, request: HttpRequest, document: Any, host: str | None
 ) -> Any:
     """Return what would be selected now, and why.
 
     :raises HostNotFound: there is no such host; the nearest one is named
     """
     try:
-        return plain(api.explained(request, document, host))
+        return plain(frame.api.explained(request, document, host))
     except errors.HostNotFound as error:
-        table = listings.table()
+        table = frame.listings.table()
         names = [table.host_at(row) for row in range(len(table))]
         near = texts.nearest(host or '', names)
         raise errors.HostNotFound(

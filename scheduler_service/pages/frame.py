@@ -1,32 +1,34 @@
 """The frame of all pages: templates, static files, headers, errors.
 
-Any thread may call a :class:`Frame`. Templates escape every value, and show
-what cannot be seen, such as control characters, as text.
+A page is a function of a :class:`Frame` and a request; any thread may call
+it. Templates escape every value, and show what cannot be seen, such as control
+characters, as text.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import http
 import pathlib
 import time
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
 from urllib import parse
 
 import jinja2
 import msgspec
 
-from scheduler_service import moments, texts
+from scheduler_service import errors, moments, texts
 from scheduler_service.http.message import JSON, HttpRequest, Reply
 from scheduler_service.http.routes import Route
+from scheduler_service.http.v1 import V1
+from scheduler_service.pages.picture import Pictures
 from scheduler_service.scheduler import Scheduler
 
-HTML = 'text/html; charset=utf-8'
+_HTML = 'text/html; charset=utf-8'
 # The threads that pages share.
-THREADS = 'pages'
+_THREADS = 'pages'
 _READ = ('GET', 'HEAD')
 _FOLDER = pathlib.Path(__file__).parent
 _TYPES = {
@@ -59,6 +61,9 @@ MENU = {
     '/fit': 'Fit',
 }
 
+Page = Callable[['Frame', HttpRequest], Reply]
+_T = TypeVar('_T')
+
 
 def visible(value: Any) -> Any:
     """Return a value for a template; a text so that all of it is seen."""
@@ -70,10 +75,15 @@ class Frame:
     """Makes pages of templates.
 
     :param scheduler: whose condition stands on every page
+    :ivar api: the resources that pages show
+    :ivar pictures: of the cloud
     """
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
+    def __init__(self, scheduler: Scheduler, api: V1) -> None:
+        self.scheduler = scheduler
+        self.listings = scheduler.listings
+        self.api = api
+        self.pictures = Pictures(scheduler.listings)
         self._templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(_FOLDER / 'templates'),
             autoescape=True,
@@ -88,25 +98,27 @@ class Frame:
         )
         self._templates.filters['cell'] = texts.cell
         self._templates.globals['menu'] = MENU
-        self._static = {
-            f'/static/{path.name}': _static(path)
-            for path in sorted((_FOLDER / 'static').iterdir())
-        }
-        self._names = {'/', *MENU}
+        self._names: set[str] = set()
 
-    def route(self, path: str, serve: Callable[[HttpRequest], Reply]) -> Route:
-        """Return the route of a page."""
-        self._names.add(path)
+    def routes(self, pages: Mapping[str, Page]) -> list[Route]:
+        """Return the routes of pages, and of the files that they load."""
+        self._names = set(pages)
+        return [
+            *(self._route(*each) for each in pages.items()),
+            *map(_static, sorted((_FOLDER / 'static').iterdir())),
+        ]
+
+    def _route(self, path: str, page: Page) -> Route:
         return Route(
-            path, lambda request, _: serve(request), THREADS, 0, _READ
+            path, lambda request, _: page(self, request), _THREADS, 0, _READ
         )
 
-    def static_routes(self) -> list[Route]:
-        """Return the routes of the files that pages need."""
-        return [
-            Route(path, lambda *_, reply=reply: reply, '', 0, _READ)
-            for path, reply in self._static.items()
-        ]
+    def stored(self, read: Callable[[], _T]) -> tuple[_T | None, str]:
+        """Return what the database has; or None, and why that is missing."""
+        try:
+            return read(), ''
+        except errors.StoreUnavailable as fault:
+            return None, str(fault.args[0])
 
     def page(self, template: str, status: int = 200, **values: Any) -> Reply:
         """Return a page.
@@ -114,26 +126,17 @@ class Frame:
         :param template: name of its file
         :param values: what the template shows
         """
-        # Who is not admitted is told nothing else.
-        is_admitted = status not in (401, 403)
+        now = time.time()
+        degraded = self.scheduler.health.degradations()
         text = self._templates.get_template(template).render(
             values,
-            conditions=self._conditions() if is_admitted else (),
-            now=moments.text(time.time()),
-        )
-        return Reply(status, text.encode(), HTML, _SAFETY)
-
-    def file(self, body: bytes, kind: str) -> Reply:
-        """Return what a page loads beside its static files."""
-        return Reply(200, body, kind, _SAFETY)
-
-    def _conditions(self) -> list[tuple[str, str]]:
-        """Return what is wrong with the daemon, each with since when."""
-        now = time.time()
-        return [
-            (text, moments.text(now - seconds))
-            for text, seconds in self._scheduler.health.degradations()
-        ]
+            # Who is not admitted is told nothing else.
+            conditions=[] if status in (401, 403) else [
+                (text, moments.text(now - age)) for text, age in degraded
+            ],
+            now=moments.text(now),
+        )  # fmt: skip
+        return Reply(status, text.encode(), _HTML, _SAFETY)
 
     def show_error(self, request: HttpRequest, reply: Reply) -> Reply:
         """Return an error as a page, if it is one for people.
@@ -146,16 +149,13 @@ class Frame:
         if error is None:
             return reply
         if error['name'] == 'RouteNotFound':
-            near = difflib.get_close_matches(request.path, self._names, 1)
-            if near:
-                error['message'] += f'; is {near[0]} meant?'
+            error['message'] += texts.nearest(request.path, [*self._names])
         phrase = http.HTTPStatus(reply.status).phrase
         shown = self.page(
             'error.html', reply.status, error=error, phrase=phrase
         )
-        return Reply(
-            reply.status, shown.body, HTML, (*shown.headers, *reply.headers)
-        )
+        headers = (*shown.headers, *reply.headers)
+        return dataclasses.replace(shown, headers=headers)
 
     def _is_for_people(self, request: HttpRequest) -> bool:
         path = request.path.rstrip('/') or '/'
@@ -170,9 +170,15 @@ class Frame:
         )
 
 
-def _static(path: pathlib.Path) -> Reply:
+def file(body: bytes, kind: str) -> Reply:
+    """Return what a page loads."""
+    return Reply(200, body, kind, _SAFETY)
+
+
+def _static(path: pathlib.Path) -> Route:
     kind = f'{_TYPES[path.suffix]}; charset=utf-8'
-    return Reply(200, path.read_bytes(), kind, _SAFETY)
+    reply = file(path.read_bytes(), kind)
+    return Route(f'/static/{path.name}', lambda *_: reply, '', 0, _READ)
 
 
 def without_empty(request: HttpRequest, names: Collection[str]) -> HttpRequest:

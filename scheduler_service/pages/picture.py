@@ -7,21 +7,27 @@ compression give the interpreter's lock away.
 from __future__ import annotations
 
 import struct
+import threading
+import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from scheduler_service import errors, texts
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.dictionary import DictionaryColumn, Ints, Rows
 from scheduler_service.engine import headroom, host_listing
+from scheduler_service.listings import Listings
 from scheduler_service.model import STANDARD_CLASSES
 from scheduler_service.settings import Settings
 
 Pixels = npt.NDArray[np.uint8]
 PLACES = ('zone', 'aggregate', 'cell')
+# All who look within this time see the same picture, in seconds.
+_SHARED_S = 2.0
 # In pixels.
 WIDTH = 720
 # The largest number of hosts, and the width of a cell in pixels for it.
@@ -122,6 +128,46 @@ class Picture:
             pixels = cells.transpose(0, 2, 1, 3).reshape(lines * size, -1)
             made = self._made[block] = png(pixels, _PALETTE)
         return made
+
+
+class Pictures:
+    """Makes pictures of the newest table; any thread may call it."""
+
+    def __init__(self, listings: Listings) -> None:
+        self._listings = listings
+        self._lock = threading.Lock()
+        # By place and resource, with when it was made.
+        self._made: dict[tuple[str, str | None], tuple[Picture, float]] = {}
+
+    def get(self, by: str, resource: str | None) -> Picture:
+        """Return a picture that is at most two seconds old.
+
+        :raises NotFound: no host offers the resource
+        """
+        with self._lock:
+            now, key = time.monotonic(), (by, resource)
+            self._made = {
+                each: (made, at)
+                for each, (made, at) in self._made.items()
+                if now - at < _SHARED_S
+            }
+            if key not in self._made:
+                table = self._listings.table()
+                if resource:
+                    check('resource', resource, table.resources)
+                made = Picture(table, self._listings.settings, by, resource)
+                self._made[key] = made, now
+            return self._made[key][0]
+
+
+def check(what: str, value: str, values: Iterable[str]) -> None:
+    """Check that there is something of a name.
+
+    :raises NotFound: there is none; the nearest one is named
+    """
+    text = texts.nothing_matches(what, value, values)
+    if text:
+        raise errors.NotFound(text)
 
 
 def png(pixels: Pixels, palette: Pixels) -> bytes:

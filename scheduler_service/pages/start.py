@@ -2,81 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 from urllib import parse
 
-from scheduler_service import errors
 from scheduler_service.http.message import HttpRequest, Reply
-from scheduler_service.http.v1 import CAPACITY_CRITERIA, V1, parameters
+from scheduler_service.http.v1 import CAPACITY_CRITERIA, parameters
 from scheduler_service.model import Request
 from scheduler_service.pages.frame import Frame, without_empty
-from scheduler_service.scheduler import Scheduler
 
 
-class StartPages:
-    """Shows how the daemon is, and what the zones have room for."""
-
-    def __init__(self, frame: Frame, api: V1, scheduler: Scheduler) -> None:
-        self._frame = frame
-        self._api = api
-        self._scheduler = scheduler
-
-    def start(self, request: HttpRequest) -> Reply:
-        """Show what is refused, how fast, and what is wrong."""
-        parameters(request)
-        for rule in ('ping', 'list_decisions', 'list_daemons'):
-            self._api.authorize(request, rule)
-        stored, missing = None, ''
-        try:
-            stored = self._scheduler.listings.overview()
-        except errors.StoreUnavailable as fault:
-            missing = str(fault.args[0])
-        return self._frame.page(
-            'start.html',
-            stored=stored,
-            missing=missing,
-            recent=self._scheduler.introspection.recent(),
-            engine=self._scheduler.status(),
-        )
-
-    def fit(self, request: HttpRequest) -> Reply:
-        """Show how many more of each flavor fit where."""
-        wanted = without_empty(request, CAPACITY_CRITERIA)
-        found = self._api.capacity(wanted, b'')
-        sent = dict(parse.parse_qsl(wanted.query))
-        flavors: list[Any] = []
-        missing = ''
-        if 'flavor' not in sent:
-            listings = self._scheduler.listings
-            try:
-                flavors = [
-                    (flavor, times, *listings.fits(_of(flavor, sent), 'zone'))
-                    for flavor, times in listings.flavors()
-                ]
-            except errors.StoreUnavailable as fault:
-                missing = str(fault.args[0])
-        return self._frame.page(
-            'fit.html',
-            flavors=flavors,
-            missing=missing,
-            sent=sent,
-            query=wanted.query,
-            **found,
-        )
-
-    def listing(
-        self, title: str, rule: str, rows: Callable[[], list[Any]]
-    ) -> Callable[[HttpRequest], Reply]:
-        """Return what serves a short list; *rule* is of the policy."""
-
-        def serve(request: HttpRequest) -> Reply:
-            self._api.authorize(request, rule)
-            parameters(request)
-            return self._frame.page('list.html', title=title, rows=rows())
-
-        return serve
+def overview(frame: Frame, request: HttpRequest) -> Reply:
+    """Show what is refused, how fast, and what is wrong."""
+    parameters(request)
+    for rule in ('ping', 'list_decisions', 'list_daemons'):
+        frame.api.authorize(request, rule)
+    stored, missing = frame.stored(frame.listings.overview)
+    return frame.page(
+        'start.html', stored=stored, missing=missing,
+        recent=frame.scheduler.introspection.recent(),
+        engine=frame.scheduler.status(),
+    )  # fmt: skip
 
 
-def _of(flavor: Any, sent: dict[str, str]) -> Request:
-    return Request(flavor=flavor, availability_zone=sent.get('zone'))
+def fit(frame: Frame, request: HttpRequest) -> Reply:
+    """Show how many more of each flavor fit where."""
+    wanted = without_empty(request, CAPACITY_CRITERIA)
+    found = frame.api.capacity(wanted, b'')
+    sent = dict(parse.parse_qsl(wanted.query))
+    listings, flavors, missing = frame.listings, None, ''
+    if 'flavor' not in sent:
+        flavors, missing = frame.stored(listings.flavors)
+    fitting = [
+        (flavor, times, *listings.fits(
+            Request(flavor=flavor, availability_zone=sent.get('zone')), 'zone'
+        ))
+        for flavor, times in flavors or ()
+    ]  # fmt: skip
+    return frame.page(
+        'fit.html', flavors=fitting, missing=missing, sent=sent,
+        query=wanted.query, **found,
+    )  # fmt: skip
+
+
+def daemons(frame: Frame, request: HttpRequest) -> Reply:
+    """List the daemons."""
+    return _list(frame, 'Daemons', frame.api.daemons(request, b'')['daemons'])
+
+
+def pools(frame: Frame, request: HttpRequest) -> Reply:
+    """List the pools."""
+    _check(frame, request)
+    return _list(frame, 'Pools', frame.listings.pools())
+
+
+def dns_zones(frame: Frame, request: HttpRequest) -> Reply:
+    """List the DNS zones."""
+    _check(frame, request)
+    return _list(frame, 'DNS zones', frame.listings.dns_zones())
+
+
+def _check(frame: Frame, request: HttpRequest) -> None:
+    frame.api.authorize(request, 'list_hosts')
+    parameters(request)
+
+
+def _list(frame: Frame, title: str, rows: list[dict[str, Any]]) -> Reply:
+    return frame.page('list.html', title=title, rows=rows)

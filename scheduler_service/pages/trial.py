@@ -1,4 +1,7 @@
-"""The page that tries a request: what would be decided now, and why."""
+"""The page that tries a request: what would be decided now, and why.
+
+It shows what ``/v1/explain`` returns; nothing is claimed.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,7 @@ from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.http.message import HttpRequest, Reply
-from scheduler_service.http.v1 import V1, parameters
-from scheduler_service.listings import Listings
+from scheduler_service.http.v1 import parameters
 from scheduler_service.model import client_documents, documents
 from scheduler_service.pages import decisions
 from scheduler_service.pages.frame import Frame, without_empty
@@ -20,39 +22,28 @@ _FIELDS = (
 _ALL = ('request', *_FIELDS, 'host')
 
 
-class TryPage:
-    """Shows what ``/v1/explain`` returns; nothing is claimed."""
-
-    def __init__(self, frame: Frame, api: V1, listings: Listings) -> None:
-        self._frame = frame
-        self._api = api
-        self._listings = listings
-
-    def page(self, request: HttpRequest) -> Reply:
-        """Show the form, and the answer where a question was sent."""
-        if len(request.query) > decisions.MOST_BYTES:
-            raise errors.PayloadTooLarge(
-                f'The question has {len(request.query)} bytes, and may have '
-                f'{decisions.MOST_BYTES}: it is a link, which browsers and '
-                'proxies cut. Use scheduler-manage select --dry-run'
+def page(frame: Frame, request: HttpRequest) -> Reply:
+    """Show the form, and the answer where a question was sent."""
+    if len(request.query) > decisions.MOST_BYTES:
+        raise errors.PayloadTooLarge(
+            f'The question has {len(request.query)} bytes, and may have '
+            f'{decisions.MOST_BYTES}: it is a link, which browsers and '
+            'proxies cut. Use scheduler-manage select --dry-run'
+        )
+    sent = parameters(without_empty(request, _ALL), *_ALL)
+    result, fault, status = None, None, 200
+    try:
+        if sent.keys() - {'host'}:
+            document = _document(sent)
+            result = decisions.explained(
+                frame, request, document, sent.get('host')
             )
-        sent = parameters(without_empty(request, _ALL), *_ALL)
-        shown: dict[str, Any] = {'result': None, 'fault': None, 'text': ''}
-        status = 200
-        try:
-            if sent.keys() - {'host'}:
-                document = _document(sent)
-                shown['text'] = decisions.text_of(document)
-                shown['result'] = decisions.explained(
-                    self._api, self._listings, request, document,
-                    sent.get('host'),
-                )  # fmt: skip
-        except (errors.InvalidRequest, errors.NotFound) as error:
-            status, shown['fault'] = error.code, error
-        return self._frame.page(
-            'try.html', status, sent=sent, fields=_FIELDS,
-            stacks=decisions.stacks, **shown,
-        )  # fmt: skip
+    except (errors.InvalidRequest, errors.NotFound) as error:
+        status, fault = error.code, error
+    return frame.page(
+        'try.html', status, sent=sent, result=result, fault=fault,
+        stacks=decisions.stacks,
+    )  # fmt: skip
 
 
 def _document(sent: Mapping[str, str]) -> Any:

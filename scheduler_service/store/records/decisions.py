@@ -219,7 +219,8 @@ def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
 
     :param request_id: of the daemon, of the caller or the global id; or the
         uuid of an instance
-    :raises DecisionNotFound: no decision of this request is kept
+    :raises DecisionNotFound: no decision of this request is kept; the
+        nearest id of the newest ones is named
     """
     table = schema.decisions
     query = sa.select(table).order_by(table.c.id)
@@ -242,7 +243,11 @@ def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
         for row in rows
     ]
     if not decisions:
-        raise errors.DecisionNotFound(request_id=request_id)
+        error = errors.DecisionNotFound(request_id=request_id)
+        newest = search(conn, DecisionFilter(), _NEWEST)
+        ids = [summary.request_id for summary in newest]
+        near = texts.nearest(request_id, ids)
+        raise errors.DecisionNotFound(f'{error}{near}', **error.facts)
     return decisions
 
 
