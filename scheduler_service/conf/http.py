@@ -31,6 +31,7 @@ Any but a loopback address needs ``token_file`` or ``ca_file``.
         help="""
 The path of a file with the bearer token that clients have to send.
 
+A browser asks for it: any name, and the token as the password.
 ``/healthcheck`` and ``/readyz`` need no token.
 """,
     ),

@@ -5,6 +5,7 @@ The main thread builds a :class:`Guard`; the HTTP server's thread calls it.
 
 from __future__ import annotations
 
+import base64
 import hmac
 import ipaddress
 import pathlib
@@ -58,18 +59,20 @@ class Guard:
         """Return the refusal of a request; None: it is admitted."""
         is_public = request.path.rstrip('/') in self._public
         if self.token or self._certificates:
+            if is_public or self._has_token(request, 'bearer'):
+                return None
             has_certificate = request.certificate is not None
-            if is_public or self._has_token(request):
-                return None
-            # A browser sends a certificate to us whatever page asks for it.
-            if has_certificate and 'Origin' not in request.headers:
-                return None
-            if has_certificate:
+            if has_certificate or self._has_token(request, 'basic'):
+                # A browser sends them to us whatever page asks for it.
+                if 'Origin' not in request.headers:
+                    return None
                 return refusal(403, 'a web page may not send this request')
             return refusal(
                 401,
-                'a bearer token or a client certificate is required',
+                'a bearer token or a client certificate is required; a '
+                'browser asks for a name and a password: any, and the token',
                 ('WWW-Authenticate', 'Bearer'),
+                *self._log_in(request),
             )
         if 'Origin' in request.headers:
             return refusal(
@@ -84,15 +87,25 @@ class Guard:
             'Host is neither a loopback name nor one of [http] allowed_hosts',
         )
 
-    def _has_token(self, request: HttpRequest) -> bool:
-        sent = request.headers.get('Authorization', '')
-        scheme, _, token = sent.partition(' ')
+    def _log_in(self, request: HttpRequest) -> list[tuple[str, str]]:
+        """Return the header that has a browser ask for the token."""
+        is_browser = 'text/html' in request.headers.get('Accept', '')
+        basic = 'Basic realm="scheduler-service", charset="UTF-8"'
+        return [('WWW-Authenticate', basic)] * bool(self.token and is_browser)
+
+    def _has_token(self, request: HttpRequest, scheme: str) -> bool:
+        """Whether the token was sent: ``bearer``, or ``basic`` as password."""
+        sent, _, text = request.headers.get('Authorization', '').partition(' ')
+        token = text.strip().encode('utf-8', 'surrogateescape')
+        if scheme == 'basic':
+            try:
+                token = base64.b64decode(token).partition(b':')[2]
+            except ValueError:
+                return False
         return (
             self.token is not None
-            and scheme.lower() == 'bearer'
-            and hmac.compare_digest(
-                token.strip().encode('utf-8', 'surrogateescape'), self.token
-            )
+            and sent.lower() == scheme
+            and hmac.compare_digest(token, self.token)
         )
 
     def _is_addressed(self, request: HttpRequest) -> bool:

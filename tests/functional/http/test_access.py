@@ -2,6 +2,7 @@
 
 import ssl
 import subprocess
+from base64 import b64encode
 
 import pytest
 
@@ -16,11 +17,17 @@ def test_token_is_needed_when_one_is_set(serve_http, tmp_path):
     (tmp_path / 'token').write_text('s3cret\n')
     http = serve_http(http__token_file=str(tmp_path / 'token'))
     assert http.send('GET', '/healthcheck')[0] == 200
-    for given in (None, 'Bearer no', 'Basic s3cret', 'Bearer'):
+    basic = b64encode(b'anybody:s3cret').decode()
+    wrong = b64encode(b's3cret:no').decode()
+    for given in (None, 'Bearer no', 'Basic s3cret', 'Bearer', 'Basic =',
+                  f'Basic {wrong}', f'Bearer {basic}'):  # fmt: skip
         headers = {'Authorization': given} if given else {}
         assert http.send('GET', '/metrics', **headers)[0] == 401
-    good = {'Authorization': 'Bearer s3cret'}
-    assert http.send('GET', '/metrics', **good)[0] == 200
+    origin = {'Origin': 'http://page.example'}
+    for given, of_page in (('Bearer s3cret', 200), (f'Basic {basic}', 403)):
+        good = {'Authorization': given}
+        assert http.send('GET', '/metrics', **good)[0] == 200
+        assert http.send('GET', '/metrics', **good, **origin)[0] == of_page
 
 
 def test_client_certificate_is_enough_when_a_ca_is_set(serve_http, tmp_path):

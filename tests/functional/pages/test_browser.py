@@ -5,12 +5,14 @@ The policy of the pages is in force in all of these tests.
 
 from __future__ import annotations
 
+import pathlib
 from typing import Any
 from urllib import parse
 
 import pytest
 
 from scheduler_service import texts
+from scheduler_service.store.connection import Store
 from tests.support.browsers import (
     HOSTILE,
     LONG,
@@ -19,7 +21,9 @@ from tests.support.browsers import (
     overflow,
     serious,
 )
-from tests.support.services import Service
+from tests.support.databases import ready_database
+from tests.support.servers import free_port
+from tests.support.services import Service, shared, started
 
 HOSTILE_PATH = f'/decisions/{parse.quote(HOSTILE, safe="")}'
 TRIED = parse.urlencode({'flavor': 'vcpus=1,memory_mb=512', 'host': HOSTILE})
@@ -86,6 +90,46 @@ def test_a_long_reason_is_folded_and_opens(watched: Watched) -> None:
     folded.locator('summary').click()
     assert LONG[:500] in folded.inner_text()
     assert page.locator('dd').first.bounding_box()['height'] > before
+
+
+def test_a_browser_asks_for_the_token(
+    browser: Any, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / 'token').write_text('s3cret\n')
+    port, token = free_port(), str(tmp_path / 'token')
+    with shared(tmp_path, http__bind_port=port, http__token_file=token):
+        pages = Watched(browser, f'http://127.0.0.1:{port}')
+        login = {'username': 'anybody', 'password': 's3cret'}
+        page = pages.open('/cloud', http_credentials=login)
+        page.locator('.cells img').first.click(position={'x': 1, 'y': 1})
+        page.wait_for_url('**/hosts/*')
+        assert 'What is left' in page.inner_text('main')
+        pages.close()
+        assert pages.complaints == []
+
+
+def test_open_pages_go_on_with_the_next_daemon(
+    browser: Any, tmp_path: pathlib.Path
+) -> None:
+    port = free_port()
+    pages = Watched(browser, f'http://127.0.0.1:{port}')
+    store = Store.connect(ready_database(f'sqlite:///{tmp_path}/'))
+    before = started(store, http__bind_port=port)
+    page, tried = pages.open('/cloud'), pages.open(f'/try?{TRIED}', 404)
+    before.stop()
+    after = started(store, http__bind_port=port)
+    try:
+        page.locator('.cells img').first.click(position={'x': 1, 'y': 1})
+        page.wait_for_url('**/hosts/*')
+        assert 'What is left' in page.inner_text('main')
+        tried.fill('[name=host]', '')
+        tried.click('form button')
+        tried.wait_for_url('**&host=')
+        assert 'Chosen, as of' in tried.inner_text('main')
+    finally:
+        pages.close()
+        after.stop()
+        store.dispose()
 
 
 def test_lists_have_what_the_command_prints(

@@ -70,6 +70,11 @@ def test_who_is_not_admitted_gets_a_page_that_says_so(serve_http, tmp_path):
         assert (status, headers['WWW-Authenticate']) == (401, 'Bearer')
         assert '<h1>Unauthorized</h1>' in body
         check_safety(headers)
+        # A browser asks for the token where it is told how to send it.
+        _, headers, _ = fetch(port, path, **BROWSER)
+        assert headers.get_all('WWW-Authenticate') == [
+            'Bearer', 'Basic realm="scheduler-service", charset="UTF-8"',
+        ]  # fmt: skip
         good = {'Authorization': 'Bearer s3cret'}
         assert fetch(port, path, **good)[0] == 200
     port = serve_http().port

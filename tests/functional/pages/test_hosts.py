@@ -190,6 +190,11 @@ def test_the_snapshot_is_shown_while_the_database_is_away(postgresql):
             for path in ('/cloud', '/hosts'):
                 assert 'compute-1' in page(http, path) or path == '/cloud'
             assert page(http, '/daemons', 503)
+            assert page(http, '/hosts/compute-0', 503)
+            proxy.become(Mode.FORWARD)
+            for path in ('/hosts/compute-1', '/', '/fit'):
+                assert 'missing' not in page(http, path)
+            assert page(http, '/daemons')
         finally:
             proxy.become(Mode.FORWARD)
             http.close()
