@@ -241,15 +241,24 @@ def _serve(folder: pathlib.Path, port: int) -> int:
 
 
 def _cloud() -> dict[str, Any]:
-    """Return an inventory: hosts of three sizes, in three zones."""
+    """Return an inventory: hosts of three sizes, in three zones.
+
+    The older the hosts are, the fuller they are, also of what is not ours.
+    """
+    rng = random.Random(1)  # noqa: S311 - the same cloud each time
     names = [f'node-{number:04}' for number in range(_HOSTS)]
     hosts = []
     for number, name in enumerate(names):
         vcpus, memory_mb = _SIZES[number // 7 % len(_SIZES)]
+        share = rng.betavariate(5 - 4 * number / _HOSTS, 2)
         host = {'host': name, 'vcpus': vcpus, 'memory_mb': memory_mb,
-                'local_gb': 2000}  # fmt: skip
+                'local_gb': 2000, 'local_gb_used': int(1800 * share),
+                'vcpus_used': int(4 * vcpus * share),
+                'memory_mb_used': int(1.4 * memory_mb * share)}  # fmt: skip
         if not number % 83:
             host |= {'status': 'disabled', 'disabled_reason': 'new disks'}
+        elif number % 97 == 50:
+            host['state'] = 'down'
         hosts.append(host)
     zones = [
         {'id': 9000 + at, 'name': f'racks-{zone}',
