@@ -92,21 +92,21 @@ class SearchCache:
         self.misses = 0
         self.min_hosts = min_hosts
 
-    def search(self, plan: HostSearch, best: int) -> CachedSearch | None:
+    def search(self, search: HostSearch, best: int) -> CachedSearch | None:
         """Return a search; None: all hosts have to be looked at.
 
         None where a filter runs each time, or many of the best are needed.
 
-        :param plan: a search without the cache
+        :param search: one without the cache
         :param best: how many of the best hosts are looked at; 0: any number
         """
-        steps, table = plan.steps, plan.table
+        steps, table = search.steps, search.table
         if not 0 < best <= _MOST_WANTED or len(steps) >= _MOST_STEPS:
             return None
         if any(each_time for _, _, _, each_time in steps):
             return None
         kept = table.load.memoize(('search cache', id(self)), _Kept)
-        return CachedSearch(self, kept, plan, best)
+        return CachedSearch(self, kept, search, best)
 
 
 class CachedSearch:
@@ -116,16 +116,16 @@ class CachedSearch:
     """
 
     def __init__(
-        self, cache: SearchCache, kept: _Kept, plan: HostSearch, best: int
+        self, cache: SearchCache, kept: _Kept, search: HostSearch, best: int
     ) -> None:
-        self.plan = plan.plan
+        self.plan = search.plan
         self._cache = cache
         self._kept = kept
-        self._plan = plan
+        self._search = search
         self._best = best
         # Rows that steps of this request named, and that would pass otherwise.
         self._gone = np.empty(0, np.intp)
-        self._rejections = kept.rejections.get(plan.table, plan.steps)
+        self._rejections = kept.rejections.get(search.table, search.steps)
         self._judge()
 
     def _judge(self) -> None:
@@ -133,11 +133,11 @@ class CachedSearch:
 
         With the steps that name a few hosts for this request.
         """
-        rejections, plan = self._rejections, self._plan
+        rejections, search = self._rejections, self._search
         first, counts = rejections.first, np.array(rejections.counts)
         named = [
             (index, verdict)
-            for index, (_, form, verdict, _) in enumerate(plan.steps)
+            for index, (_, form, verdict, _) in enumerate(search.steps)
             if form == ROWS and verdict is not None
         ]
 
@@ -159,7 +159,7 @@ class CachedSearch:
                 move(rows, before)
             else:
                 move(rows, np.minimum(before, index))
-        if named and plan.request.num_instances > 1:
+        if named and search.request.num_instances > 1:
             out = first < rejections.first
             out[self._gone] = True
             self._gone = np.flatnonzero(out)
@@ -174,21 +174,21 @@ class CachedSearch:
         """
         if not self._left:
             return None
-        plan, first = self._plan, self._first
+        search, first = self._search, self._first
         passing = self._rejections.passing
         if self._left <= _FEW:
             self._cache.hits += 1
             rows = np.flatnonzero(first == passing)
-            return plan.weighing.rank_rows(
-                plan.table, rows, plan.request, plan.terms
+            return search.weighing.rank_rows(
+                search.table, rows, search.request, search.terms
             )
         ranking = self._of_leaders(first, passing)
         if ranking is not None:
             self._cache.hits += 1
             return ranking
         self._cache.misses += 1
-        return plan.weighing.rank(
-            plan.table, first == passing, plan.request, plan.terms
+        return search.weighing.rank(
+            search.table, first == passing, search.request, search.terms
         )
 
     def next(self, row: int, index: int) -> Ranking | None:
@@ -198,13 +198,13 @@ class CachedSearch:
         :param index: of the next instance; past the last for alternates
         :raises FilterFault: a filter or weigher failed
         """
-        self._plan.advance(index)
-        self._rejections.refresh(self._plan.table)
+        self._search.advance(index)
+        self._rejections.refresh(self._search.table)
         self._judge()
         return self.ranking(index)
 
     def _of_leaders(self, first: Any, passing: int) -> Ranking | None:
-        table, terms = self._plan.table, self._plan.terms
+        table, terms = self._search.table, self._search.terms
         if any(raw is None for _, _, raw in terms):
             return None
         leaders = self._kept.leaders(table, terms)
@@ -222,10 +222,10 @@ class CachedSearch:
 
         They are those for the present instance.
         """
-        left = len(self._plan.table)
+        left = len(self._search.table)
         counts: Counts = []
         for step, rejected in zip(
-            self._plan.steps, self._counts, strict=False
+            self._search.steps, self._counts, strict=False
         ):
             if not is_counted(step):
                 continue
