@@ -191,13 +191,14 @@ class HostCycle:
         :raises StoreUnavailable: some have none yet, and may be scheduled
             again: what was claimed for them is found then
         """
-        returned = [job for job in jobs if not job.waits]
-        for job in returned:
-            job.attempt.waited = job.claim and job.state >= State.CLAIMED
+        waiting, returned = [*jobs], [job for job in jobs if not job.waits]
         if returned:
-            self.advance(returned)
-            jobs = in_time(jobs, self._parts.health)
-        waiting = [job for job in jobs if job.waits and not job.done()]
+            for job in returned:
+                job.attempt.waited = job.claim and job.state >= State.CLAIMED
+            self.go_on(returned)
+            waiting = in_time(
+                [job for job in jobs if job.waits], self._parts.health
+            )
         unfinished: list[HostJob] = []
         while waiting:
             batch = SchedulingBatch(self._parts, self, next_jobs)
@@ -208,18 +209,23 @@ class HostCycle:
                 self._parts.source.refresh()
         return unfinished
 
-    def advance(self, jobs: Sequence[HostJob]) -> None:
-        """Run the stages after the claim for jobs that have come to it.
+    def go_on(self, jobs: Sequence[HostJob]) -> None:
+        """Have jobs go on that have claims, or come back from a stage.
 
-        Those that a stage could not bring any further are given up: they are
-        refused, or QUEUED again. Others that are QUEUED stay so.
+        Those that it could not bring any further are given up: they are
+        refused, or QUEUED again.
 
         :raises StoreUnavailable: some go on later from where they are
         """
         failed = [job for job in jobs if job.attempt.failure is not None]
+        others = [job for job in jobs if job.attempt.failure is None]
         if failed:
-            jobs = [job for job in jobs if job.attempt.failure is None]
             self.give_up(failed)
+        if others:
+            self.advance(others)
+
+    def advance(self, jobs: Sequence[HostJob]) -> None:
+        """Run the stages after the claim for jobs that have come to it."""
         source = self._parts.source
         table = (source.snapshot or source.current()).hosts
         for takes, stage in self._after:
@@ -393,7 +399,7 @@ class SchedulingBatch:
             if job.state is State.SELECTED:
                 selected.append(job)
             elif job.state is State.CLAIMED:
-                self._cycle.advance([job])
+                self._cycle.go_on([job])
         self._health.time('choose', time.perf_counter() - start)
         return selected
 

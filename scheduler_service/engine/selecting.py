@@ -16,7 +16,7 @@ from scheduler_service import errors, time_slice
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.dictionary import Rows
 from scheduler_service.columns.instances import PlacedInstance
-from scheduler_service.engine.jobs import Attempt, HostJob, State
+from scheduler_service.engine.jobs import HostJob, State
 from scheduler_service.engine.ports import Parts, Stage
 from scheduler_service.model import Placement, Request, Selection
 from scheduler_service.pipeline import (
@@ -200,30 +200,32 @@ class Select(Stage):
         :raises SchedulerError: the request cannot be scheduled
         """
         self.selections += 1
+        overlay = self.overlay
         for job in jobs:
-            self._select(job, job.attempt)
-
-    def _select(self, job: HostJob, attempt: Attempt) -> None:
-        overlay, request, held = self.overlay, attempt.request, attempt.held
-        assert request is not None
-        found = attempt.candidates
-        selection = self._select_hosts(job, request, attempt.placed)
-        while found is not None and not found.assign(selection.assignments):
-            overlay.forget_last(len(selection.assignments))
-            selection = self._select_hosts(job, request, {})
-        if not job.claim:
-            overlay.forget_last(len(selection.assignments))
-        attempt.selection, job.state = selection, State.SELECTED
-        attempt.table = overlay.table
-        placements = [made.placement for made in selection.assignments]
-        if job.with_pcpu is not None:
-            for placement in placements:
-                _state_amounts(placement, request.own_resources)
-        if held:
-            by_uuid = {made.instance_uuid: made for made in placements}
-            by_uuid.update(held)
-            placements = [by_uuid[uuid] for uuid in job.request.instance_uuids]
-        attempt.placements = placements
+            attempt, request = job.attempt, job.attempt.request
+            assert request is not None
+            found = attempt.candidates
+            selection = self._select_hosts(job, request, attempt.placed)
+            while found is not None and not found.assign(
+                selection.assignments
+            ):
+                overlay.forget_last(len(selection.assignments))
+                selection = self._select_hosts(job, request, {})
+            if not job.claim:
+                overlay.forget_last(len(selection.assignments))
+            attempt.selection, job.state = selection, State.SELECTED
+            attempt.table = overlay.table
+            placements = [made.placement for made in selection.assignments]
+            if job.with_pcpu is not None:
+                for placement in placements:
+                    _state_amounts(placement, request.own_resources)
+            if attempt.held:
+                by_uuid = {made.instance_uuid: made for made in placements}
+                by_uuid.update(attempt.held)
+                placements = [
+                    by_uuid[uuid] for uuid in job.request.instance_uuids
+                ]
+            attempt.placements = placements
 
     def _select_hosts(
         self, job: HostJob, request: Request, placed: dict[str, Assignment]
