@@ -311,8 +311,20 @@ class Request(Document, dict=True):
     def provider_groups(self) -> list[ResourceGroup]:
         """What single providers have to have: by the request and its flavor.
 
+        Amounts of 0 are left out, and groups that ask for nothing else.
+
         :raises InvalidRequest: two groups have the same suffix
         """
+        found = []
+        for group in self._stated_groups:
+            amounts = {name: n for name, n in group.resources.items() if n}
+            made = msgspec.structs.replace(group, resources=amounts)
+            if made != ResourceGroup(suffix=group.suffix):
+                found.append(made)
+        return found
+
+    @cached_property
+    def _stated_groups(self) -> list[ResourceGroup]:
         named = self._asked.groups
         for group in self.resource_groups:
             if group.suffix in named:
@@ -396,7 +408,7 @@ class Request(Document, dict=True):
         """The disk of an instance, in MB: swap counts as it is."""
         stated = self.amounts is not None or 'DISK_GB' in self._asked.amounts
         if stated or any(
-            'DISK_GB' in each.resources for each in self.provider_groups
+            'DISK_GB' in each.resources for each in self._stated_groups
         ):
             return 1024 * self.resources.get('DISK_GB', 0)
         return amounts.disk_mb(self.flavor, self.boot_from_volume)
@@ -432,7 +444,7 @@ class Request(Document, dict=True):
             self._asked.amounts,
             {
                 name
-                for group in self.provider_groups
+                for group in self._stated_groups
                 for name in group.resources
             },
             self.guest,

@@ -90,7 +90,11 @@ def test_groups_alone_are_asked_in_the_tree_of_the_host():
         ({}, False),
         ({'amounts': {'PCPU': 2, 'MEMORY_MB': 1, 'DISK_GB': 1}}, False),
         ({'amounts': {'VCPU': 2, 'CUSTOM_X': 1}}, True),
-        ({'resource_groups': [{'suffix': '1'}]}, True),
+        ({'resource_groups': [{'suffix': '1'}]}, False),
+        (
+            {'resource_groups': [{'suffix': '1', 'required': ['CUSTOM_A']}]},
+            True,
+        ),
     ],
 )
 def test_the_service_is_asked_only_where_it_knows_more(fields, needed):

@@ -88,6 +88,20 @@ def test_what_means_nothing_is_refused_by_name(key, value):
     assert not left_out.provider_groups
 
 
+def test_a_group_of_amounts_of_0_asks_for_nothing():
+    found = request(
+        {
+            'resources1:VCPU': '0',
+            'resources1:VGPU': '1',
+            'resources4:VGPU': '0',
+        }
+    )
+    (group,) = found.provider_groups
+    assert (group.suffix, group.resources) == ('1', {'VGPU': 1})
+    # Nor is the class of a group taken of the flavor.
+    assert found.resources.keys() == {'VGPU', 'MEMORY_MB', 'DISK_GB'}
+
+
 def test_suffixes_of_flavor_and_request_differ():
     groups = [{'suffix': '1', 'resources': {'CUSTOM_N': 1}}]
     with pytest.raises(errors.InvalidRequest, match='suffixes'):
