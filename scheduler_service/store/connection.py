@@ -270,16 +270,57 @@ class Store:
         self.engine.dispose()
 
 
-class PersistentWriter:
-    """Runs transactions on a connection that stays open.
+class KeptConnection:
+    """A connection that stays open until it is dropped.
 
     Taking one from the pool checks it with a round trip each time.
+
+    :param options: execution options
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, **options: Any) -> None:
+        self._store, self._options = store, options
         self._conn: Connection | None = None
-        self._used_at = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        return self._conn is not None
+
+    def get(self) -> Connection:
+        """Return the connection, which is opened if it is not.
+
+        :raises StoreUnavailable: the database does not answer
+        """
+        if self._conn is None:
+            conn = self._store.hold()
+            self._conn = conn.execution_options(**self._options)
+        return self._conn
+
+    def drop(self) -> None:
+        """Close the connection; the next use opens another."""
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            with contextlib.suppress(Exception):
+                conn.invalidate()
+            with contextlib.suppress(Exception):
+                conn.close()
+
+    def is_waiting(self) -> bool:
+        """Whether an answer is waited for; on SQLite none ever is.
+
+        Any thread may call this.
+        """
+        conn = self._conn
+        with contextlib.suppress(Exception):
+            session: Any = conn and conn.connection.dbapi_connection
+            return getattr(session, 'waits_since', None) is not None
+        return False
+
+
+class PersistentWriter(KeptConnection):
+    """Runs transactions on a connection that stays open."""
+
+    _used_at = 0.0
 
     def write(self, work: Callable[[Writer], T]) -> T:
         """Run *work* in one transaction; return what it returns.
@@ -290,8 +331,8 @@ class PersistentWriter:
         :raises StoreUnavailable: the database does not answer
         """
         if time.monotonic() - self._used_at > _IDLE_S:
-            self.close()
-        was_open = self._conn is not None
+            self.drop()
+        was_open = self.is_open
         try:
             return self._write(work)
         except errors.StoreTimeout:
@@ -302,24 +343,14 @@ class PersistentWriter:
             return self._write(work)
 
     def _write(self, work: Callable[[Writer], T]) -> T:
-        if self._conn is None:
-            self._conn = self._store.hold()
+        conn = self.get()
         try:
-            result = self._store.write(work, self._conn)
+            result = self._store.write(work, conn)
         except BaseException:
-            with contextlib.suppress(Exception):
-                self._conn.invalidate()
-            self.close()
+            self.drop()
             raise
         self._used_at = time.monotonic()
         return result
-
-    def close(self) -> None:
-        """Close the connection; the next transaction opens another."""
-        conn, self._conn = self._conn, None
-        if conn is not None:
-            with contextlib.suppress(Exception):
-                conn.close()
 
 
 def _prepare(engine: Engine, limits: Callable[[], Timeouts]) -> None:

@@ -6,7 +6,6 @@ and has a connection of its own, so that it works while all other threads wait.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import secrets
 import time
@@ -15,11 +14,10 @@ from typing import Any
 
 import sqlalchemy as sa
 from oslo_db import exception as db_exception
-from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
 from scheduler_service.store import schema
-from scheduler_service.store.connection import Store
+from scheduler_service.store.connection import KeptConnection, Store
 from scheduler_service.store.driver_errors import (
     is_timeout,
     translate_errors,
@@ -159,7 +157,7 @@ class Probe:
         )
         self._dialect = self._store.dialect
         self._limits = store.timeouts
-        self._conn: Connection | None = None
+        self._kept = KeptConnection(self._store, isolation_level='AUTOCOMMIT')
 
     def ask(self) -> None:
         """Wait for a sign of life.
@@ -168,9 +166,9 @@ class Probe:
         """
         if self._limits is not self._watched.timeouts:
             self._limits = self._watched.timeouts
-            self._drop()
+            self._kept.drop()
             self._store.timeouts = self._limits.for_probe()
-        was_open, start = self._conn is not None, time.monotonic()
+        was_open, start = self._kept.is_open, time.monotonic()
         try:
             self._select()
         except errors.StoreUnavailable:
@@ -183,9 +181,9 @@ class Probe:
     def _select(self) -> None:
         try:
             with translate_errors():
-                self._connection().execute(sa.text('SELECT 1'))
+                self._kept.get().execute(sa.text('SELECT 1'))
         except errors.StoreUnavailable:
-            self._drop()
+            self._kept.drop()
             raise
 
     def cut_off(self, seconds: float) -> list[Wait]:
@@ -268,33 +266,19 @@ class Probe:
         :raises StoreUnavailable: the database does not answer
         """
         try:
-            result = self._connection().execute(query)
+            result = self._kept.get().execute(query)
             return result.all() if result.returns_rows else []
         except (sa.exc.DBAPIError, db_exception.DBError) as fault:
             if is_timeout(fault):
                 raise errors.StoreTimeout(
                     'The database takes too long to list its sessions'
                 ) from fault
-            if self._conn is not None and not self._conn.invalidated:
+            if self._kept.is_open and not self._kept.get().invalidated:
                 return []
-            self._drop()
+            self._kept.drop()
             raise unavailable(fault) from fault
 
     def close(self) -> None:
         """Close its connection."""
-        self._drop()
+        self._kept.drop()
         self._store.dispose()
-
-    def _connection(self) -> Connection:
-        if self._conn is None:
-            self._conn = self._store.hold().execution_options(
-                isolation_level='AUTOCOMMIT'
-            )
-        return self._conn
-
-    def _drop(self) -> None:
-        if self._conn is not None:
-            with contextlib.suppress(Exception):
-                self._conn.invalidate()
-                self._conn.close()
-        self._conn = None

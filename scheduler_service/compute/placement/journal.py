@@ -163,7 +163,7 @@ class PlacementJournal:
         """Record which calls ended, and close the connection."""
         if self.ended:
             self.flush()
-        self._writer.close()
+        self._writer.drop()
 
 
 def _mark(writer: Writer, ended: Sequence[_Ended]) -> None:

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from sqlalchemy.engine import Connection
@@ -20,7 +20,7 @@ from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine.ports import PendingClaims
 from scheduler_service.store import claims
-from scheduler_service.store.connection import Store
+from scheduler_service.store.connection import KeptConnection, Store
 from scheduler_service.store.driver_errors import translate_errors
 from scheduler_service.store.reading import change_feed
 from scheduler_service.store.reading.snapshot import load_snapshot
@@ -128,8 +128,8 @@ class StoreHostSource:
         self._behind = self._stale = False
         # How long it took to bring the snapshot up to date last, and when.
         self._read_s = self._read_at = 0.0
-        self._reader: Connection | None = None
-        self._writer: Connection | None = None
+        self._reader = KeptConnection(store, isolation_level='AUTOCOMMIT')
+        self._writer = KeptConnection(store)
 
     def load(self) -> Snapshot:
         """Load everything from the database."""
@@ -264,10 +264,9 @@ class StoreHostSource:
     def writer(self) -> Iterator[Connection]:
         """Give the kept connection for writing."""
         self.finish_release()
-        if self._writer is None:
-            self._writer = self.store.hold()
+        conn = self._writer.get()
         try:
-            yield self._writer
+            yield conn
         except errors.StoreUnavailable:
             self.drop()
             raise
@@ -285,12 +284,7 @@ class StoreHostSource:
 
         Any thread may call this. SQLite is never waited for.
         """
-        for conn in (self._reader, self._writer):
-            with contextlib.suppress(Exception):
-                session: Any = conn and conn.connection.dbapi_connection
-                if getattr(session, 'waits_since', None) is not None:
-                    return True
-        return False
+        return self._reader.is_waiting() or self._writer.is_waiting()
 
     def forget(self, max_age: float) -> None:
         """Drop what was computed from earlier options."""
@@ -308,26 +302,19 @@ class StoreHostSource:
         self._behind = self._stale = True
         # Before the next decision, however long that takes.
         self._read_at = -_OLDEST_S
-        for conn in (self._reader, self._writer):
-            if conn is not None:
-                with contextlib.suppress(Exception):
-                    conn.invalidate()
-                    conn.close()
-        self._reader = self._writer = None
+        self._reader.drop()
+        self._writer.drop()
 
     @contextlib.contextmanager
     def raw_connection(self) -> Iterator[Connection]:
         """Give the kept connection for use below SQLAlchemy."""
-        if self._reader is None:
-            self._reader = self.store.hold().execution_options(
-                isolation_level='AUTOCOMMIT'
-            )
+        conn = self._reader.get()
         if self.pending is not None:
             # A connection executes statements in turn.
             self.pending.finish()
             self.pending = None
         try:
-            yield self._reader
+            yield conn
         except errors.StoreUnavailable:
             self.drop()
             raise

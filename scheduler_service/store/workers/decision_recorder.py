@@ -258,7 +258,7 @@ class DecisionRecorder(Worker):
                 self._attempt(self._prune_changes)
                 self._attempt(self._prune_by_age)
         self._attempt(self.flush)
-        self._writer.close()
+        self._writer.drop()
 
     def _prune_changes(self) -> None:
         """Prune changes that every daemon has read, and old outcomes."""

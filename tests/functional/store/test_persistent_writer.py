@@ -25,7 +25,7 @@ def writer(store: Any) -> Any:
     """A writer of the store."""
     made = PersistentWriter(store)
     yield made
-    made.close()
+    made.drop()
 
 
 def session(writer: Writer) -> int:

@@ -46,5 +46,6 @@ def test_write_is_repeated_when_it_meets_a_deadlock(kind, make_store):
         thread.start()
     for thread in threads:
         thread.join()
-    assert reasons == ['deadlock']
+    # The server may end both.
+    assert {*reasons} == {'deadlock'}
     assert load_snapshot(store).hosts.number('num_io_ops').tolist() == [2, 2]
