@@ -53,12 +53,13 @@ def csv_table(
     table = io.StringIO()
     writer = csv.writer(table, lineterminator='\n')
     writer.writerow(columns)
-    writer.writerows([_quoted(row.get(name)) for name in columns]
+    writer.writerows([csv_cell(row.get(name)) for name in columns]
                      for row in rows)  # fmt: skip
     return table.getvalue()
 
 
-def _quoted(value: Any) -> str:
+def csv_cell(value: Any) -> str:
+    """Return a value as a cell of CSV; no program takes it for a formula."""
     text = cell(value)
     is_number = isinstance(value, int | float)
     return f"'{text}" if text.startswith(_FORMULA) and not is_number else text

@@ -15,7 +15,6 @@ import hypothesis
 import pytest
 
 from scheduler_service import rpc  # noqa: F401 - chooses the bus's backend
-from scheduler_service.cmd import parser
 from scheduler_service.store.connection import Store
 from tests.support import databases, requirements, servers
 from tests.support.databases import (
@@ -43,9 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # What is installed stays as it is; to look at it took a third of the time
     # that a daemon in the tests' process needs to start.
     metadata.entry_points = functools.cache(metadata.entry_points)
-    # To make the parser took half the time of a command in this process, and
-    # to copy these options a fifth of that of a daemon.
-    parser.build = functools.cache(parser.build)
+    # To copy these took a fifth of the time of a daemon.
     opts.list_opts = functools.cache(opts.list_opts)
     address = getattr(config, 'workerinput', {}).get(
         'servers', os.environ.get('SCHEDULER_TEST_SERVERS')

@@ -2,7 +2,8 @@
 
 ``setup.py`` runs it when a package is built. The pages of ``scheduler-manage``
 and ``scheduler-status`` are made of their parsers, which is why this imports
-nothing but these: a build has none of the libraries that the programs need.
+nothing but these and cliff: a build has none of the other libraries that the
+programs need.
 """
 
 from __future__ import annotations
@@ -103,9 +104,9 @@ def arguments(parser: argparse.ArgumentParser) -> list[tuple[str, str]]:
 
 def manage() -> Program:
     """Return what there is to say about ``scheduler-manage``."""
-    from scheduler_service.cmd import parser
+    from scheduler_service.cmd.manage import App
 
-    built = parser.build()
+    app = App()
     return Program(
         'scheduler-manage',
         'operate the scheduler: its database, hosts and claims',
@@ -114,8 +115,12 @@ def manage() -> Program:
             'that a daemon answers them. Without --config-file they read '
             'scheduler_service.conf in the usual places.',
         ),
-        tuple(arguments(built)),
-        tuple(commands(built)),
+        tuple(arguments(app.parser)),
+        tuple(
+            command._replace(text=command.text or built.description or '')
+            for words, built in app.parsers().items()
+            for command in commands(built, words)
+        ),
     )
 
 

@@ -5,17 +5,13 @@ Results go to standard output; progress bars and remarks to standard error.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
-import itertools
 import os
 import re
-import shutil
 import sys
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
-
-from rich.cells import cell_len
+from typing import Any, NamedTuple
 
 from scheduler_service import errors, texts
 from scheduler_service.cmd.program import WrongUsage
@@ -25,87 +21,83 @@ from scheduler_service.texts import cell, printable
 # Escape sequences of a terminal for a style, and back.
 _STYLES = {'bold': '\x1b[1m', 'title': '\x1b[3m', 'error': '\x1b[1;31m'}
 _PLAIN = '\x1b[0m'
-_GAP = '  '
-# The least width of a column on a terminal.
-_NARROWEST = 8
 _DIGITS = re.compile(r'(\d+)', re.ASCII)
 
 
-def listing(
-    rows: Iterable[Mapping[str, Any]],
-    columns: Sequence[str],
-    args: Any,
-    more: Sequence[str] = (),
-    total: int | str | None = None,
-) -> None:
-    """Print rows by the options of a list.
+class Listing(NamedTuple):
+    """What a list prints.
 
-    What ``--limit`` leaves out is counted on standard error.
+    :ivar rows: by the names of their columns
+    :ivar columns: of a table by default
+    :ivar more: further columns that rows have
+    :ivar total: how many there are, where *rows* are not all
+    :ivar status: exit status
+    """
 
-    :param columns: of a table by default
-    :param args: parsed arguments: ``format``, ``columns``, ``sort`` and
-        ``limit``
-    :param more: further columns that rows have
-    :param total: how many there are, where *rows* are not all
+    rows: Sequence[Mapping[str, Any]]
+    columns: Sequence[str]
+    more: Sequence[str] = ()
+    total: int | str | None = None
+    status: int = 0
+
+
+def arranged(
+    listing: Listing, args: Any
+) -> tuple[Sequence[str], list[list[Any]], str]:
+    """Return columns, rows, and a remark on those that ``--limit`` leaves out.
+
+    :param args: parsed arguments of a list
     :raises WrongUsage: a column does not exist
     """
-    rows = list(rows)
-    names = list(rows[0]) if rows else list(columns)
-    chosen, order = check(args, list(dict.fromkeys([*columns, *more, *names])))
-    for name, descending in reversed(order):
-        rows = _sorted(rows, name, descending)
-    read = len(rows)
-    if args.limit:
-        rows = rows[: args.limit]
-    shown = chosen or list(columns)
-    if args.format == 'table':
-        table(rows, shown)
-    elif args.format == 'value':
-        write(' '.join(cell(row.get(name)) for name in shown) for row in rows)
-    elif args.format == 'csv':
-        write([texts.csv_table(rows, shown).removesuffix('\n')])
-    else:
-        keys = chosen or names
-        document(
-            [{key: row.get(key) for key in keys} for row in rows], args.format
-        )
-    if read > len(rows):
-        sys.stdout.flush()
-        remark(f'{len(rows)} of {total or read} rows; --limit 0 prints all')
+    rows = listing.rows
+    names = list(rows[0]) if rows else list(listing.columns)
+    known = dict.fromkeys([*listing.columns, *listing.more, *names])
+    chosen, order = check(args, list(known))
+    for name in reversed(order):
+        rows = _sorted(rows, name, args.sort_direction == 'desc')
+    kept = rows[: args.limit] if args.limit else rows
+    documents = args.formatter in ('json', 'yaml')
+    columns = chosen or (names if documents else listing.columns)
+    remark = ''
+    if len(kept) < len(rows):
+        total = listing.total or len(rows)
+        remark = f'{len(kept)} of {total} rows; --limit 0 prints all'
+    shown_rows = [
+        [shown(row.get(name), args) for name in columns] for row in kept
+    ]
+    return columns, shown_rows, remark
 
 
-def check(
-    args: Any, columns: Sequence[str]
-) -> tuple[list[str], list[tuple[str, bool]]]:
+def shown(value: Any, args: Any) -> Any:
+    """Return a value as a format prints it: safe for terminals, if as text."""
+    if args.formatter in ('json', 'yaml'):
+        return value
+    if args.formatter == 'csv':
+        return texts.csv_cell(value)
+    if type(value) in (int, float) and args.formatter == 'table':
+        return value
+    return cell(value)
+
+
+def check(args: Any, columns: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the requested columns, and the columns to sort by.
 
     A command that changes something calls this function before the change.
 
-    :param args: as of :func:`listing`
+    :param args: as of :func:`arranged`
     :param columns: all columns
-    :return: names; (name, whether the largest comes first)
     :raises WrongUsage: a column does not exist
     """
-    chosen = [name.replace(' ', '_') for name in _names(args.columns)]
-    order = []
-    for name in _names(args.sort):
-        column, _, direction = name.partition(':')
-        if direction not in ('', 'asc', 'desc'):
-            raise WrongUsage(
-                f'{name}: expected COLUMN, COLUMN:asc or COLUMN:desc'
-            )
-        order.append((column, direction == 'desc'))
-    for name in (*chosen, *(column for column, _ in order)):
+    chosen, order = (
+        [name.strip().lower().replace(' ', '_') for name in names]
+        for names in (args.columns, args.sort_columns)
+    )
+    for name in (*chosen, *order):
         if name not in columns:
             raise WrongUsage(
                 f'there is no column {name}; there are {", ".join(columns)}'
             )
     return chosen, order
-
-
-def _names(values: Sequence[str]) -> list[str]:
-    names = (name for value in values for name in value.split(','))
-    return [name.strip() for name in names if name.strip()]
 
 
 def _sorted(
@@ -137,79 +129,15 @@ def table(
     title: str | None = None,
 ) -> None:
     """Print a table at full width; on a terminal, fold it to fit."""
-    width = None
-    if sys.stdout.isatty():
-        width = shutil.get_terminal_size().columns
+    from cliff.formatters.table import TableFormatter
+
     if title:
         say(title, 'title')
-    write(table_lines(rows, columns, width))
-
-
-def table_lines(
-    rows: Sequence[Mapping[str, Any]],
-    columns: Sequence[str],
-    width: int | None = None,
-) -> Iterator[str]:
-    """Yield the lines of a table: the heading, a rule, the rows.
-
-    :param rows: by the names of the columns
-    :param width: how many characters a line may have; None: any number
-    """
-    values = [[row.get(name) for row in rows] for name in columns]
-    grid = [_cells(column) for column in values]
-    heads = [name.replace('_', ' ') for name in columns]
-    ascii_only = all(''.join(cells).isascii() for cells in grid)
-    length = len if ascii_only else cell_len
-    widths = [
-        max(len(head), max(map(length, cells), default=0))
-        for head, cells in zip(heads, grid, strict=True)
-    ]
-    if width is not None:
-        room = width - len(_GAP) * (len(widths) - 1)
-        while sum(widths) > room and max(widths) > _NARROWEST:
-            widths[widths.index(max(widths))] -= 1
-    kinds = [set(map(type, column)) - {type(None)} for column in values]
-    right = [bool(each) and each <= {int, float} for each in kinds]
-    yield from _folded_row(heads, widths, [False] * len(heads))
-    yield _GAP.join('-' * size for size in widths)
-    if width is None and ascii_only:
-        # A fast path: lists may have 100,000 rows.
-        form = _GAP.join(
-            f'{{:{">" if numeric else "<"}{size}}}'
-            for size, numeric in zip(widths, right, strict=True)
-        )
-        for cells in zip(*grid, strict=True):
-            yield form.format(*cells).rstrip()
-        return
-    for cells in zip(*grid, strict=True):
-        yield from _folded_row(cells, widths, right)
-
-
-def _cells(values: list[Any]) -> list[str]:
-    """Return values as texts, with a fast path for plain texts."""
-    if (
-        all(type(value) is str for value in values)
-        and ''.join(values).isprintable()
-    ):
-        return values
-    return [cell(value) for value in values]
-
-
-def _folded_row(
-    cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]
-) -> Iterator[str]:
-    parts = [
-        textwrap.wrap(text, size, break_on_hyphens=False)
-        if cell_len(text) > size
-        else [text]
-        for text, size in zip(cells, widths, strict=True)
-    ]
-    for line in itertools.zip_longest(*parts, fillvalue=''):
-        padded = []
-        for text, size, numeric in zip(line, widths, right, strict=True):
-            pad = ' ' * (size - cell_len(text))
-            padded.append(pad + text if numeric else text + pad)
-        yield _GAP.join(padded).rstrip()
+    args = argparse.Namespace(
+        formatter='table', print_empty=True, max_width=0, fit_width=False
+    )
+    cells = [[shown(row.get(name), args) for name in columns] for row in rows]
+    TableFormatter().emit_list(columns, cells, sys.stdout, args)
 
 
 def remark(text: str) -> None:

@@ -20,11 +20,10 @@ from scheduler_service.store.reading import residents
 from scheduler_service.store.reading.snapshot import load_snapshot
 
 
-def capacity(args: Any, conf: Any) -> None:
-    """Print how full the zones are, or how many instances fit where."""
+def capacity(args: Any, conf: Any) -> output.Listing:
+    """Return how full the zones are, or how many instances fit where."""
     if args.flavor:
-        _fits(args, conf)
-        return
+        return _fits(args, conf)
     if args.by == 'host':
         raise WrongUsage('argument --by: host needs --flavor')
     snapshot = read(conf, load_snapshot)
@@ -35,7 +34,7 @@ def capacity(args: Any, conf: Any) -> None:
         'zone', 'resource', 'capacity', 'used', 'out', 'free', 'full',
         'ends_first',
     ]  # fmt: skip
-    output.listing(rows, columns, args)
+    return output.Listing(rows, columns)
 
 
 def _check_zone(
@@ -55,7 +54,7 @@ def _check_zone(
     return False
 
 
-def _fits(args: Any, conf: Any) -> None:
+def _fits(args: Any, conf: Any) -> output.Listing:
     request = _request(args.flavor).with_ids()
     if args.zone:
         request.availability_zone = args.zone
@@ -79,7 +78,7 @@ def _fits(args: Any, conf: Any) -> None:
         reason = move.reason or 'no host has room'
         output.remark(f'No instance fits: {reason}')
     columns = [args.by, 'hosts', 'instances', 'ends_first']
-    output.listing(rows, columns, args)
+    return output.Listing(rows, columns)
 
 
 def _request(text: str) -> Request:
@@ -102,10 +101,11 @@ def _request(text: str) -> Request:
         raise WrongUsage(f'argument --flavor: {fault.args[0]}') from None
 
 
-def drain(args: Any, conf: Any) -> int:
-    """Print where each instance of a host could go.
+def drain(args: Any, conf: Any) -> output.Listing:
+    """Return where each instance of a host could go.
 
-    :return: 1 if an instance fits nowhere
+    The status is 1 if an instance fits nowhere.
+
     :raises HostNotFound: the host does not exist
     """
     snapshot, requests = read(
@@ -145,5 +145,5 @@ def drain(args: Any, conf: Any) -> int:
         'instance', 'project_id', 'vcpus', 'memory_mb', 'disk_gb', 'to',
         'zone', 'reason',
     ]  # fmt: skip
-    output.listing(rows, columns, args, ['node'])
-    return 1 if any(row['to'] is None for row in rows) else 0
+    stuck = any(row['to'] is None for row in rows)
+    return output.Listing(rows, columns, ['node'], status=int(stuck))

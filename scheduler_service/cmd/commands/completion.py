@@ -12,14 +12,30 @@ from typing import Any
 
 import shtab
 
-from scheduler_service.cmd import parser
+from scheduler_service.cmd import manage, parser
 
 # Metavars of values that name a file or folder.
 _PATHS = {'FILE', 'PATH', 'DIR'}
 
 
 def run(args: Any, conf: Any) -> None:
-    print(script(parser.build(), args.shell), end='')
+    print(script(tree(), args.shell), end='')
+
+
+def tree() -> argparse.ArgumentParser:
+    """Return a parser of all commands, for their scripts."""
+    program = manage.App()
+    nouns = program.parser.add_subparsers()
+    verbs: dict[str, Any] = {}
+    for words, built in program.parsers().items():
+        noun, _, verb = words.partition(' ')
+        if verb and noun not in verbs:
+            group = nouns.add_parser(noun, help=f'commands on {noun}')
+            verbs[noun] = group.add_subparsers()
+        group = verbs.get(noun, nouns)
+        group.add_parser(verb or noun, help=built.description)
+        group.choices[verb or noun] = built
+    return program.parser
 
 
 def script(program: argparse.ArgumentParser, shell: str) -> str:

@@ -34,27 +34,27 @@ _CALLERS: dict[str, dict[str, Any]] = {
 }
 
 
-def daemons(args: Any, conf: Any) -> None:
+def daemons(args: Any, conf: Any) -> output.Listing:
     rows = read(conf, daemon_rows.rows)
     columns = [
         'name', 'state', 'version', 'configuration', 'differs',
         'other_database', 'degraded', 'degraded_since', 'started', 'last_sign',
     ]  # fmt: skip
-    output.listing(rows, columns, args)
+    return output.Listing(rows, columns)
 
 
-def show(args: Any, conf: Any) -> None:
+def show(args: Any, conf: Any) -> output.Listing:
     by_place = _by_place(_of(args.daemon, conf))
     rows = [
         {'option': place, 'value': item['value'], 'source': item['source']}
         for place, item in sorted(by_place.items())
         if args.all or item['source'] != 'default'
     ]
-    output.listing(rows, ('option', 'value', 'source'), args)
+    return output.Listing(rows, ('option', 'value', 'source'))
 
 
-def diff(args: Any, conf: Any) -> int:
-    """Print where two configurations differ; return 1 if they do."""
+def diff(args: Any, conf: Any) -> output.Listing:
+    """Return where two configurations differ; the status is 1 if they do."""
     without: Set[tuple[str, str]] = set() if args.all else effective.OWN
     first = _by_place(_of(args.daemon, conf), without)
     second = _by_place(_of(args.other, conf), without)
@@ -67,8 +67,8 @@ def diff(args: Any, conf: Any) -> int:
         if (left := first.get(place, _UNKNOWN)['value'])
         != (right := second.get(place, _UNKNOWN)['value'])
     ]
-    output.listing(rows, ('option', *dict.fromkeys(names)), args)
-    return 1 if rows else 0
+    columns = 'option', *dict.fromkeys(names)
+    return output.Listing(rows, columns, status=int(bool(rows)))
 
 
 def check(args: Any, conf: Any) -> int:
@@ -102,13 +102,13 @@ def _unenforced(conf: Any) -> list[str]:
     return pipeline.group_policies.unenforced(table)
 
 
-def past(args: Any, conf: Any) -> None:
+def past(args: Any, conf: Any) -> output.Listing:
     rows = [
         {**row, 'created_at': moments.text(row['created_at'])}
         for row in read(conf, daemon_rows.configurations)
     ]
     columns = ['created_at', 'daemon', 'fingerprint', 'version']
-    output.listing(rows, columns, args)
+    return output.Listing(rows, columns)
 
 
 def _of(name: str | None, conf: Any) -> Document:
@@ -172,10 +172,11 @@ def _by_place(
     }
 
 
-def check_policy(args: Any, conf: Any) -> int:
-    """Check the policy file, and print whom each rule allows.
+def check_policy(args: Any, conf: Any) -> output.Listing:
+    """Check the policy file, and return whom each rule allows.
 
-    :return: 1 where the file names rules that do not exist
+    The status is 1 where the file names rules that do not exist.
+
     :raises ConfigurationError: the file is unreadable, or has invalid rules
     """
     enforcer = policies.Enforcer(conf)
@@ -198,5 +199,5 @@ def check_policy(args: Any, conf: Any) -> int:
         }
         for rule in policies.method_rules()
     ]
-    output.listing(rows, ['rule', *callers], args)
-    return 1 if enforcer.unknown_rules() else 0
+    status = 1 if enforcer.unknown_rules() else 0
+    return output.Listing(rows, ['rule', *callers], status=status)

@@ -52,7 +52,7 @@ def _text(path: str, fault: type[errors.SchedulerError]) -> tuple[bytes, str]:
         raise fault(f'{path}: {error.strerror}', source=path) from None
 
 
-def import_inventory(args: Any, conf: Any) -> None:
+def import_inventory(args: Any, conf: Any) -> output.Listing:
     """Import a document in a single transaction.
 
     :raises InvalidInventory: with all errors of the document
@@ -79,7 +79,7 @@ def import_inventory(args: Any, conf: Any) -> None:
     rows = [
         {'kind': kind, **counts} for kind, counts in report.to_dict().items()
     ]
-    output.listing(rows, columns, args)
+    return output.Listing(rows, columns)
 
 
 def _inventory(args: Any, conf: Any) -> Inventory:
@@ -129,8 +129,8 @@ def check(args: Any, conf: Any) -> None:
     print(f'{args.file}: no errors: {counts or "nothing in it"}')
 
 
-def diff(args: Any, conf: Any) -> int:
-    """Print what an import would change; return 1 if it would change any.
+def diff(args: Any, conf: Any) -> output.Listing:
+    """Return what an import would change; the status is 1 if any.
 
     :raises InvalidInventory: with all errors of the document
     """
@@ -142,8 +142,8 @@ def diff(args: Any, conf: Any) -> int:
         )
     _print_kept(kept, 'would stay')
     columns = ['kind', 'name', 'change', 'field', 'stored', 'wanted']
-    output.listing([row._asdict() for row in changes], columns, args)
-    return 1 if changes else 0
+    rows = [row._asdict() for row in changes]
+    return output.Listing(rows, columns, status=int(bool(rows)))
 
 
 def _print_kept(groups: Sequence[ServerGroup], what: str) -> None:
@@ -224,7 +224,7 @@ def export(args: Any, conf: Any) -> None:
     write_file(pathlib.Path(args.output), text)
 
 
-def show(args: Any, conf: Any) -> None:
+def show(args: Any, conf: Any) -> output.Listing:
     snapshot = read(conf, load_snapshot)
     hosts = snapshot.hosts
     available = hosts.number('enabled') & hosts.number('up')
@@ -241,4 +241,4 @@ def show(args: Any, conf: Any) -> None:
         counts[f'{name} in all'] = int(columns.total[offered].sum())
         counts[f'{name} used'] = int(columns.used[offered].sum())
     rows = [{'what': name, 'count': n} for name, n in counts.items()]
-    output.listing(rows, ['what', 'count'], args)
+    return output.Listing(rows, ['what', 'count'])

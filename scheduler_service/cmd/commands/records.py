@@ -10,7 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -41,10 +41,10 @@ def _query_limit(args: Any) -> int | None:
     A row more than is printed shows that there are more. Any order but that by
     time needs all rows.
     """
-    return None if args.sort or not args.limit else args.limit + 1
+    return None if args.sort_columns or not args.limit else args.limit + 1
 
 
-def decision_list(args: Any, conf: Any) -> None:
+def decision_list(args: Any, conf: Any) -> output.Listing:
     """List the newest decisions, or count them, or follow new ones."""
     criteria = decisions.DecisionFilter(
         args.since, args.until, args.outcome, args.filter, args.project,
@@ -60,7 +60,7 @@ def decision_list(args: Any, conf: Any) -> None:
     def query(conn: Any) -> list[decisions.DecisionSummary]:
         nonlocal total
         rows = decisions.search(conn, criteria, _query_limit(args))
-        if not args.sort and len(rows) > args.limit > 0:
+        if not args.sort_columns and len(rows) > args.limit > 0:
             total = decisions.count(conn, criteria)
         if not rows:
             for sentence in decisions.remarks(conn, criteria, '--'):
@@ -68,12 +68,12 @@ def decision_list(args: Any, conf: Any) -> None:
         return rows
 
     rows = [row.plain() for row in read(conf, query)]
-    output.listing(rows, _DECISION, args, total=total)
+    return output.Listing(rows, _DECISION, total=total)
 
 
 def _count_decisions(
     args: Any, conf: Any, criteria: decisions.DecisionFilter
-) -> None:
+) -> output.Listing:
     columns = args.by.split(',')
     unknown = [name for name in columns if name not in _COUNTED]
     if unknown:
@@ -88,13 +88,13 @@ def _count_decisions(
         {**dict(zip(columns, values, strict=True)), 'decisions': number}
         for values, number in counts.most_common()
     ]
-    output.listing(rows, [*columns, 'decisions'], args)
+    return output.Listing(rows, [*columns, 'decisions'])
 
 
 def _follow_decisions(
     args: Any, conf: Any, criteria: decisions.DecisionFilter
-) -> None:
-    if args.format not in ('table', 'value') or args.sort:
+) -> NoReturn:
+    if args.formatter not in ('table', 'value') or args.sort_columns:
         raise WrongUsage('argument --follow: prints lines in order of time')
     shown = output.check(args, _DECISION)[0] or _DECISION
     last = 0
@@ -131,7 +131,7 @@ def decision_show(args: Any, conf: Any) -> None:
             output.explanation(row['error']['facts'])
 
 
-def claim_list(args: Any, conf: Any) -> None:
+def claim_list(args: Any, conf: Any) -> output.Listing:
     def query(conn: Any) -> list[dict[str, Any]]:
         rows = claim_queries.listing(
             conn, args.host, args.state, _query_limit(args), args.project,
@@ -143,14 +143,14 @@ def claim_list(args: Any, conf: Any) -> None:
         return rows
 
     rows = read(conf, query)
-    total = 'more' if not args.sort and len(rows) > args.limit else None
+    more = not args.sort_columns and len(rows) > args.limit
     for row in rows:
         row['created_at'] = moments.text(row['created_at'])
     columns = [
         'uuid', 'state', 'host', 'node', 'project_id', 'request_id',
         'created_at', 'age_s',
     ]  # fmt: skip
-    output.listing(rows, columns, args, total=total)
+    return output.Listing(rows, columns, total='more' if more else None)
 
 
 def claim_show(args: Any, conf: Any) -> None:
@@ -225,12 +225,12 @@ def audit(args: Any, conf: Any) -> int:
     return status
 
 
-def message_list(args: Any, conf: Any) -> None:
+def message_list(args: Any, conf: Any) -> output.Listing:
     rows = read(conf, quarantine.listing)
     for row in rows:
         row['changed_at'] = moments.text(row['changed_at'])
     columns = ['changed_at', 'message_id', 'method', 'deliveries']
-    output.listing(rows, columns, args)
+    return output.Listing(rows, columns)
 
 
 def message_show(args: Any, conf: Any) -> None:

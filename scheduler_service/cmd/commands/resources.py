@@ -42,9 +42,9 @@ def _changes(pairs: Iterable[tuple[str, str]]) -> dict[str, str | None]:
     return {key: value or None for key, value in pairs}
 
 
-def pools(args: Any, conf: Any) -> None:
+def pools(args: Any, conf: Any) -> output.Listing:
     rows = _rows(read(conf, loading.pools).values())
-    output.listing(rows, ['name', 'id', 'attributes'], args, ['description'])
+    return output.Listing(rows, ['name', 'id', 'attributes'], ['description'])
 
 
 def create_pool(args: Any, conf: Any) -> None:
@@ -70,7 +70,7 @@ def delete_pool(args: Any, conf: Any) -> None:
     write(conf, lambda writer: pool_rows.delete_named(writer, args.pool))
 
 
-def hosts(args: Any, conf: Any) -> None:
+def hosts(args: Any, conf: Any) -> output.Listing:
     criteria = host_listing.HostCriteria(
         args.zone, args.aggregate, args.state, args.status, args.name
     )
@@ -87,7 +87,7 @@ def hosts(args: Any, conf: Any) -> None:
         'instances', 'disabled_reason',
     ]  # fmt: skip
     more = ['vcpus_capacity', 'memory_mb_capacity', 'local_gb_capacity']
-    output.listing(rows, columns, args, [*more, 'aggregates'])
+    return output.Listing(rows, columns, [*more, 'aggregates'])
 
 
 def show_host(args: Any, conf: Any) -> None:
@@ -119,10 +119,10 @@ def remove_host(args: Any, conf: Any) -> None:
         output.say(f'Host {args.host} is removed from aggregates {names}.')
 
 
-def aggregates(args: Any, conf: Any) -> None:
+def aggregates(args: Any, conf: Any) -> output.Listing:
     rows = _rows(read(conf, loading.aggregates))
     columns = ['id', 'name', 'hosts', 'metadata', 'uuid']
-    output.listing(rows, columns, args)
+    return output.Listing(rows, columns)
 
 
 def create_aggregate(args: Any, conf: Any) -> None:
@@ -168,10 +168,10 @@ def delete_aggregate(args: Any, conf: Any) -> None:
     write(conf, lambda w: aggregate_rows.delete_named(w, args.aggregate))
 
 
-def groups(args: Any, conf: Any) -> None:
+def groups(args: Any, conf: Any) -> output.Listing:
     rows = _rows(read(conf, loading.groups).values())
     columns = ['name', 'uuid', 'project_id', 'policy', 'rules', 'members']
-    output.listing(rows, columns, args)
+    return output.Listing(rows, columns)
 
 
 def create_group(args: Any, conf: Any) -> None:
@@ -201,7 +201,7 @@ def delete_group(args: Any, conf: Any) -> None:
     write(conf, lambda writer: server_groups.delete_named(writer, args.uuid))
 
 
-def zones(args: Any, conf: Any) -> None:
+def zones(args: Any, conf: Any) -> output.Listing:
     rows = [zone._asdict() for zone in read(conf, zone_rows.listing)]
     if not rows:
         output.remark(
@@ -209,7 +209,7 @@ def zones(args: Any, conf: Any) -> None:
             'availability zones'
         )
     columns = ['name', 'id', 'pool_id', 'project_id']
-    output.listing(rows, columns, args, ['request_id'])
+    return output.Listing(rows, columns, ['request_id'])
 
 
 def _rows(structs: Iterable[Any]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 import yaml
 
-from scheduler_service.cmd import manage, parser
+from scheduler_service.cmd import manage
 from tests.support import databases
 from tests.support.documents import INVENTORY, SMALL
 
@@ -70,7 +70,7 @@ def arguments(command, folder):
     return words
 
 
-PARSERS = parser.build().commands
+PARSERS = manage.App().parsers()
 COMMANDS = sorted(PARSERS)
 # Of each group of commands one, and one that changes something.
 SOME = [

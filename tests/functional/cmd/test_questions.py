@@ -186,7 +186,9 @@ def test_claims_are_found_by_project_and_age(listed, select, ready_sqlite):
     assert projects('--project', 'q') == ['q']
     assert projects('--older-than', '1h') == ['p']
     assert projects('--older-than', '3h') == []
-    assert projects('--sort', 'age_s:desc', '--limit', '1') == ['p']
+    assert projects(
+        '--sort-column', 'age_s', '--sort-descending', '--limit', '1'
+    ) == ['p']
     (old,) = listed('claim', 'list', '--project', 'p')
     assert 7190 < old['age_s'] < 7500
 
@@ -218,7 +220,7 @@ def test_decisions_are_found_by_what_is_in_them(listed, select, run):
 
 def test_where_the_instances_of_a_host_could_go(listed, select, run):
     select(QUARTER, 8, availability_zone='north', project_id='p')
-    claims = listed('claim', 'list', '--sort', 'uuid')
+    claims = listed('claim', 'list', '--sort-column', 'uuid')
     mine = [claim['uuid'] for claim in claims if claim['host'] == 'compute-1']
     assert len(mine) == 4
     # Their zone is full: they were asked to be in it.
@@ -237,7 +239,7 @@ def test_where_the_instances_of_a_host_could_go(listed, select, run):
     assert [row['to'] for row in rows] == ['compute-2'] * 3 + [None]
     assert rows[0]['memory_mb'] == 2048
     # Nothing was moved.
-    left = listed('claim', 'list', '--sort', 'uuid')
+    left = listed('claim', 'list', '--sort-column', 'uuid')
     assert [one['host'] for one in left].count('compute-1') == 4
     run('claim', 'release', others[3])
     assert run('host', 'drain', 'compute-1', '--plan')[0] == 0
@@ -286,7 +288,10 @@ def test_lists_say_what_they_leave_out(run, select):
     for words, text in (
         (('host', 'list', '--limit', '3'), '3 of 4 rows'),
         (('decision', 'list', '--limit', '3'), '3 of 4 rows'),
-        (('decision', 'list', '--limit', '2', '--sort', 'hosts'), '2 of 4 '),
+        (
+            ('decision', 'list', '--limit', '2', '--sort-column', 'hosts'),
+            '2 of 4 ',
+        ),
         (
             ('decision', 'list', '--limit', '1', '--project', 'p'),
             '1 of 4 rows',
@@ -347,7 +352,7 @@ def test_new_decisions_are_followed(select, tmp_path):
     follow = subprocess.Popen(
         [sys.executable, '-m', 'scheduler_service.cmd.manage',
          '--config-file', str(tmp_path / 'a.conf'), 'decision', 'list',
-         '--follow', '--columns', 'project_id,outcome'],
+         '--follow', '-c', 'project_id', '-c', 'outcome'],
         stdout=subprocess.PIPE, text=True,
         # Tests that run in the background ignore it.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),

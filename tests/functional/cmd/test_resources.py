@@ -57,7 +57,9 @@ def test_hosts_that_nobody_uses_come_first(run, tmp_path):
     half = {'vcpus': 1, 'memory_mb': 4096, 'root_gb': 1}
     request.write_text(json.dumps({'flavor': half, 'num_instances': 2}))
     run('select', '--local', '--request', str(request))
-    rows = printed_json(run('host', 'list', '--sort', 'used', '-f', 'json'))
+    rows = printed_json(
+        run('host', 'list', '--sort-column', 'used', '-f', 'json')
+    )
     assert [row['host'] for row in rows[:2]] == ['compute-1', 'compute-2']
     assert [row['used'] for row in rows] == [0, 0, 50.0, 50.0]
     memory = 'memory_mb_used', 'memory_mb', 'memory_mb_capacity'
@@ -217,7 +219,7 @@ def test_a_host_gets_into_no_second_availability_zone(run):
     assert told('set', 'none', 'availability_zone=south').startswith(refused)
     assert told('remove-host', 'none', 'compute-1') == ''
     assert told('set', 'none', 'availability_zone=south') == ''
-    zones = run('host', 'list', '-f', 'value', '-c', 'host,zone')[1]
+    zones = run('host', 'list', '-f', 'value', '-c', 'host', '-c', 'zone')[1]
     assert zones.splitlines() == [
         'compute-1 north', 'compute-2 north', 'compute-3 south',
         'compute-4 nova',

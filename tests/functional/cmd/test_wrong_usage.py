@@ -10,9 +10,10 @@ UUID = '22222222-0000-4000-8000-000000000001'
 
 
 WRONG = [
-    ('host list --columns nope', 'there is no column nope; there are'),
-    ('host list --sort nope', 'there is no column nope; there are'),
-    ('host list --sort used:up', 'expected COLUMN, COLUMN:asc or'),
+    ('host list --column nope', 'there is no column nope; there are'),
+    ('host list --sort-column nope', 'there is no column nope; there are'),
+    ('host list --limit -1', 'not a number from 0'),
+    ('host list --limit x', 'not a number from 0'),
     ('policy check -c nope', 'there is no column nope; there are rule'),
     ('capacity --flavor vcpus=1 -c nope', 'there is no column nope'),
     ('capacity --flavor vcpus=x', 'argument --flavor: flavor.vcpus: '),
@@ -51,7 +52,7 @@ def test_the_program_ends_with_the_status(run, tmp_path):
     done = subprocess.run(
         [sys.executable, '-m', 'scheduler_service.cmd.manage',
          '--timeout', '60', '--config-file', str(tmp_path / 'a.conf'),
-         'host', 'list', '--columns', 'nope'],
+         'host', 'list', '--column', 'nope'],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, '')
@@ -61,7 +62,7 @@ def test_the_program_ends_with_the_status(run, tmp_path):
 def test_nothing_is_imported_where_a_column_does_not_exist(run, tmp_path):
     path = tmp_path / 'more.yaml'
     path.write_text('hosts: [{host: more}]\n')
-    for words in (['--columns', 'nope'], ['--sort', 'nope']):
+    for words in (['--column', 'nope'], ['--sort-column', 'nope']):
         assert run('inventory', 'import', str(path), *words)[0] == 2
     assert run('host', 'show', 'more')[0] == 1
 

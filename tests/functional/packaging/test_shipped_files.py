@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from scheduler_service.cmd import manage, parser
+from scheduler_service.cmd import manage
 from tests.support import processes, servers
 from tests.support.databases import new_database
 
@@ -205,7 +205,7 @@ def test_the_commands_above_are_all_that_there_are():
     tried += [*CALLS, RELEASE]
     missing = [
         name
-        for name in parser.build().commands
+        for name in manage.App().parsers()
         if not any(f'{line} '.startswith(f'{name} ') for line in tried)
     ]
     assert missing == []

@@ -20,13 +20,13 @@ PATHS = {
 OFFERED = {
     'scheduler-manage in': 'inventory',
     'scheduler-manage db ': 'check purge sync version',
-    'scheduler-manage host list --so': '--sort',
+    'scheduler-manage host list --sort-c': '--sort-column',
     'scheduler-manage --config-file a.conf host dra': 'drain',
     'scheduler-manage pool delete host ': '',
     # Values of options.
     'scheduler-manage claim list --state c': 'claimed confirmed',
-    'scheduler-manage host list -f ': 'table json yaml csv value',
-    'scheduler-manage host list --sort ': '',
+    'scheduler-manage host list -f ': 'csv json table value yaml',
+    'scheduler-manage host list --sort-column ': '',
     'scheduler-manage --config-file no.conf hos': 'host',
     # Files.
     'scheduler-manage --config-file ': 'a.conf',
@@ -47,7 +47,7 @@ OFFERED = {
 def share(tmp_path_factory):
     """A folder with the scripts, as the package has it."""
     folder = tmp_path_factory.mktemp('share')
-    for built in (parser.build(), status.parser()):
+    for built in (completion.tree(), status.parser()):
         for shell, path in PATHS.items():
             script = folder / path.format(built.prog)
             script.parent.mkdir(parents=True, exist_ok=True)

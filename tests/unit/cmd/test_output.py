@@ -5,10 +5,12 @@ import json
 import os
 import subprocess
 import sys
+import types
 
 import pytest
 
 from scheduler_service.cmd import output
+from scheduler_service.cmd.command import Lister
 
 ROWS = [
     {'host': 'b', 'used': 2, 'zone': None},
@@ -21,18 +23,23 @@ TABLE = [
 ]
 
 
-def printed(capsys, form='value', rows=ROWS, **options):
-    defaults = {'columns': [], 'sort': [], 'limit': 0}
-    args = argparse.Namespace(format=form, **{**defaults, **options})
-    output.listing(rows, ['host', 'used'], args)
+def printed(capsys, form='value', rows=ROWS, *options):
+    """Return what a list prints, by its command of cliff."""
+    app = types.SimpleNamespace(
+        stdout=sys.stdout,
+        parser=argparse.ArgumentParser(),
+        work=lambda *_: output.Listing(rows, ['host', 'used']),
+    )
+    lister = Lister(app, None)
+    args = lister.get_parser('list').parse_args(['-f', form, *options])
+    assert lister.run(args) == 0
     return capsys.readouterr().out
 
 
 def test_columns_are_those_that_are_asked_for(capsys):
-    assert (
-        printed(capsys, columns=['zone,host'], limit=2) == ' b\nnorth a, c\n'
-    )
-    assert json.loads(printed(capsys, 'json', columns=['used'])) == [
+    words = '-c', 'zone', '-c', 'host', '--limit', '2'
+    assert printed(capsys, 'value', ROWS, *words) == ' b\nnorth a, c\n'
+    assert json.loads(printed(capsys, 'json', ROWS, '-c', 'used')) == [
         {'used': 2},
         {'used': 10},
         {'used': 2},
@@ -46,14 +53,15 @@ def test_json_has_all_columns_unless_asked_otherwise(capsys):
 @pytest.mark.parametrize(
     ('sort', 'expected'),
     [
-        (['used:desc'], ['a, c', 'b', 'd']),
-        (['used,host:desc'], ['d', 'b', 'a, c']),
+        (['used', '--sort-descending'], ['a, c', 'b', 'd']),
+        (['used', '--sort-column', 'host'], ['b', 'd', 'a, c']),
         (['zone'], ['d', 'a, c', 'b']),
-        (['zone:desc'], ['a, c', 'd', 'b']),
+        (['zone', '--sort-descending'], ['a, c', 'd', 'b']),
     ],
 )
 def test_rows_are_sorted_with_empty_cells_last(capsys, sort, expected):
-    found = printed(capsys, columns=['host'], sort=sort)
+    words = '-c', 'host', '--sort-column', *sort
+    found = printed(capsys, 'value', ROWS, *words)
     assert found.splitlines() == expected
 
 
@@ -84,9 +92,10 @@ def test_no_value_is_meant_where_comparing_them_takes_long(capsys):
 
 
 def test_the_limit_counts_after_sorting(capsys):
-    found = printed(capsys, columns=['host'], sort=['used:desc'], limit=1)
+    words = '-c', 'host', '--sort-column', 'used', '--sort-descending'
+    found = printed(capsys, 'value', ROWS, *words, '--limit', '1')
     assert found == 'a, c\n'
-    assert len(printed(capsys, limit=0).splitlines()) == 3
+    assert len(printed(capsys).splitlines()) == 3
 
 
 def test_csv_quotes_what_has_commas(capsys):
@@ -133,39 +142,26 @@ def test_documents_are_in_utf_8_whatever_the_terminal_knows():
     assert json.loads(document) == {'a': 'gr\u00fcn\u65e5'}
 
 
-def test_numbers_are_on_the_right_and_the_rest_on_the_left():
-    assert list(output.table_lines(TABLE, ['name', 'count', 'note'])) == [
-        'name    count  note',
-        '------  -----  ---------',
-        'a           5',
-        'longer     12  two words',
+def test_numbers_are_on_the_right_and_the_rest_on_the_left(capsys):
+    output.table(TABLE, ['name', 'count', 'note'])
+    assert capsys.readouterr().out.splitlines() == [
+        '+--------+-------+-----------+',
+        '| name   | count | note      |',
+        '+--------+-------+-----------+',
+        '| a      |     5 |           |',
+        '| longer |    12 | two words |',
+        '+--------+-------+-----------+',
     ]
 
 
-def test_a_table_without_rows_is_its_heading():
-    assert list(output.table_lines([], ['free_mb'])) == ['free mb', '-------']
+def test_a_table_cannot_move_the_cursor_of_a_terminal(capsys):
+    found = printed(capsys, 'table', [{'host': 'a\x1b[2J\nb', 'used': 1}])
+    assert '\x1b' not in found
+    assert '| a\\x1b[2J\\nb |    1 |' in found
 
 
-def test_cells_are_folded_where_the_width_is_limited():
-    rows = [{'name': 'host', 'reason': 'it is being replaced by another'}]
-    found = list(output.table_lines(rows, ['name', 'reason'], 20))
-    assert max(map(len, found)) <= 20
-    assert found[2:] == [
-        'host  it is being',
-        '      replaced by',
-        '      another',
-    ]
-
-
-def test_a_word_that_is_too_long_is_cut():
-    rows = [{'name': 'abcdefghijkl'}]
-    found = list(output.table_lines(rows, ['name'], 5))
-    assert found[2:] == ['abcdefgh', 'ijkl']
-
-
-def test_wide_characters_take_two_places():
-    rows = [{'name': '日本', 'x': 'a'}, {'name': 'abcd', 'x': 'b'}]
-    assert list(output.table_lines(rows, ['name', 'x']))[2:] == [
-        '日本  a',
-        'abcd  b',
-    ]
+def test_cells_are_folded_where_the_width_is_limited(capsys):
+    rows = [{'host': 'it is being replaced by another', 'used': 1}]
+    found = printed(capsys, 'table', rows, '--max-width', '30')
+    assert max(map(len, found.splitlines())) <= 30
+    assert 'replaced' in found

@@ -11,7 +11,8 @@ import pytest
 
 from scheduler_service.cmd import commands, manage, parser, service, status
 
-COMMANDS = parser.build().commands
+APP = manage.App()
+COMMANDS = APP.parsers()
 
 
 @pytest.mark.parametrize('command', COMMANDS)
@@ -22,16 +23,13 @@ def test_every_argument_has_a_help_text(command):
 
 
 def test_every_argument_before_the_command_has_a_help_text():
-    found = parser.build()
-    assert [action.dest for action in found._actions if not action.help] == [
-        # The nouns, which have help texts of their own.
-        'noun'
-    ]
+    actions = APP.parser._actions
+    assert [action.dest for action in actions if not action.help] == []
 
 
 @pytest.mark.parametrize('command', COMMANDS)
 def test_every_command_has_a_function(command):
-    module, _, name = COMMANDS[command].get_default('run').partition(':')
+    module, _, name = parser.COMMANDS[command].work.partition(':')
     found = importlib.import_module(f'{commands.__name__}.{module}')
     assert callable(getattr(found, name))
 
@@ -39,18 +37,19 @@ def test_every_command_has_a_function(command):
 @pytest.mark.parametrize('command', COMMANDS)
 def test_every_list_has_the_same_options(command):
     options = COMMANDS[command]._option_string_actions
-    if '--sort' in options or command.endswith(' list'):
-        assert {'-f', '--columns', '--sort', '--limit'} <= options.keys()
+    if '--limit' in options or command.endswith(' list'):
+        assert {'-f', '-c', '--sort-column', '--fit-width'} <= options.keys()
         choices = options['-f'].choices
-        assert choices == ('table', 'json', 'yaml', 'csv', 'value')
+        assert {'table', 'json', 'yaml', 'csv', 'value'} <= set(choices)
 
 
 @pytest.mark.parametrize(
     'words', [['--timeout', '5', 'ping'], ['ping', '--timeout', '5']]
 )
 def test_the_time_limit_stands_before_or_after_the_command(words):
-    assert parser.build().parse_args(words).timeout == 5
-    assert parser.build().parse_args(['ping']).timeout is None
+    parse = APP.parser.parse_known_args
+    assert (parse(words)[0].timeout, parse(words)[1]) == (5, ['ping'])
+    assert parse(['ping'])[0].timeout is None
 
 
 @pytest.mark.parametrize(
@@ -81,7 +80,7 @@ def test_the_version_is_printed(program, capsys):
     [
         ('hots list', 'host'),
         ('host lst', 'list'),
-        ('host list --srot used', '--sort'),
+        ('host list --sotr-column used', '--sort-column'),
         ('host list -f jsn', 'json'),
         ('host list --zzzz', ''),
         ('host', ''),
@@ -89,7 +88,7 @@ def test_the_version_is_printed(program, capsys):
 )
 def test_what_may_be_meant_is_named(words, meant, capsys):
     with pytest.raises(SystemExit) as ended:
-        parser.build().parse_args(words.split())
+        manage.main(words.split())
     assert ended.value.code == 2
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.endswith(f'is {meant} meant?') is bool(meant)
@@ -98,7 +97,9 @@ def test_what_may_be_meant_is_named(words, meant, capsys):
 
 def test_commands_do_not_choose_another_backend_for_threads():
     """It would warn of its age; the bus's own package chooses it."""
-    modules = {each.run.partition(':')[0] for each in parser.COMMANDS}
+    modules = {
+        each.work.partition(':')[0] for each in parser.COMMANDS.values()
+    }
     names = '; '.join(f'import {commands.__name__}.{each}' for each in modules)
     done = subprocess.run(
         [sys.executable, '-c', names],
@@ -117,5 +118,5 @@ def test_commands_do_not_choose_another_backend_for_threads():
 )
 def test_only_options_of_the_command_are_suggested(words, end, capsys):
     with pytest.raises(SystemExit):
-        parser.build().parse_args(words.split())
+        manage.main(words.split())
     assert capsys.readouterr().err.endswith(f'{end}\n')
