@@ -119,7 +119,7 @@ class _Counter(prometheus_client.Counter):
     @property
     def value(self) -> int:
         """The number, of a counter without labels or with their values."""
-        return int(next(iter(self._child_samples())).value)
+        return int(self._value.get())
 
 
 class Measurements:
