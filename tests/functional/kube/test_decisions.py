@@ -79,7 +79,7 @@ def test_each_verb_for_a_pod_has_a_decision(http, listed, run):
     assert [row['kind'] for row in listed(http, 'other')] == ['pod_filter']
     assert listed(http, 'web') == []
     text = run(http, 'decision', 'show', 'shop/web')
-    assert 'AvailabilityZoneFilter      4        2    2' in text
+    assert '| AvailabilityZoneFilter |     4 |       2 |   2 |' in text
     assert 'Best of 2 hosts that passed' in text
     assert run(http, 'decision', 'show', 'uid-of-web') == text
 
