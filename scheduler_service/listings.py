@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from scheduler_service import errors, moments
+from scheduler_service import errors
 from scheduler_service.columns import HostTable
 from scheduler_service.engine import headroom, host_listing
 from scheduler_service.engine.newest_copy import NewestCopy
@@ -89,8 +89,6 @@ class Listings:
         with self._store.reading(READ_S) as conn:
             nodes = host_documents.of_host(conn, name)
             claims = claim_queries.listing(conn, name, limit=_MOST_CLAIMS)
-        for claim in claims:
-            claim['created_at'] = moments.text(claim['created_at'])
         return {'nodes': nodes, 'claims': claims, **self.in_memory(name)}
 
     def in_memory(self, name: str) -> dict[str, Any]:
@@ -160,10 +158,13 @@ class Listings:
         :raises StoreUnavailable: the database does not answer
         """
         with self._store.reading(READ_S) as conn:
+            oldest = claim_queries.listing(
+                conn, state='claimed', limit=1, oldest=True
+            )
             return {
                 'refusals': decisions.refusals(conn, timedelta(hours=1)),
                 'daemons': daemons.rows(conn),
-                'oldest': claim_queries.oldest(conn),
+                'oldest': oldest[0] if oldest else None,
                 'dns_zones': zones.count(conn),
                 'pools': len(loading.pools(conn)),
             }

@@ -144,8 +144,6 @@ def claim_list(args: Any, conf: Any) -> output.Listing:
 
     rows = read(conf, query)
     more = not args.sort_columns and len(rows) > args.limit
-    for row in rows:
-        row['created_at'] = moments.text(row['created_at'])
     columns = [
         'uuid', 'state', 'host', 'node', 'project_id', 'request_id',
         'created_at', 'age_s',

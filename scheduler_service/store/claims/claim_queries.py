@@ -61,6 +61,7 @@ def listing(
     limit: int | None = None,
     project: str | None = None,
     older_than: Moment | None = None,
+    oldest: bool = False,
 ) -> list[dict[str, Any]]:
     """Return claims with their age, newest first; moves are separate claims.
 
@@ -70,6 +71,7 @@ def listing(
     :param older_than: only claims that were made before this time, by the
         database's clock
     :param limit: how many at most; None: all
+    :param oldest: whether the oldest come first
     """
     inst, moves = schema.instances, schema.moves
     claims = sa.union_all(
@@ -107,28 +109,16 @@ def listing(
         query = query.where(
             claims.c.created_at < moments.stamp(older_than, now)
         )
-    ordered = query.order_by(claims.c.created_at.desc(), claims.c.uuid)
+    made = claims.c.created_at if oldest else claims.c.created_at.desc()
+    ordered = query.order_by(made, claims.c.uuid)
     return [
-        {**row._mapping, 'age_s': round(max(now - row.created_at, 0.0))}
+        {
+            **row._mapping,
+            'created_at': moments.text(row.created_at),
+            'age_s': round(max(now - row.created_at, 0.0)),
+        }
         for row in conn.execute(ordered.limit(limit))
     ]
-
-
-def oldest(conn: Connection) -> dict[str, Any] | None:
-    """Return the oldest claim without confirmation; None: there is none.
-
-    :return: uuid, host, created_at as a text, and age_s
-    """
-    inst = schema.instances.c
-    query = sa.select(inst.uuid, inst.host, inst.created_at).where(
-        inst.state == 'claimed'
-    )
-    row = conn.execute(query.order_by(inst.created_at).limit(1)).first()
-    if row is None:
-        return None
-    age = max(clock.read(conn) - row.created_at, 0.0)
-    created_at = moments.text(row.created_at)
-    return {**row._mapping, 'created_at': created_at, 'age_s': round(age)}
 
 
 def show(conn: Connection, uuid: str) -> dict[str, Any]:

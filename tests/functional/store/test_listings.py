@@ -54,12 +54,14 @@ HOUR = timedelta(hours=1)
 def test_lists_are_read_from_each_database(store):
     with store.reading() as conn:
         claims = claim_queries.listing(conn, project='p')
+        oldest = claim_queries.listing(conn, oldest=True)
         old = claim_queries.listing(conn, older_than=HOUR)
         decisions = stored_decisions.search(
             conn, stored_decisions.DecisionFilter(since=HOUR, project='p')
         )
         here = residents.requests(conn, 'compute-4')
-    assert sorted(claim['state'] for claim in claims) == ['claimed', 'moving']
+    assert [claim['state'] for claim in oldest] == ['claimed', 'moving']
+    assert [claim['state'] for claim in claims] == ['moving', 'claimed']
     assert all(0 <= claim['age_s'] < 3600 for claim in claims)
     assert old == []
     assert [decision.outcome for decision in decisions] == ['chosen', 'chosen']
