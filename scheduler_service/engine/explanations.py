@@ -63,6 +63,7 @@ class Explainer:
             request.stored_groups = table.groups_of(stored)
             if not request.lenient and not request.is_rebuild:
                 pipeline.group_policies.check(table, request)
+            pipeline.check_devices(request)
             reports = [
                 self._explanation(pipeline, table, form, job.host)
                 for form in request.forms(table.resources)

@@ -55,6 +55,7 @@ class Recall(Stage):
         :raises Forbidden: an instance or the group is another project's
         :raises ServerGroupMismatch: an instance is stored in other groups
         :raises ServerGroupNotEnforced: no filter or weigher does
+        :raises InvalidRequest: it cannot be served as it is configured
         """
         for job in jobs:
             self.lent = None
@@ -70,6 +71,7 @@ class Recall(Stage):
         attempt.pipeline = self.pipeline
         if not (self.allocates or request.is_rebuild):
             request.refuse_groups()
+        self.pipeline.check_devices(request)
         recalled = self._claimer.recall(job)
         if recalled is not None:
             job.begin_anew()

@@ -403,6 +403,15 @@ class Request(Document, dict=True):
             return devices.stated(self.pci_requests)
         return devices.of_aliases(self.specs, settings.pci_aliases)
 
+    @property
+    def place_of_devices(self) -> str | None:
+        """Where PCI devices are asked for, in no group; None: none are."""
+        if any(each.groups is None for each in self.pci_requests):
+            return 'pci_requests'
+        if self.flavor.extra_specs.get(devices.ALIAS_SPEC):
+            return spec_path(devices.ALIAS_SPEC)
+        return None
+
     @cached_property
     def disk_mb(self) -> int:
         """The disk of an instance, in MB: swap counts as it is."""

@@ -19,6 +19,9 @@ from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.capacity import CapacityFilter
+from scheduler_service.filters.hosts.pci_passthrough_filter import (
+    PciPassthroughFilter,
+)
 from scheduler_service.model import Request
 from scheduler_service.pipeline import explain
 from scheduler_service.pipeline.capacity_check import CapacityCheck
@@ -74,10 +77,30 @@ class HostPipeline:
         self._filtering = Filtering(filters, settings, check_room)
         self._weighing = Weighing(weighers, settings)
         self.group_policies = GroupPolicies(filters, self._weighing)
+        self._looks_for_devices = any(
+            isinstance(each, PciPassthroughFilter) for each in filters
+        )
         self.cache = cache
         self._builder = SelectionBuilder(
             filters, self._filtering.resources, settings
         )
+
+    def check_devices(self, request: Request) -> None:
+        """Check that a filter looks for the devices of a request.
+
+        As in the compute service, what its API sends is not checked.
+
+        :raises InvalidRequest: none that is enabled does
+        """
+        place = request.place_of_devices
+        if place and not (request.lenient or self._looks_for_devices):
+            raise errors.InvalidRequest(
+                f'{place}: no host is searched for devices, since '
+                f'{PciPassthroughFilter.name} is not enabled '
+                '(enabled_filters)',
+                at=place,
+                unsupported=place,
+            )
 
     def for_another_thread(self) -> HostPipeline:
         """Return a pipeline with the same filters and weighers.
