@@ -126,7 +126,12 @@ WRONG = [
     {**body(1), 'spec': {}},
     {**body(1), 'hosts': 7},
     {**body(1), 'weights': {'a': 'b'}},
-    body(1, requested_resources=[thing('RequestGroup', '1.3')]),
+    body(
+        1,
+        requested_resources=[
+            thing('RequestGroup', '1.3', resources={'CUSTOM_A': 1})
+        ],
+    ),
     {**body(1), 'spec': thing('RequestSpec', '2.0')},
 ]
 

@@ -194,7 +194,8 @@ def test_hosts_are_left_out_soon_when_an_operator_disables_them(service):
 def test_groups_of_resources_are_claimed_in_the_placement_service_only(
     service,
 ):
-    asked = {'flavor': SMALL, 'resource_groups': [{'suffix': '1'}]}
+    group = {'suffix': '1', 'resources': {'CUSTOM_A': 1}}
+    asked = {'flavor': SMALL, 'resource_groups': [group]}
     with pytest.raises(errors.InvalidRequest, match='group 1 can only'):
         service.client.select_destinations(CONTEXT, asked)
 

@@ -20,7 +20,7 @@ PATHS = {
 OFFERED = {
     'scheduler-manage in': 'inventory',
     'scheduler-manage db ': 'check purge sync version',
-    'scheduler-manage host list --sort-c': '--sort-column',
+    'scheduler-manage host list --sort-col': '--sort-column',
     'scheduler-manage --config-file a.conf host dra': 'drain',
     'scheduler-manage pool delete host ': '',
     # Values of options.
