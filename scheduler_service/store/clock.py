@@ -28,7 +28,8 @@ _SQL = {
     # UNIX_TIMESTAMP(NOW()) is ambiguous for an hour when summer time ends.
     'mysql': "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) "
     '/ 1e6)',
-    'sqlite': "((julianday('now') - 2440587.5) * 86400.0)",
+    # In milliseconds, as times are printed: what is read is not later.
+    'sqlite': "round((julianday('now') - 2440587.5) * 86400.0, 3)",
 }
 
 
