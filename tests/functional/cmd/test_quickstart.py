@@ -9,6 +9,8 @@ import subprocess
 import sys
 import urllib.request
 
+from tests.support.waiting import wait_until
+
 # As the program does, with fewer hosts and decisions.
 _PROGRAM = """
 import signal, sys
@@ -35,13 +37,20 @@ def test_a_cloud_with_decisions_is_served_until_an_interrupt(
             if found := re.search(r'Open (http://127\.0\.0\.1:\d+)/', line):
                 break
         assert found, ''.join(told)
-        pages = {}
-        for path in ('/', '/decisions?outcome=refused&limit=99', '/cloud'):
+
+        def page(path: str) -> str:
             with urllib.request.urlopen(found[1] + path, timeout=20) as reply:
-                pages[path] = reply.read().decode()
-        refusals = pages['/decisions?outcome=refused&limit=99']
-        assert '<td>RamFilter</td>' in refusals
-        assert 'project-3' in refusals
+                return str(reply.read(), 'utf-8')
+
+        for path in ('/', '/cloud'):
+            assert '</html>' in page(path)
+        # Decisions are stored soon after their answers.
+        for text in ('<td>RamFilter</td>', 'project-3'):
+            wait_until(
+                lambda text=text: (
+                    text in page('/decisions?outcome=refused&limit=99')
+                )
+            )
         process.send_signal(signal.SIGINT)
         rest, _ = process.communicate(timeout=30)
         assert (process.returncode, 'Traceback' in rest) == (0, False), rest
