@@ -133,12 +133,14 @@ class Api(JsonServer):
     """Stands in for an API server: binds pods, and lists those bound.
 
     :ivar pods: name -> pod
+    :ivar asked: what each pod that is bound asks for
     :ivar refuses: whether nobody may list
     """
 
     def __init__(self) -> None:
         super().__init__(Handler)
         self.pods: dict[str, Any] = {}
+        self.asked: dict[str, Any] = {}
         self.refuses = False
         self.lists = 0
 
@@ -148,8 +150,9 @@ class Handler(JsonHandler):
 
     def do_POST(self) -> None:
         asked = self.asked()
-        name = asked['metadata']['name']
-        self.server.pods[name] = new_pod(name, asked['target']['name'])
+        name, node = asked['metadata']['name'], asked['target']['name']
+        bound = new_pod(name, node, **self.server.asked)
+        self.server.pods = {**self.server.pods, name: bound}
         self.say(201, {})
 
     def do_GET(self) -> None:
@@ -225,7 +228,7 @@ def test_pod_counts_from_its_bind_until_it_is_listed_no_more(ask, api):
 
 
 def test_bind_is_refused_where_another_took_what_is_asked_for(ask, api):
-    wanting = {'extended': {'example.com/fpga': '1'}}
+    wanting = api.asked = {'extended': {'example.com/fpga': '1'}}
     many = new_pod('many', extended={'example.com/fpga': '9'})
     # Before the lists are read it is not known how many there are.
     wait_until(lambda: ask('filter', many)['NodeNames'] == [], 30)
