@@ -109,12 +109,13 @@ class Caller(threading.Thread):
         if len(self._placed()) + count > _MOST_INSTANCES:
             self._release()
             return
-        request = self._request(count)
-        uuids = request['instance_uuids']
+        self._ask(self._request(count))
+
+    def _ask(self, request: dict[str, Any]) -> None:
         try:
             answer = self._call('select_destinations', request)
         except NoAnswer:
-            self._take_back(uuids)
+            self._take_back(request['instance_uuids'])
         except errors.SchedulerError:
             self.done['refused'] += 1
         else:
@@ -174,13 +175,10 @@ class Caller(threading.Thread):
             for one in both:
                 with contextlib.suppress(errors.SchedulerError):
                     one.result()
-            answer = self._call('select_destinations', request)
         except NoAnswer:
             self._take_back(uuids)
-        except errors.SchedulerError:
-            self.done['refused'] += 1
         else:
-            self._note(request, answer)
+            self._ask(request)
 
     def _move(self) -> None:
         resting = [one for one in self._placed() if not self.known[one].target]
