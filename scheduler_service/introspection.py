@@ -30,8 +30,6 @@ from scheduler_service.store.ports.host_source import StoreHostSource
 
 LOG = logging.getLogger(__name__)
 BROKER = 'broker'
-# The cause while the files of the last reload were refused.
-RELOAD = 'reload'
 _JOBS_SHOWN = 50
 _LANES_SHOWN = 20
 _ZONES_SHOWN = 5
@@ -91,7 +89,7 @@ class Introspection:
             'database': 'up' if self._health.database_reachable else 'away',
             'daemons_differing': self.daemons_differing,
             'daemons_elsewhere': self.daemons_elsewhere,
-            'reload_refused': self._health.is_degraded(RELOAD),
+            'reload_refused': self._health.is_degraded('reload'),
             'batches': self._loop.batches,
             'requests': self._loop.requests,
             'degraded': [text for text, _ in degraded],
