@@ -31,9 +31,6 @@ _MAX_KEPT = 8
 # A watch that is silent for this many times its length belongs to a server
 # that hangs.
 _LONGER = 1.33
-# A chunk that took longer, in seconds, had not arrived yet.
-_WAITED_S = 0.001
-_GATHER_S = 0.02
 # The least time for a call of a bind, in seconds, also after the deadline.
 _LEAST_S = 0.1
 
@@ -336,7 +333,7 @@ class Watch:
         """
         rest = b''
         try:
-            for chunk in self._chunks():
+            for chunk in self._response.stream(None):
                 *lines, rest = (rest + chunk).split(b'\n')
                 for line in lines:
                     if line:
@@ -350,23 +347,6 @@ class Watch:
             raise ApiLost(str(fault)) from None
         finally:
             _release(self._response)
-
-    def _chunks(self) -> Iterator[bytes]:
-        """Yield chunks as they arrive.
-
-        After a chunk that had to be waited for there is a pause, so that
-        several are read for one wake-up.
-        """
-        chunks = self._response.stream(None)
-        while True:
-            before = time.monotonic()
-            chunk = next(chunks, None)
-            if chunk is None:
-                return
-            has_waited = time.monotonic() - before > _WAITED_S
-            yield chunk
-            if has_waited:
-                time.sleep(_GATHER_S)
 
     def close(self) -> None:
         """End the watch, from any thread."""
