@@ -41,14 +41,15 @@ def free_port() -> int:
     """Return a loopback port that nobody listens on right now.
 
     It is below those that the system gives to outgoing connections: one of
-    these could take the port while a server restarts. No port is returned
-    twice, and each test process has a range of its own: a server that starts
-    listens only seconds later.
+    these could take the port while a server restarts. So is the port 10,000
+    above, which is never returned: RabbitMQ's management interface listens
+    there. No port is returned twice, and each test process has a range of its
+    own: a server that starts listens only seconds later.
     """
     worker = int(os.environ.get('PYTEST_XDIST_WORKER', 'gw0')[2:])
     workers = int(os.environ.get('PYTEST_XDIST_WORKER_COUNT', '1'))
     while True:
-        number = random.SystemRandom().randrange(22_000 // workers)
+        number = random.SystemRandom().randrange(10_000 // workers)
         port = 10_000 + number * workers + worker
         if port in _taken_ports:
             continue
