@@ -87,7 +87,7 @@ _DRIVER = re.compile(r'^\([\w.]+\) ')
 # A lock or a statement took too long, by driver.
 PG_TIMEOUTS = frozenset(('55P03', '57014'))
 _MYSQL_TIMEOUTS = frozenset((1205, 1969, 3024))
-_SQLITE_TIMEOUT = 'database is locked'
+_SQLITE_TIMEOUTS = frozenset(('database is locked', 'interrupted'))
 SERIALIZATION = '40001'
 # Drivers raise these for a server that refuses connections, restarts or shuts
 # down; oslo.db does not recognise every one as a lost connection.
@@ -175,7 +175,7 @@ def is_timeout(fault: BaseException) -> bool:
     if getattr(inner, 'sqlstate', None) in PG_TIMEOUTS:
         return True
     code = next(iter(getattr(inner, 'args', ())), None)
-    return code in _MYSQL_TIMEOUTS or code == _SQLITE_TIMEOUT
+    return code in _MYSQL_TIMEOUTS or code in _SQLITE_TIMEOUTS
 
 
 def conflict(fault: BaseException) -> str | None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import math
+import sqlite3
 import termios
 import threading
 import time
@@ -29,6 +31,8 @@ SERVER = {
 }
 # How many keepalives without an answer end a connection.
 KEEPALIVES = 2
+# Steps of SQLite's virtual machine, some 5 ms of its work.
+_STEPS_BETWEEN_LOOKS = 100_000
 # Under which a connection's limits are kept in its record.
 _LIMITS = 'timeouts'
 _READ_COMMITTED: Any = 'READ COMMITTED'
@@ -223,8 +227,9 @@ def limited(
     :param whole_tables: whether they may read whole tables; None: as others
     """
     session: Any = conn.connection.dbapi_connection
-    if not hasattr(session, 'limit_statements'):
-        yield
+    if isinstance(session, sqlite3.Connection):
+        with _limited_together(session, seconds):
+            yield
         return
     limit, usual = session.read_timeout, session.whole_tables
     session.limit_statements(
@@ -240,6 +245,21 @@ def limited(
         with contextlib.suppress(Exception):
             session.limit_statements(session.statement_timeout, usual)
         session.read_timeout = limit
+
+
+@contextlib.contextmanager
+def _limited_together(
+    session: sqlite3.Connection, seconds: float
+) -> Iterator[None]:
+    """Limit what is read inside in all: SQLite has no limit of its own."""
+    until = time.monotonic() + (seconds or math.inf)
+    session.set_progress_handler(
+        lambda: time.monotonic() > until, _STEPS_BETWEEN_LOOKS
+    )
+    try:
+        yield
+    finally:
+        session.set_progress_handler(None, 0)
 
 
 def _read_committed(engine: Engine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +12,6 @@ from scheduler_service import errors
 from scheduler_service.store.connection import Store
 from scheduler_service.store.sessions import Timeouts
 
-pytestmark = pytest.mark.db
-
 SLEEP = {'postgresql': 'SELECT pg_sleep(20)', 'mariadb': 'SELECT SLEEP(20)'}
 LIMIT = {
     'postgresql': ('SHOW statement_timeout', '9s'),
@@ -20,6 +19,7 @@ LIMIT = {
 }
 
 
+@pytest.mark.db
 @pytest.mark.parametrize('kind', SLEEP)
 def test_a_limit_ends_a_statement_and_then_counts_no_more(
     kind: str, shared_url: Callable[[str], str]
@@ -37,4 +37,22 @@ def test_a_limit_ends_a_statement_and_then_counts_no_more(
     with pytest.raises(errors.StoreTimeout), store.reading(0.2) as conn:
         conn.exec_driver_sql(SLEEP[kind])
     assert limit() == usual
+    store.dispose()
+
+
+def test_sqlite_ends_what_is_read_for_too_long(tmp_path: pathlib.Path) -> None:
+    store = Store.connect(f'sqlite:///{tmp_path}/store')
+    count = 'WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n'
+
+    def read(rows: float, seconds: float | None) -> Any:
+        query = f'{count} WHERE x < {rows}) SELECT count(*) FROM n'
+        with store.reading(seconds) as conn:
+            return conn.exec_driver_sql(query).scalar()
+
+    with pytest.raises(errors.StoreTimeout):
+        read(1e12, 0.2)
+    # It counts no more where nothing is said.
+    assert read(1_000_000, None) == 1_000_000
+    with pytest.raises(errors.StoreTimeout):
+        read(1e12, 0.2)
     store.dispose()
