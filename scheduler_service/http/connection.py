@@ -45,11 +45,13 @@ _UNREAD = 'reads too slowly'
 _TOO_MANY = 'Too many request bodies are arriving'
 _CONTINUE = b'HTTP/1.1 100 Continue\r\n\r\n'
 # What aiohttp does by default, and is not done here: the deadlines below end
-# connections, bodies are decompressed by their routes, and nothing is logged.
+# connections, bodies are decompressed by their routes, nothing is logged, and
+# a form of a page that was filled with too much is answered by the page.
 _HANDLING: dict[str, Any] = {
     'keepalive_timeout': 1e9,
     'auto_decompress': False,
     'access_log': None,
+    'max_line_size': 64 * 1024,
 }
 
 

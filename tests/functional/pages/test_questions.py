@@ -53,6 +53,8 @@ def ask(http: HttpClient, path: str, **query: str) -> tuple[int, str]:
          'is compute-4 meant?'),
         ('/try', {'request': 'a' * decisions.MOST_BYTES}, 413,
          'bytes, and may have 6000'),
+        ('/try', {'request': 'a' * 60_000}, 413,
+         'bytes, and may have 6000'),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_question_is_said(
