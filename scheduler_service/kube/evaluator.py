@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import operator
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -222,10 +223,6 @@ class PodEvaluator:
         self.are_nodes_loaded = are_nodes_loaded
         self._assuming = assuming
         self._waiting = waiting
-        # Whether this daemon binds pods: only then do assumed pods take
-        # extended resources. Without binding, an assumed pod may never be
-        # placed, and must not block others.
-        self._binding = False
         # The pod that was filtered last, with the nodes that passed, until
         # they are scored.
         self._unplaced: tuple[Pod, Nodes] | None = None
@@ -361,7 +358,6 @@ class PodEvaluator:
             last = self._unplaced
             if last is not None and last[0].metadata.uid == uid:
                 self._assume_last()
-            self._binding = True
             usage = self._use.usage_of(uid) if self._assuming else None
             if usage is None or self._use.is_seen(uid):
                 return False
@@ -370,7 +366,9 @@ class PodEvaluator:
                 rows = np.array([copy.rows[node]], np.int64)
                 numbers = self._use.numbers_of([node])
                 sent = NodeRows(copy.table, rows, numbers)
-                full = self._full(sent, [node], PodDemand(uid, usage))
+                # A kube-scheduler has weighed nominations before.
+                demand = PodDemand(uid, usage, math.inf)
+                full = self._full(sent, [node], demand)
                 if full:
                     raise errors.Conflict(f'{node}: {full[node]}')
             self._use.see(PlacedPod(uid, node, usage), binding=True)
@@ -385,7 +383,8 @@ class PodEvaluator:
         last = nodes.pod
         if last is None or last[0] is not pod:
             request = self._reader.request(pod)
-            demand = PodDemand(pod.metadata.uid, request.usage)
+            priority = pod.spec.priority or 0
+            demand = PodDemand(pod.metadata.uid, request.usage, priority)
             last = nodes.pod = pod, request, demand
         _, request, demand = last
         if request.usage.classes and self._waiting and not self._use.complete:
@@ -399,7 +398,7 @@ class PodEvaluator:
     ) -> dict[str, str]:
         if not demand.usage.classes:
             return {}
-        reasons = shortages(self._use, sent, demand, self._binding)
+        reasons = shortages(self._use, sent, demand)
         return {
             names[at]: f'{_FREE}: {text}'[:_MAX_REASON_LENGTH]
             for at, text in reasons.items()

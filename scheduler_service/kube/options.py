@@ -136,8 +136,7 @@ How long a pod is assumed on the node with the best score, in seconds.
 
 A pod that is seen on a node counts there from then on. Without assumed pods, a
 burst of pods would go to the same nodes. 0: only pods that are seen count.
-Assumed pods lower scores; they take extended resources only where the daemon
-binds pods.
+Assumed pods lower scores, and refuse no other pod.
 """,
     ),
 ]

@@ -37,10 +37,14 @@ class NodeRows(NamedTuple):
 
 
 class PodDemand(NamedTuple):
-    """The pod of a call; its own use does not count."""
+    """The pod of a call; its own use does not count.
+
+    :ivar priority: nominated pods of a lower one take nothing from it
+    """
 
     uid: str
     usage: PodUsage
+    priority: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -235,18 +239,16 @@ def _use_of_hosts(table: HostTable) -> Floats | None:
 
 
 def shortages(
-    use: PodUse, sent: NodeRows, demand: PodDemand, with_assumed: bool
+    use: PodUse, sent: NodeRows, demand: PodDemand
 ) -> dict[int, str]:
     """Return index -> reason, for nodes with too little free for the pod.
 
     Only its extended resources count.
-
-    :param with_assumed: whether assumed pods count
     """
     amounts = demand.usage.classes
     free_amounts = {
         name: _free(sent, name, use.used(
-            name, sent.numbers, demand.uid, with_assumed
+            name, sent.numbers, demand.uid, demand.priority
         ))
         for name in amounts
     }  # fmt: skip

@@ -119,6 +119,7 @@ class PlacedPod(NamedTuple):
     uid: str
     node: str
     usage: PodUsage
+    priority: int = 0
 
 
 class PodMetadata(msgspec.Struct, gc=False):
@@ -146,6 +147,7 @@ class _Container(msgspec.Struct, gc=False):
 
 class _Spec(msgspec.Struct, gc=False):
     nodeName: str = ''
+    priority: int | None = None
     nodeSelector: dict[str, str] | None = None
     containers: list[_Container] | None = None
     initContainers: list[_Container] | None = None
@@ -221,7 +223,7 @@ class PodReader:
             usage = usage_of(pod, self._domain)
             self._usages.put(key, usage, len(key))
         node = pod.spec.nodeName or pod.status.nominatedNodeName
-        return PlacedPod(pod.metadata.uid, node, usage)
+        return PlacedPod(pod.metadata.uid, node, usage, pod.spec.priority or 0)
 
 
 def key_of(pod: Pod, domain: str) -> bytes:

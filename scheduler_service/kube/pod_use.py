@@ -44,6 +44,12 @@ class _Counted(NamedTuple):
     number: int
     usage: PodUsage
     until: float | None
+    priority: int
+
+    @property
+    def amounts(self) -> dict[str, float]:
+        """What it takes: load alone, unless it was seen."""
+        return self.usage.amounts if self.until is None else self.usage.load
 
 
 class PodUse:
@@ -77,6 +83,7 @@ class PodUse:
         self._pods: dict[str, _Counted] = {}
         # Assumed pods, the oldest first.
         self._assumed: dict[str, float] = {}
+        self._nominated: dict[str, _Counted] = {}
         # Before this time no assumed pod expires.
         self._due = math.inf
         self._recent: set[str] | None = None
@@ -149,22 +156,20 @@ class PodUse:
     def end_nomination(self, uid: str) -> None:
         """Stop counting a nominated pod; one that was seen still counts."""
         with self._lock:
-            counted = self._pods.get(uid)
-            if counted is not None and counted.until == math.inf:
+            if uid in self._nominated:
                 self._drop(uid)
 
     def nominate_only(self, pods: Iterable[PlacedPod]) -> None:
         """Replace all nominated pods."""
         with self._lock:
-            for uid, counted in list(self._pods.items()):
-                if counted.until == math.inf:
-                    self._drop(uid)
+            for uid in list(self._nominated):
+                self._drop(uid)
             for pod in pods:
                 if not self.is_seen(pod.uid):
                     self._put(pod, math.inf)
 
     def assume(self, pod: PlacedPod) -> None:
-        """Count a pod on its likely node, until it is seen.
+        """Count the load of a pod on its likely node, until it is seen.
 
         A pod that was seen, or is nominated, stays where it is.
         """
@@ -232,25 +237,30 @@ class PodUse:
         name: str,
         numbers: Rows,
         without: str = '',
-        with_assumed: bool = True,
+        priority: float = math.inf,
     ) -> Floats:
         """Return what is used of a class on some nodes, float64[m].
 
+        Assumed pods do not count.
+
         :param without: uid of a pod that does not count
-        :param with_assumed: whether assumed pods count
+        :param priority: nominated pods count from this one on
         """
         with self._lock:
             array = self._used.get(name)
-            if array is None:
-                return np.zeros(len(numbers))
-            excluded = {without}
-            if not with_assumed:
-                excluded.update(self._assumed)
-            less = np.zeros(self._width)
-            for uid in excluded & self._pods.keys():
-                pod = self._pods[uid]
-                less[pod.number] += pod.usage.amounts.get(name, 0.0)
-            amounts: Floats = array.take(numbers) - less.take(numbers)
+            amounts: Floats = (
+                np.zeros(len(numbers))
+                if array is None
+                else array.take(numbers)
+            )
+            own = self._pods.get(without)
+            if own is not None:
+                less = own.amounts.get(name, 0.0)
+                amounts[numbers == own.number] -= less
+            for uid, pod in self._nominated.items():
+                if uid != without and pod.priority >= priority:
+                    more = pod.usage.classes.get(name, 0.0)
+                    amounts[numbers == pod.number] += more
         return amounts
 
     def load(self, numbers: Rows, without: str = '') -> Floats:
@@ -289,36 +299,36 @@ class PodUse:
 
     def _put(self, pod: PlacedPod, until: float | None) -> None:
         number = self._number(pod.node)
-        counted = self._pods.get(pod.uid)
-        if counted == (number, pod.usage, until):
+        last = self._pods.get(pod.uid)
+        counted = _Counted(number, pod.usage, until, pod.priority)
+        if last == counted:
             return
-        if until is None and counted is not None and pod.uid in self._assumed:
-            self._on_outcome(
-                'there' if counted.number == number else 'elsewhere'
-            )
-        if counted is None or counted[:2] != (number, pod.usage):
-            self._drop(pod.uid)
-            self._add(number, pod.usage, 1.0)
-        self._pods[pod.uid] = _Counted(number, pod.usage, until)
-        self._assumed.pop(pod.uid, None)
-        if until is not None and until < math.inf:
+        if until is None and last is not None and pod.uid in self._assumed:
+            self._on_outcome('there' if last.number == number else 'elsewhere')
+        self._drop(pod.uid)
+        self._add(counted, 1.0)
+        self._pods[pod.uid] = counted
+        if until == math.inf:
+            self._nominated[pod.uid] = counted
+        elif until is not None:
             self._assumed[pod.uid] = until
             self._due = min(self._due, until)
 
     def _drop(self, uid: str) -> None:
         self._assumed.pop(uid, None)
+        self._nominated.pop(uid, None)
         counted = self._pods.pop(uid, None)
         if counted is not None:
-            self._add(counted.number, counted.usage, -1.0)
+            self._add(counted, -1.0)
 
-    def _add(self, number: int, usage: PodUsage, times: float) -> None:
-        for name, amount in usage.amounts.items():
+    def _add(self, counted: _Counted, times: float) -> None:
+        for name, amount in counted.amounts.items():
             if not amount:
                 continue
             array = self._used.get(name)
             if array is None:
                 array = self._used[name] = np.zeros(self._width)
-            array[number] += times * amount
+            array[counted.number] += times * amount
 
 
 class PodSink:

@@ -106,13 +106,16 @@ def test_pod_that_is_never_placed_keeps_no_device_from_others(
 
     try:
         with extenders.extender(refuse_one) as later, cluster.scheduler(
-            kube.entry(daemon.port), extenders.entry(later)
+            kube.entry(daemon.port, bindVerb='bind'), extenders.entry(later)
         ):  # fmt: skip
+            # One is bound, so it is known that this service binds.
+            cluster.create_pods([kube.pod('first')])
+            cluster.wait_bound(1, 30)
             cluster.create_pods([kube.pod('never', extended={DEVICE: '1'})])
             # Once more, so that it was assumed again, too.
             wait_until(lambda: refused >= 2, 60)
             cluster.create_pods([kube.pod('wants', extended={DEVICE: '1'})])
-            assert cluster.wait_bound(1, 30) == {'wants': 'single'}
+            assert cluster.wait_bound(2, 30)['wants'] == 'single'
     finally:
         cluster.call('DELETE', '/api/v1/nodes/single')
 
@@ -178,6 +181,9 @@ def test_device_freed_by_preemption_is_not_given_away(cluster, daemon):
     other['metadata']['uid'] = 'other'
     wait_until(lambda: passed(other) == [], 30)
     assert passed(waiting) == ['node-10']
+    # It would evict the other at once.
+    higher = {**other, 'spec': {**other['spec'], 'priority': 1}}
+    assert passed(higher) == ['node-10']
     with cluster.scheduler(entry):
         assert cluster.wait_bound(1)['waits'] == 'node-10'
     assert passed(other) == []

@@ -19,6 +19,7 @@ from scheduler_service.engine.newest_copy import NewestCopy
 from scheduler_service.kube.evaluator import (
     Nodes,
     PodEvaluator,
+    PodFilterResult,
     PodPipeline,
     ScoreTexts,
 )
@@ -203,8 +204,8 @@ def test_nothing_is_guessed_before_pods_are_listed():
         cluster.evaluator.filter(asking, Nodes(cluster.names))
 
 
-def wanting_fpga(number: int) -> Pod:
-    made = kube.pod('p', extended={'example.com/fpga': '1'})
+def wanting_fpga(number: int, priority: int = 0) -> Pod:
+    made = kube.pod('p', extended={'example.com/fpga': '1'}, priority=priority)
     made['metadata']['uid'] = f'u{number}'
     return kube.read(made)
 
@@ -214,9 +215,14 @@ def with_fpgas(*totals: int) -> Cluster:
     return Cluster([65536] * len(totals), fpgas=totals)
 
 
-def test_pod_that_is_only_assumed_takes_nothing_from_others():
+@pytest.mark.parametrize('binds', [False, True])
+def test_pod_that_is_only_assumed_takes_nothing_from_others(binds):
     cluster = with_fpgas(1, 0)
     evaluator, names = cluster.evaluator, cluster.names
+    if binds:
+        scores_of(evaluator, new_pod(8), names)
+        assert evaluator.claim('u8', 'n1')
+        cluster.use.remove('u8')
     evaluator.prioritize(wanting_fpga(1), Nodes(['n0']))
     assert cluster.use.count() == (0, 1)
     assert evaluator.filter(wanting_fpga(2), Nodes(names)).passed == ['n0']
@@ -229,13 +235,11 @@ def test_pod_that_is_only_assumed_takes_nothing_from_others():
     assert '1 CUSTOM_EXAMPLE_COM_FPGA requested, 0 free' in second.failed['n0']
 
 
-def test_pod_is_refused_where_pods_took_what_it_asks_for_if_we_bind():
+def test_pod_is_refused_where_pods_that_are_being_bound_took_the_device():
     cluster = with_fpgas(1, 2, 0)
     evaluator, names = cluster.evaluator, cluster.names
-    evaluator.claim('u0', 'n2')
-    first = evaluator.filter(wanting_fpga(1), Nodes(names))
-    assert first.passed == ['n0', 'n1']
     evaluator.prioritize(wanting_fpga(1), Nodes(['n0']))
+    assert evaluator.claim('u1', 'n0')
     second = evaluator.filter(wanting_fpga(2), Nodes(names))
     assert second.passed == ['n1']
     assert '1 CUSTOM_EXAMPLE_COM_FPGA requested, 0 free' in second.failed['n0']
@@ -244,15 +248,17 @@ def test_pod_is_refused_where_pods_took_what_it_asks_for_if_we_bind():
     assert again.passed == ['n0', 'n1']
 
 
-def test_bind_is_refused_when_others_took_the_room_meanwhile():
+def test_one_bind_of_two_for_the_last_device_is_refused():
     cluster = with_fpgas(1, 1)
     evaluator = cluster.evaluator
-    for number in (1, 2):
-        # What was assumed of the first is not what becomes of it.
-        evaluator.prioritize(wanting_fpga(number), Nodes([f'n{number - 1}']))
+    # What is assumed of a pod, and nominated for one, refuses no bind.
+    for number in (1, 2, 3):
+        evaluator.prioritize(wanting_fpga(number), Nodes(['n1']))
+    usage = usage_of(wanting_fpga(4), 'd')
+    cluster.use.nominate(PlacedPod('u4', 'n1', usage, 9))
+    assert evaluator.claim('u2', 'n1')
     with pytest.raises(errors.Conflict, match='0 free'):
         evaluator.claim('u1', 'n1')
-    assert evaluator.claim('u2', 'n1')
     assert cluster.use.is_seen('u2')
     # A repeated call changes nothing, and has nothing to take back.
     assert not evaluator.claim('u2', 'n1')
@@ -277,12 +283,19 @@ def test_bind_counts_a_pod_for_which_one_node_was_left():
 def test_nominated_pod_keeps_the_device_that_was_freed_for_it():
     cluster = with_fpgas(1, 0)
     usage = usage_of(wanting_fpga(1), 'd')
-    cluster.use.nominate(PlacedPod('u1', 'n0', usage))
-    others = cluster.evaluator.filter(wanting_fpga(2), Nodes(cluster.names))
-    assert others.passed == []
-    assert '0 free' in others.failed['n0']
-    own = cluster.evaluator.filter(wanting_fpga(1), Nodes(cluster.names))
-    assert own.passed == ['n0']
+    cluster.use.nominate(PlacedPod('u1', 'n0', usage, 10))
+
+    def filtered(number: int, priority: int) -> PodFilterResult:
+        pod = wanting_fpga(number, priority)
+        return cluster.evaluator.filter(pod, Nodes(cluster.names))
+
+    for priority in (-1, 0, 10):
+        others = filtered(2, priority)
+        assert others.passed == []
+        assert '0 free' in others.failed['n0']
+    assert filtered(1, 10).passed == ['n0']
+    # A kube-scheduler would have it evict the other at once.
+    assert filtered(2, 11).passed == ['n0']
 
 
 NAMES = [f'node-{at}"\\\u20ac' for at in range(300)]

@@ -227,7 +227,7 @@ def new_pod(number: int, **more: Any) -> dict[str, Any]:
     made = kube.pod(f'p{number}', **more)
     made['metadata']['uid'] = f'u{number}'
     made['metadata']['managedFields'] = [{'manager': 'm'}]
-    made['spec']['nodeName'] = f'n{number}'
+    made['spec'].update(nodeName=f'n{number}', priority=number or None)
     return made
 
 
@@ -261,6 +261,7 @@ def test_pods_of_each_kind_take_what_their_documents_say():
             f'u{number}',
             f'n{number}',
             usage_of(kube.read(pod), 'd'),
+            number,
         )
 
 

@@ -12,22 +12,32 @@ USAGE = PodUsage({'VCPU': 0.5, 'MEMORY_MB': 10.0, 'DISK_GB': 0.0}, {'A': 2})
 
 
 def counted(use: PodUse, *nodes: str, name: str = 'A') -> list[float]:
-    amounts: list[float] = use.used(name, use.numbers_of(nodes)).tolist()
+    """Return what is used of a class for a pod of the lowest priority."""
+    numbers = use.numbers_of(nodes)
+    amounts: list[float] = use.used(name, numbers, priority=-1).tolist()
+    return amounts
+
+
+def loads(use: PodUse, *nodes: str) -> list[float]:
+    """Return how many pods count on each node, assumed ones as well."""
+    load = use.load(use.numbers_of(nodes))[0] / USAGE.load['VCPU']
+    amounts: list[float] = load.tolist()
     return amounts
 
 
 def test_pod_counts_where_it_was_seen_when_it_was_assumed_elsewhere():
     use = PodUse(5.0)
     use.assume(PlacedPod('u', 'a', USAGE))
-    assert counted(use, 'a', 'b') == [2, 0]
+    assert loads(use, 'a', 'b') == [1, 0]
     use.see(PlacedPod('u', 'b', USAGE))
+    assert loads(use, 'a', 'b') == [0, 1]
     assert counted(use, 'a', 'b') == [0, 2]
     assert use.count() == (1, 0)
     # It is not asked about again; what is seen wins all the same.
     use.assume(PlacedPod('u', 'a', USAGE))
     assert counted(use, 'a', 'b') == [0, 2]
     use.remove('u')
-    assert counted(use, 'a', 'b') == [0, 0]
+    assert counted(use, 'a', 'b') == loads(use, 'a', 'b') == [0, 0]
 
 
 def test_assumed_pod_is_taken_back_when_it_is_not_seen_in_time():
@@ -40,21 +50,21 @@ def test_assumed_pod_is_taken_back_when_it_is_not_seen_in_time():
     assert use.count() == (0, 2)
     clock.now += 2.0
     use.forget_old()
-    assert counted(use, 'a') == [2]
+    assert loads(use, 'a') == [1]
     use.set_stale(True)
     clock.now += 9.0
     use.forget_old()
-    assert counted(use, 'a') == [2]
+    assert loads(use, 'a') == [1]
     use.set_stale(False)
     use.forget_old()
-    assert counted(use, 'a') == [0]
+    assert loads(use, 'a') == [0]
 
 
 def test_pod_moves_when_it_is_assumed_again():
     use = PodUse(5.0)
     use.assume(PlacedPod('u', 'a', USAGE))
     use.assume(PlacedPod('u', 'b', USAGE))
-    assert counted(use, 'a', 'b') == [0, 2]
+    assert loads(use, 'a', 'b') == [0, 1]
     assert use.count() == (0, 1)
 
 
@@ -72,7 +82,8 @@ def test_listing_replaces_what_was_seen_but_not_what_is_assumed():
     use.assume(PlacedPod('new', 'b', USAGE))
     use.replace([PlacedPod('stays', 'b', USAGE)])
     assert use.complete
-    assert counted(use, 'a', 'b') == [0, 4]
+    assert loads(use, 'a', 'b') == [0, 2]
+    assert counted(use, 'a', 'b') == [0, 2]
     assert use.is_seen('stays')
     assert not use.is_seen('new')
 
@@ -115,26 +126,39 @@ def test_pod_that_was_not_bound_is_counted_no_more():
 
 def test_own_use_of_a_pod_is_left_out():
     use = PodUse(5.0)
-    use.assume(PlacedPod('u', 'a', USAGE))
     numbers = use.numbers_of(['b', 'a'])
-    assert use.used('A', numbers, 'u').tolist() == [0, 0]
-    assert use.used('VCPU', numbers, 'other').tolist() == [0, 0.5]
+    for count in (use.assume, use.nominate, use.see):
+        count(PlacedPod('u', 'a', USAGE))
+        assert use.used('A', numbers, 'u', priority=-1).tolist() == [0, 0]
+        assert use.load(numbers, 'u')[0].tolist() == [0, 0]
+        assert use.load(numbers, 'other')[0].tolist() == [0, 0.5]
+    assert use.used('A', numbers, 'other').tolist() == [0, 2]
 
 
-def test_what_is_only_assumed_is_left_out_where_that_is_asked():
+def test_assumed_pod_adds_to_load_and_takes_no_device():
     use = PodUse(5.0)
-    numbers = use.numbers_of(['a', 'b'])
     for uid in 'uvw':
         use.assume(PlacedPod(uid, 'a', USAGE))
+    assert loads(use, 'a', 'b') == [3, 0]
+    assert counted(use, 'a', 'b') == [0, 0]
     use.see(PlacedPod('v', 'a', USAGE))
     use.see(PlacedPod('w', 'b', USAGE))
-    assert use.used('A', numbers).tolist() == [4, 2]
-    certain = use.used('A', numbers, with_assumed=False)
-    assert certain.tolist() == [2, 2]
-    # Each pod is left out once.
-    for uid, left in (('u', [2, 2]), ('v', [0, 2])):
-        certain = use.used('A', numbers, uid, with_assumed=False)
-        assert certain.tolist() == left
+    assert loads(use, 'a', 'b') == [2, 1]
+    assert counted(use, 'a', 'b') == [2, 2]
+
+
+def test_nominated_pod_counts_for_pods_of_no_higher_priority():
+    use = PodUse(5.0)
+    use.see(PlacedPod('seen', 'a', USAGE, -5))
+    use.nominate(PlacedPod('low', 'a', USAGE, -1))
+    use.nominate(PlacedPod('high', 'b', USAGE, 7))
+    for priority, used in (
+        (-2, [4, 2]), (-1, [4, 2]), (0, [2, 2]), (7, [2, 2]), (8, [2, 0]),
+    ):  # fmt: skip
+        found = use.used('A', use.numbers_of(['a', 'b']), priority=priority)
+        assert found.tolist() == used, priority
+    # None of them counts where something is bound.
+    assert use.used('A', use.numbers_of(['a', 'b'])).tolist() == [2, 0]
 
 
 def test_use_is_kept_when_there_are_more_nodes_than_expected():
@@ -183,8 +207,6 @@ def test_nominated_pod_counts_until_it_is_seen_or_nominated_no_more():
     clock.now += 9.0
     use.forget_old()
     assert counted(use, 'a', 'b') == [2, 0]
-    without = use.used('A', use.numbers_of(['a']), with_assumed=False)
-    assert without.tolist() == [2]
     use.end_nomination('u')
     assert counted(use, 'a') == [0]
     use.nominate(PlacedPod('u', 'a', USAGE))
@@ -206,7 +228,8 @@ def test_list_replaces_nominated_pods_alone():
     use.nominate_only(
         PlacedPod(name, 'd', USAGE) for name in ('kept', 'new', 'seen')
     )
-    assert counted(use, 'a', 'b', 'c', 'd') == [2, 2, 0, 4]
+    assert counted(use, 'a', 'b', 'c', 'd') == [2, 0, 0, 4]
     # A list of placed pods leaves them.
     use.replace([])
-    assert counted(use, 'a', 'b', 'c', 'd') == [0, 2, 0, 4]
+    assert counted(use, 'a', 'b', 'c', 'd') == [0, 0, 0, 4]
+    assert loads(use, 'a', 'b', 'c', 'd') == [0, 1, 0, 2]
