@@ -8,10 +8,10 @@ from typing import Any
 
 from scheduler_service import adapter as base
 from scheduler_service import conf as options
-from scheduler_service import factory
+from scheduler_service import errors, factory
 from scheduler_service.filters.hosts.compute_filter import ComputeFilter
 from scheduler_service.http.routes import Route
-from scheduler_service.kube import node_reader, verbs
+from scheduler_service.kube import node_reader, quantity, verbs
 from scheduler_service.kube.api import Address, ApiServer
 from scheduler_service.kube.evaluator import PodEvaluator, PodPipeline
 from scheduler_service.kube.following import Follower, Recounter
@@ -67,8 +67,8 @@ class Adapter(base.Adapter):
         self._followers: list[Follower] = []
         self._api: ApiServer | None = None
         health = scheduler.health
-        pods = PodSink(self._use, conf.extender.domain)
-        nominated = NominationSink(self._use, conf.extender.domain)
+        pods = PodSink(self._use, _pod_reader(conf))
+        nominated = NominationSink(self._use, _pod_reader(conf))
         if group.enabled:
             api = self._api = ApiServer(_address_of(conf))
             self._followers = [
@@ -103,7 +103,7 @@ class Adapter(base.Adapter):
             _pod_pipeline(conf),
             self._scheduler.newest_copy,
             self._use,
-            PodReader(conf.extender.domain),
+            _pod_reader(conf),
             SentNodes(self._reader, self._nodes.find),
             assuming=_counts_pods(conf),
             waiting=conf.kubernetes.enabled,
@@ -185,6 +185,20 @@ def _binding_address(conf: Any) -> Address:
         token_file=group.api_token_file,
         ca_file=group.api_ca_file,
     )
+
+
+def _pod_reader(conf: Any) -> PodReader:
+    domain, names = conf.extender.domain, conf.kubernetes.managed_resources
+    if names is None:
+        return PodReader(domain)
+    classes = {name: quantity.class_of(name, domain) for name in names}
+    for name, managed in classes.items():
+        if managed is None:
+            raise errors.ConfigurationError(
+                f'[kubernetes] managed_resources: {name} is not an extended '
+                'resource, such as example.com/fpga'
+            )
+    return PodReader(domain, frozenset(filter(None, classes.values())))
 
 
 def _counts_pods(conf: Any) -> bool:

@@ -42,6 +42,7 @@ from scheduler_service.kube.pod_reader import (
     Pod,
     PodReader,
     PodRequest,
+    PodUsage,
 )
 from scheduler_service.kube.pod_use import PodUse
 from scheduler_service.pipeline import HostPipeline
@@ -62,13 +63,11 @@ class Nodes:
 
     :ivar names: in the order they were sent
     :ivar items: name -> JSON of the v1 Node; None where only names were sent
-    :ivar pod: kept by the evaluator: the pod of the last call, and its
-        request
     :ivar stored: kept by the evaluator: the results of the last call, where
         all nodes are stored
     """
 
-    __slots__ = ('items', 'names', 'pod', 'stored')
+    __slots__ = ('items', 'names', 'stored')
 
     def __init__(
         self,
@@ -77,8 +76,7 @@ class Nodes:
     ) -> None:
         self.names = names
         self.items = items
-        self.pod: tuple[Pod, PodRequest, PodDemand] | None = None
-        self.stored: tuple[PodRequest, TableCopy, list[_Part]] | None = None
+        self.stored: tuple[Pod, TableCopy, _Read] | None = None
 
     def rows_in(self, copy: TableCopy) -> Rows | None:
         """Return the rows of the nodes, int64[m].
@@ -177,6 +175,17 @@ class _Part(NamedTuple):
     texts: ScoreTexts | None = None
 
 
+class _Read(NamedTuple):
+    """The pod and the nodes of a call.
+
+    :ivar failed: name -> reason, of nodes that cannot be read
+    """
+
+    demand: PodDemand
+    parts: list[_Part]
+    failed: dict[str, str]
+
+
 class PodPipeline(NamedTuple):
     """The filters and weighers for pods.
 
@@ -248,10 +257,9 @@ class PodEvaluator:
         with self._lock:
             if self._ignored.has(pod):
                 return PodFilterResult(nodes.names, {}, never, None)
-            request, demand = self._read(pod, nodes)
-            self._assume_last(demand.uid)
-            parts, failed = self._parts(request, nodes)
-            rejections = []
+            self._assume_last(pod.metadata.uid)
+            demand, parts, unread = self._read(pod, nodes)
+            failed, rejections = {**unread}, []
             if failed:
                 reason = next(iter(failed.values()))
                 rejections = [Rejection(_UNREAD, len(failed), reason, False)]
@@ -289,8 +297,7 @@ class PodEvaluator:
             return self._prioritize(pod, nodes)
 
     def _prioritize(self, pod: Pod, nodes: Nodes) -> Scores:
-        request, demand = self._read(pod, nodes)
-        parts, _ = self._parts(request, nodes)
+        demand, parts, _ = self._read(pod, nodes)
         if not parts:
             return _equal(nodes.names)
         values = self._scores(parts, demand)
@@ -367,7 +374,7 @@ class PodEvaluator:
                 numbers = self._use.numbers_of([node])
                 sent = NodeRows(copy.table, rows, numbers)
                 # A kube-scheduler has weighed nominations before.
-                demand = PodDemand(uid, usage, math.inf)
+                demand = PodDemand(uid, self._checked(usage), math.inf)
                 full = self._full(sent, [node], demand)
                 if full:
                     raise errors.Conflict(f'{node}: {full[node]}')
@@ -377,21 +384,6 @@ class PodEvaluator:
     def end_claim(self, uid: str, bound: bool) -> None:
         """Note that a pod was bound, or stop counting it."""
         self._use.end_binding(uid, bound)
-
-    def _read(self, pod: Pod, nodes: Nodes) -> tuple[PodRequest, PodDemand]:
-        self._use.forget_old()
-        last = nodes.pod
-        if last is None or last[0] is not pod:
-            request = self._reader.request(pod)
-            priority = pod.spec.priority or 0
-            demand = PodDemand(pod.metadata.uid, request.usage, priority)
-            last = nodes.pod = pod, request, demand
-        _, request, demand = last
-        if request.usage.classes and self._waiting and not self._use.complete:
-            raise errors.ServiceBusy(
-                'The pods of the cluster are not listed yet'
-            )
-        return request, demand
 
     def _full(
         self, sent: NodeRows, names: Sequence[str], demand: PodDemand
@@ -404,43 +396,55 @@ class PodEvaluator:
             for at, text in reasons.items()
         }
 
-    def _parts(
-        self, request: PodRequest, nodes: Nodes
-    ) -> tuple[list[_Part], dict[str, str]]:
-        """Return the nodes by table, and name -> reason of unreadable nodes.
+    def _read(self, pod: Pod, nodes: Nodes) -> _Read:
+        """Return what a pod requests, and the nodes by table.
 
         Stored nodes are in a copy of the newest table, all others in a table
-        made of their documents.
+        made of their documents. A foreign class that no node offers is left
+        to others.
         """
-        unstored = nodes.names
-        parts: list[_Part] = []
-        copy = self._stored.newest()
+        self._use.forget_old()
+        copy, last = self._stored.newest(), nodes.stored
+        if last is not None and last[0] is pod and last[1] is copy:
+            return last[2]
+        request = self._reader.request(pod)
+        if request.usage.classes and self._waiting and not self._use.complete:
+            raise errors.ServiceBusy(
+                'The pods of the cluster are not listed yet'
+            )
+        names, rows, unstored = nodes.names, None, nodes.names
         if copy is not None:
-            last = nodes.stored
-            if last is not None and last[0] is request and last[1] is copy:
-                return last[2], {}
-            names, rows = nodes.names, nodes.rows_in(copy)
+            rows, unstored = nodes.rows_in(copy), []
             if rows is None:
                 names = [name for name in nodes.names if name in copy.rows]
-                unstored = [name for name in unstored if name not in copy.rows]
+                unstored = [n for n in nodes.names if n not in copy.rows]
                 rows = np.array([copy.rows[name] for name in names], np.int64)
-            else:
-                unstored = []
-            if len(rows):
-                parts.append(self._stored_part(request, copy, names, rows))
-            if not unstored:
-                nodes.stored = request, copy, parts
-        if not unstored:
-            return parts, {}
-        table, readable, rejected = self._sent_nodes.table_of(
-            unstored, nodes.items, request.usage.classes
-        )
+        readable, failed = list[str](), dict[str, str]()
+        if unstored:
+            table, readable, failed = self._sent_nodes.table_of(
+                unstored, nodes.items, request.usage.classes
+            )
+        request = request.having(self._checked(request.usage))
+        priority = pod.spec.priority or 0
+        demand = PodDemand(pod.metadata.uid, request.usage, priority)
+        parts: list[_Part] = []
+        if copy is not None and rows is not None and len(rows):
+            parts.append(self._stored_part(request, copy, names, rows))
         if readable:
             results = self._pipeline.evaluate(table, request.request)
             numbers = self._use.numbers_of(readable, passing=True)
             sent = NodeRows(table, np.arange(len(readable)), numbers)
             parts.append(_Part(results, readable, sent))
-        return parts, rejected
+        read = _Read(demand, parts, failed)
+        if copy is not None and not unstored:
+            nodes.stored = pod, copy, read
+        return read
+
+    def _checked(self, usage: PodUsage) -> PodUsage:
+        """Return what is checked of the use of a pod."""
+        if not usage.foreign:
+            return usage
+        return usage.having(self._stored.offered() | self._sent_nodes.offered)
 
     def _stored_part(
         self,

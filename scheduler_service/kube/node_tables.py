@@ -34,6 +34,7 @@ _MAX_CACHED_NODES = 20_000
 _MAX_CACHED_SIZE = 256 * 2**20
 # Values in the columns of a table: 100,000 nodes with 20 classes, 112 MB.
 _MAX_CELLS = 2_000_000
+_MAX_OFFERED = 10_000
 # The same text for all nodes: a kube-scheduler's event counts equal reasons.
 _UNKNOWN = (
     'the node is not in the store: import it with scheduler-manage inventory '
@@ -70,6 +71,21 @@ class StoredNodes:
             self._copy, self._results = copy, {}
         return copy
 
+    def offered(self) -> frozenset[str]:
+        """Return the classes of which a host has some."""
+        if self._copy is None:
+            return frozenset()
+        table = self._copy.table
+        found: frozenset[str] = table.topology.memoize(
+            'offered classes',
+            lambda: frozenset(
+                name
+                for name, columns in table.resources.items()
+                if (columns.total > 0).any()
+            ),
+        )
+        return found
+
     def results(self, pod: PodRequest) -> Evaluation:
         """Return the filter results of a pod on the table returned last."""
         assert self._copy is not None
@@ -90,6 +106,8 @@ class SentNodes:
     :param reader: makes hosts of their objects
     :param find: returns a followed node by its name, where only the name was
         sent; None: not found
+    :ivar offered: classes of which a node had some, in this call or before: a
+        call may have few of a cluster's nodes
     """
 
     def __init__(
@@ -99,6 +117,7 @@ class SentNodes:
     ) -> None:
         self._reader = reader
         self._find = find
+        self.offered: set[str] = set()
         # Digest of a node's JSON -> the node.
         self._cached = SizedCache[NodeHost](
             _MAX_CACHED_NODES, _MAX_CACHED_SIZE
@@ -134,8 +153,15 @@ class SentNodes:
             else:
                 rejected[name] = _UNKNOWN
         hosts = [node.host for node in nodes.values()]
-        offered = {name for host in hosts for name in host.resources}
-        is_large = len(offered) * len(hosts) > _MAX_CELLS
+        if len(self.offered) > _MAX_OFFERED:
+            self.offered.clear()
+        named = set[str]()
+        for host in hosts:
+            named.update(host.resources)
+            self.offered.update(
+                name for name, one in host.resources.items() if one.total
+            )
+        is_large = len(named) * len(hosts) > _MAX_CELLS
         table = build_table(
             list(enumerate(hosts)),
             aggregates_of(nodes.values()),

@@ -127,6 +127,22 @@ Labels of further pods that are left to the kube-scheduler alone.
 Each is ``LABEL=VALUE``, or ``LABEL`` for any value.
 """,
     ),
+    cfg.ListOpt(
+        'managed_resources',
+        default=None,
+        sample_default=['example.com/fpga'],
+        help="""
+The extended resources of pods that this service checks.
+
+List what a kube-scheduler's configuration has in this service's
+``managedResources``: without the list, pods that request one of these pass
+everywhere while no host offers it. All other resources are left to the
+kube-scheduler, its plug-ins and other extenders, except for those of
+``[extender] domain`` and those of a request in an annotation.
+
+Unset: every resource that some host offers.
+""",
+    ),
     cfg.FloatOpt(
         'assume_seconds',
         default=15.0,

@@ -2,8 +2,9 @@
 
 A kube-scheduler checks processors, memory, storage, the number of pods, and
 the state and taints of nodes itself before it calls. It skips extended
-resources that it was configured to ignore, and does not say which: so each
-is checked here against the size of hosts. What is free depends on pods;
+resources that it was configured to ignore, and does not say which: so those
+of ``[kubernetes] managed_resources``, by default those that some host offers,
+are checked here against the size of hosts. What is free depends on pods;
 :mod:`kube.pod_load` checks that.
 
 Stateless: any thread may call the filters, on a table of its own.

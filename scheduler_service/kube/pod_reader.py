@@ -9,7 +9,7 @@ functions raise WireError where a pod is invalid.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from decimal import ROUND_DOWN, Decimal
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -72,10 +72,22 @@ class PodUsage(NamedTuple):
     :ivar load: VCPU, MEMORY_MB and DISK_GB, not rounded; for comparing nodes,
         so containers that request no processor or memory count as well
     :ivar classes: every other resource class -> exact amount
+    :ivar foreign: the classes among them that others may offer: a container
+        requests them, in a domain that is not ours, and no annotation of ours
     """
 
     load: dict[str, float]
     classes: dict[str, int]
+    foreign: frozenset[str] = frozenset()
+
+    def having(self, known: Set[str]) -> PodUsage:
+        """Return the use without foreign classes that are not known."""
+        unknown = self.foreign - known
+        if not unknown:
+            return self
+        left = self.classes.keys() - unknown
+        classes = {n: a for n, a in self.classes.items() if n in left}
+        return PodUsage(self.load, classes, self.foreign & known)
 
     @property
     def amounts(self) -> dict[str, float]:
@@ -92,6 +104,16 @@ class PodRequest(NamedTuple):
     key: bytes
     request: Request
     usage: PodUsage
+
+    def having(self, usage: PodUsage) -> PodRequest:
+        """Return the request for no extended resources but those in use."""
+        resources = self.request.resources
+        kept = {*STANDARD_CLASSES, *usage.classes}
+        if resources.keys() <= kept:
+            return self._replace(usage=usage)
+        amounts = {n: a for n, a in resources.items() if n in kept}
+        key = self.key + _encode(sorted(usage.classes))
+        return PodRequest(key, self.request.having(amounts=amounts), usage)
 
 
 class IgnoredPods(NamedTuple):
@@ -186,10 +208,14 @@ class PodReader:
     """Says what pods request and use; for one thread.
 
     :param domain: of the annotations, labels and resources that are ours
+    :param managed: the only foreign classes that are read; None: all
     """
 
-    def __init__(self, domain: str) -> None:
+    def __init__(
+        self, domain: str, managed: frozenset[str] | None = None
+    ) -> None:
         self._domain = domain
+        self._managed = managed
         self._requests = SizedCache[PodRequest](_MAX_CACHED, _MAX_CACHED_SIZE)
         self._usages = SizedCache[PodUsage](_MAX_CACHED, _MAX_CACHED_SIZE)
 
@@ -199,9 +225,9 @@ class PodReader:
         cached = self._requests.get(key)
         if cached is not None:
             return cached
-        request = PodRequest(
-            key, pod_request(pod, self._domain), usage_of(pod, self._domain)
-        )
+        usage = self._usage_of(pod)
+        request = PodRequest(key, pod_request(pod, self._domain), usage)
+        request = request.having(usage)
         classes = len(request.usage.classes)
         if classes > _MAX_CLASSES:
             raise wire.WireError(
@@ -220,10 +246,16 @@ class PodReader:
         key = key_of(pod, self._domain)
         usage = self._usages.get(key)
         if usage is None:
-            usage = usage_of(pod, self._domain)
+            usage = self._usage_of(pod)
             self._usages.put(key, usage, len(key))
         node = pod.spec.nodeName or pod.status.nominatedNodeName
         return PlacedPod(pod.metadata.uid, node, usage, pod.spec.priority or 0)
+
+    def _usage_of(self, pod: Pod) -> PodUsage:
+        usage = usage_of(pod, self._domain)
+        if self._managed is None:
+            return usage
+        return usage.having(self._managed)._replace(foreign=frozenset())
 
 
 def key_of(pod: Pod, domain: str) -> bytes:
@@ -253,15 +285,24 @@ def annotated(annotations: Mapping[str, Any] | None, key: str) -> Any:
         raise wire.WireError(f'annotation {key}: not JSON') from None
 
 
-def pod_request(pod: Pod, domain: str) -> Request:
-    """Return a pod as a request."""
+def _own_request(pod: Pod, domain: str) -> Request | None:
+    """Return the request in the annotation of a pod, None if there is none."""
     given = annotated(pod.metadata.annotations, f'{domain}/request')
-    document = given if given is not None else _plain_request(pod, domain)
+    return None if given is None else _parsed(pod, given)
+
+
+def _parsed(pod: Pod, document: Any) -> Request:
     try:
-        request = documents.request(document)
+        return documents.request(document)
     except errors.InvalidRequest as fault:
         raise wire.WireError(f'pod {pod.metadata.name}: {fault}') from None
-    if given is not None:
+
+
+def pod_request(pod: Pod, domain: str) -> Request:
+    """Return a pod as a request."""
+    own = _own_request(pod, domain)
+    request = own or _parsed(pod, _plain_request(pod, domain))
+    if own is not None:
         # An annotation that does not name a resource takes it from no
         # container.
         resources = request.resources
@@ -314,12 +355,19 @@ def usage_of(pod: Pod, domain: str) -> PodUsage:
         'MEMORY_MB': float(memory) / MIB,
         'DISK_GB': float(disk) / GIB,
     }
-    if f'{domain}/request' not in (pod.metadata.annotations or {}):
-        return PodUsage(load, classes_of(amounts, domain))
-    resources = dict(pod_request(pod, domain).resources)
-    for name in STANDARD_CLASSES:
-        resources.pop(name, None)
-    return PodUsage(load, resources)
+    classes = classes_of(amounts, domain)
+    own = {n: a for n, a in amounts.items() if n.startswith(f'{domain}/')}
+    foreign = classes.keys() - classes_of(own, domain).keys()
+    asked = _own_request(pod, domain)
+    if asked is not None:
+        stated = {
+            name: amount
+            for name, amount in asked.resources.items()
+            if name not in STANDARD_CLASSES
+        }
+        classes = {**classes, **stated}
+        foreign -= stated.keys()
+    return PodUsage(load, classes, frozenset(foreign))
 
 
 def classes_of(amounts: Mapping[str, Decimal], domain: str) -> dict[str, int]:

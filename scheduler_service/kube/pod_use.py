@@ -337,9 +337,9 @@ class PodSink:
     :meth:`put` and :meth:`remove` raise WireError where a pod is invalid.
     """
 
-    def __init__(self, use: PodUse, domain: str) -> None:
+    def __init__(self, use: PodUse, reader: PodReader) -> None:
         self._use = use
-        self._reader = PodReader(domain)
+        self._reader = reader
 
     def begin_listing(self) -> None:
         """Note that a list begins, which :meth:`replace` will get."""

@@ -57,8 +57,52 @@ def test_pod_passes_only_where_its_classes_are_offered(serve_http):
     assert send(http, 'filter', gpu, 'a', 'b')['NodeNames'] == ['a']
     none = kube.pod('p', extended={'example.com/gpu': '0'})
     assert send(http, 'filter', none, 'a', 'b')['NodeNames'] == ['a', 'b']
+
+
+def asking_in_an_annotation(name: str) -> Any:
+    asked = json.dumps({'flavor': {'extra_specs': {f'resources:{name}': '1'}}})
+    return kube.pod('p', annotations={f'{DOMAIN}/request': asked})
+
+
+def test_class_that_no_node_offers_is_left_to_others(serve_http):
+    """Such as dynamic resource allocation, or another extender."""
+    http = serve_http(inventory=HOSTS)
     other = kube.pod('p', extended={'example.com/fpga': '1'})
-    assert send(http, 'filter', other, 'a', 'b')['NodeNames'] == []
+    assert send(http, 'filter', other, 'a', 'b')['NodeNames'] == ['a', 'b']
+    # What it requests beside that is checked.
+    both = asking(**{'example.com__fpga': '1'}, D__CUSTOM_FPGA='4')
+    answer = send(http, 'filter', both, 'a', 'b')
+    assert answer['NodeNames'] == []
+    assert set(answer['FailedNodes']) == {'a'}
+    assert set(answer['FailedAndUnresolvableNodes']) == {'b'}
+    # In our own names it is ours, and a wrong name is no answer.
+    for own in (asking(D__CUSTOM_NONE='1'), asking_in_an_annotation('VGPU')):
+        answer = send(http, 'filter', own, 'a', 'b')
+        assert set(answer['FailedAndUnresolvableNodes']) == {'a', 'b'}
+    # A node that has none at the moment does not offer it.
+    nodes = [kube.node('n1', {'example.com/fpga': '0'}), kube.node('n2')]
+    passed = send(http, 'filter', other, *nodes)['Nodes']['items']
+    assert passed == nodes
+    # Others of the cluster do: a call may have few of the nodes.
+    send(http, 'filter', other, kube.node('n3', {'example.com/fpga': '1'}))
+    answer = send(http, 'filter', other, *nodes)
+    assert answer['Nodes']['items'] == []
+
+
+def test_classes_on_the_list_are_checked_and_no_others(serve_http):
+    http = serve_http(
+        inventory=HOSTS, kubernetes__managed_resources=['example.com/fpga']
+    )
+    for pod, passed in (
+        (asking(**{'example.com__fpga': '1'}), []),
+        # On offer, and counted by the kube-scheduler or by somebody else.
+        (asking(**{'example.com__gpu': '9'}), ['a', 'b']),
+        (asking(**{'example.com__gpu': '1', 'example.com__fpga': '1'}), []),
+        (asking(D__CUSTOM_FPGA='1'), ['a']),
+        (asking_in_an_annotation('CUSTOM_EXAMPLE_COM_GPU'), ['a']),
+        (kube.pod('p'), ['a', 'b']),
+    ):
+        assert send(http, 'filter', pod, 'a', 'b')['NodeNames'] == passed
 
 
 def test_resources_of_init_containers_count_too(serve_http):

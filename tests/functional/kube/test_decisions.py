@@ -98,7 +98,7 @@ def test_pod_that_passes_nowhere_has_the_filter_and_its_reason(
 
 
 def test_unknown_nodes_and_missing_resources_are_counted(http, run, name):
-    wanting = pod(name, extended={'example.com/fpga': '1'})
+    wanting = pod(name, extended={'scheduler-service.local/FPGA': '1'})
     call(http, 'filter', wanting, [*HOSTS, 'stranger'])
     rows = json.loads(
         run(http, 'decision', 'show', f'shop/{name}', '-f', 'json')

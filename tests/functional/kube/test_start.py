@@ -46,6 +46,16 @@ def test_daemon_does_not_start_when_a_label_has_no_target(tmp_path):
         Daemon(conf, 'inproc://')
 
 
+def test_daemon_does_not_start_when_what_it_manages_is_no_resource(tmp_path):
+    conf = new_conf(
+        database__connection=f'sqlite:///{tmp_path}/a.sqlite',
+        kubernetes__managed_resources=['example.com/fpga', 'cpu'],
+        http__bind_port=0,
+    )
+    with pytest.raises(errors.ConfigurationError, match='resources: cpu is'):
+        Daemon(conf, 'inproc://')
+
+
 @pytest.fixture
 def follower(tmp_path):
     """A daemon that would follow a cluster, and its kubeconfig file."""

@@ -12,6 +12,7 @@ import pytest
 from scheduler_service.engine.health import Health
 from scheduler_service.kube.api import Address, ApiServer
 from scheduler_service.kube.following import Follower
+from scheduler_service.kube.pod_reader import PodReader
 from scheduler_service.kube.pod_use import SELECTOR, PodSink, PodUse
 from scheduler_service.store.connection import Store
 from tests.support import control_plane, kube
@@ -127,7 +128,7 @@ class Followed:
         )
         self.follower = Follower(
             ApiServer(address, watch_seconds=3), 'pods', SELECTOR,
-            PodSink(self.use, 'd'), self.health,
+            PodSink(self.use, PodReader('d')), self.health,
         )  # fmt: skip
         self.follower.start()
 

@@ -88,6 +88,17 @@ def test_resource_is_counted_when_the_scheduler_ignores_it(cluster, daemon):
     assert '/extender/bind' in daemon.get('/metrics')
 
 
+def test_resource_that_no_node_offers_is_left_to_others(cluster, daemon):
+    ignored = {'ignoredResources': [DEVICE]}
+    profile = {
+        'schedulerName': kube.SCHEDULER,
+        'pluginConfig': [{'name': 'NodeResourcesFit', 'args': ignored}],
+    }
+    with cluster.scheduler(kube.entry(daemon.port), profiles=[profile]):
+        cluster.create_pods([kube.pod('wants', extended={DEVICE: '1'})])
+        assert list(cluster.wait_bound(1, 30)) == ['wants']
+
+
 def test_pod_that_is_never_placed_keeps_no_device_from_others(
     cluster, start_daemon
 ):

@@ -248,6 +248,23 @@ def test_pod_is_refused_where_pods_that_are_being_bound_took_the_device():
     assert again.passed == ['n0', 'n1']
 
 
+def test_pod_is_bound_whatever_it_requests_that_others_offer():
+    cluster = with_fpgas(1, 0)
+    evaluator, names = cluster.evaluator, cluster.names
+    gpu, fpga = 'example.com/gpu', 'example.com/fpga'
+    for number in (1, 2):
+        made = kube.pod('p', extended={gpu: '4', fpga: '1'})
+        made['metadata']['uid'] = f'u{number}'
+        pod = kube.read(made)
+        assert evaluator.filter(pod, Nodes(names)).passed == ['n0']
+        if number == 2:
+            # As the watch has it.
+            usage = usage_of(pod, 'd')
+            cluster.use.nominate(PlacedPod('u2', 'n0', usage))
+        assert evaluator.claim(f'u{number}', 'n0')
+        cluster.use.remove(f'u{number}')
+
+
 def test_one_bind_of_two_for_the_last_device_is_refused():
     cluster = with_fpgas(1, 1)
     evaluator = cluster.evaluator
