@@ -50,6 +50,7 @@ class SearchPlan:
     :ivar query: the restrictions of the request filters, for people
     :ivar top: the hosts that weighed most in a pass; None: not kept
     :ivar credit: how likely it is that they will be of use
+    :ivar unused: how often they were found since they were of use
     """
 
     steps: list[Step]
@@ -57,6 +58,7 @@ class SearchPlan:
     query: str
     top: TopHosts | None = None
     credit: int = 0
+    unused: int = 0
 
 
 @dataclasses.dataclass(slots=True)
@@ -185,6 +187,7 @@ class HostSearch:
             ranking = plan.top.rank(self._best)
             if ranking is not None:
                 plan.credit = min(plan.credit + _GAIN, _MOST_CREDIT)
+                plan.unused = 0
                 return ranking
             self._mask, self._counts = self.filtering.run(
                 table, request, self.steps
@@ -196,8 +199,10 @@ class HostSearch:
         if self._best and ranking is not None:
             plan.credit += 1
             plan.top = None
-            if plan.credit > _COST:
-                plan.credit -= _COST
+            cost = _COST << plan.unused
+            if plan.credit > cost:
+                plan.credit -= cost
+                plan.unused = min(plan.unused + 1, _MOST_UNUSED)
                 plan.top = TopHosts.of(self, ranking, self._counts)
         return ranking
 
@@ -270,8 +275,9 @@ _TOP, _MOST_TOP = 48, 256
 # how much a top host weighs at least.
 _BLOCKS = 4
 # Finding the top hosts costs credit, and a ranking that uses them earns it, in
-# units of one pass over all hosts.
-_COST, _GAIN, _MOST_CREDIT = 8, 4, 32
+# units of one pass over all hosts. It costs twice as much each time that they
+# were of no use, as in a mix of requests.
+_COST, _GAIN, _MOST_CREDIT, _MOST_UNUSED = 8, 4, 32, 9
 # Rounding in a sum of weights, relative to the multipliers.
 _ROUNDING = 1e-9
 

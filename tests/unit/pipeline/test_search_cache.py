@@ -413,6 +413,17 @@ def test_few_hosts_are_weighed_for_a_request_that_comes_again():
     assert rank.call_count < 20
 
 
+def test_top_hosts_are_looked_for_less_often_where_they_are_of_no_use():
+    world = World(pipeline(Settings(), None), 3000, 1, False, keeps_top=True)
+    of = mock.Mock(wraps=search.TopHosts.of)
+    with mock.patch.object(search.TopHosts, 'of', of):
+        for turn in range(1, 801):
+            # What the others take is on other hosts each time.
+            world.take(turn, str(turn % 2 + turn % 3))
+            world.take(1000 + turn, 'report')
+    assert 1 <= of.call_count < 24
+
+
 def test_requests_that_read_the_same_of_hosts_share_what_is_kept():
     """Projects and names that no filter reads do not matter."""
     cache = SearchCache(min_hosts=0)
