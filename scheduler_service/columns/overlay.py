@@ -20,7 +20,7 @@ from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.columns.table import HostTable
 from scheduler_service.model import ServerGroup
 
-# So many builds are counted at once in less time than one by one.
+# From this number of builds on, counting all at once is faster than each.
 _FEW = 8
 
 

@@ -31,7 +31,7 @@ from scheduler_service.model.requirements.specs import FAULTS
 
 # How many parsed topologies are kept, of about 1 KiB each.
 _KEPT = 32_768
-# So many topologies are read before other requests get a time slice.
+# How many topologies are read before other requests get a time slice.
 _STEP = 16
 # Up to here float64 holds every integer.
 _LARGEST = 2**53

@@ -42,7 +42,7 @@ _FOREVER_S = 1e9
 # Each connection of asyncio's TLS has a buffer of this size, 256 KiB by
 # default. A record of TLS has 16 KiB.
 sslproto.SSLProtocol.max_size = 32 * 1024
-# So many connections end before their memory is given back to the system,
+# How many connections end before their memory is given back to the system,
 # which glibc does not do by itself; or one whose reply was not read. Other C
 # libraries have no such function.
 _ENDED = 100

@@ -45,7 +45,7 @@ _MIN_HOSTS = 20_000
 # A request for more of the best than this looks at all hosts.
 _MOST_WANTED = 64
 _MOST_STEPS = 255
-# So many passing hosts are weighed as they are.
+# Up to this number of passing hosts all are weighed: leaders save nothing.
 _FEW = 64
 _MOST_LEADERS = 16
 

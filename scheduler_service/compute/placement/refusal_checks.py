@@ -42,7 +42,8 @@ _MOST_WAITING = 64
 _HOSTS = 8
 # Candidates: as many as the compute service takes.
 _LIMIT = 1000
-# So many requests are given back at once, and the pause between, in seconds.
+# How many requests are given back together, and the pause in seconds between:
+# a whole batch at once would hold up the engine's thread.
 _AT_ONCE, _PAUSE_S = 16, 0.01
 # Aggregates that a query names; with more of them it names none.
 _MOST_NAMED = 100
