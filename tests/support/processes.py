@@ -115,7 +115,14 @@ class Process:
     def end(self, number: int = signal.SIGTERM) -> int:
         """Send a signal; return the exit status."""
         self.popen.send_signal(number)
-        return self.popen.wait(40)
+        try:
+            return self.popen.wait(40)
+        except subprocess.TimeoutExpired:
+            # What its threads do is in the report that this signal asks for.
+            self.popen.send_signal(signal.SIGUSR2)
+            time.sleep(5)
+            written = ''.join(self.lines)[-20_000:]
+            raise AssertionError(f'it has not ended: {written}') from None
 
     def remove(self) -> None:
         """Kill it, unless it has ended; wait until all lines are read."""
