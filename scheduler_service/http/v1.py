@@ -355,11 +355,13 @@ _LIMIT = {
 }  # fmt: skip
 _ID = {'type': 'integer', 'minimum': 1, 'maximum': _MOST_ID}
 _DECISION = _object(
-    'created_at request_id kind outcome',
+    'created_at request_id kind outcome times first_at',
     created_at={'type': 'string', 'format': 'date-time'},
     request_id=_STRING,
     kind=_STRING,
     outcome=_STRING,
+    times={'type': 'integer', 'minimum': 1},
+    first_at={'type': 'string', 'format': 'date-time'},
 )
 _MORE = {'type': 'boolean', 'description': 'whether limit left out any'}
 _REMARKS = {

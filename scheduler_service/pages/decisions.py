@@ -31,6 +31,9 @@ def listing(frame: Frame, request: HttpRequest) -> Reply:
     found = frame.api.decisions(wanted, b'')
     asked = dict(parse.parse_qsl(wanted.query))
     rows, older = found['decisions'], None
+    for row in rows:
+        if row['times'] > 1:
+            row['outcome'] += f', {row["times"]} times'
     if found['more']:
         older = parse.urlencode({**asked, 'before': rows[-1]['id']})
     return frame.page(

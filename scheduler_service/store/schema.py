@@ -373,6 +373,9 @@ decisions = _table(
     sa.Column('filter', _NAME),
     sa.Column('hosts', _DOCUMENT),
     sa.Column('instances', _DOCUMENT),
+    # How often it was made, and when first; null: once.
+    sa.Column('times', sa.Integer(), nullable=False, server_default='1'),
+    sa.Column('first_at', sa.Double()),
     sa.Index(None, 'request_id'),
     sa.Index(None, 'caller_request_id'),
     sa.Index(None, 'global_request_id'),

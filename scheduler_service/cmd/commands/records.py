@@ -27,7 +27,7 @@ from scheduler_service.store.records import decisions, quarantine
 
 _DECISION = [
     'created_at', 'request_id', 'kind', 'outcome', 'project_id', 'filter',
-    'hosts',
+    'hosts', 'times',
 ]  # fmt: skip
 # By which decisions are counted.
 _COUNTED = 'kind', 'outcome', 'filter', 'project_id', 'host'
@@ -119,7 +119,11 @@ def decision_show(args: Any, conf: Any) -> None:
         output.document(rows, args.format)
         return
     for row in rows:
-        output.say(f'{row["created_at"]}  {row["kind"]}: {row["outcome"]}')
+        times = f', {row["times"]} times since {row["first_at"]}'
+        output.say(
+            f'{row["created_at"]}  {row["kind"]}: {row["outcome"]}'
+            f'{times if row["times"] > 1 else ""}'
+        )
         output.origin(row)
         if row.get('placements'):
             output.placements(row)

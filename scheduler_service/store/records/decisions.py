@@ -48,7 +48,10 @@ _COLUMNS = {
     'filter': 'text',
     'hosts': 'text',
     'instances': 'text',
+    'times': 'int',
+    'first_at': 'float',
 }
+_DOCUMENT = list(_COLUMNS).index('document')
 
 
 class Decision(NamedTuple):
@@ -174,23 +177,81 @@ def _line_of(kind: str, request: Mapping[str, Any]) -> str:
     return ', '.join([what, *words])[:_LONGEST_LINE]
 
 
-def record(writer: Writer, decisions: Sequence[Decision]) -> None:
-    """Insert decisions."""
-    values = [decision.row() for decision in decisions]
+# Stored decisions of some requests, with what makes a verdict.
+_EARLIER = (
+    sa.select(
+        *(
+            schema.decisions.c[name]
+            for name in list(_COLUMNS)[:-2]
+            if name != 'document'
+        ),
+        schema.decisions.c.id,
+        schema.decisions.c.times,
+        sa.func.coalesce(
+            schema.decisions.c.first_at, schema.decisions.c.created_at
+        ),
+    )
+    .where(rows.among(schema.decisions.c.request_id))
+    .order_by(schema.decisions.c.id)
+    .with_for_update()
+)
+
+
+def record(writer: Writer, decisions: Sequence[Decision]) -> int:
+    """Insert decisions, each in place of those that say the same.
+
+    All but their reasons is equal: the newest are kept, with the number of
+    times and the first time.
+
+    :return: how many more rows there are
+    """
+    found: dict[tuple[Any, ...], tuple[str, int]] = {}
+    for decision in decisions:
+        row = decision.row()
+        verdict = (*row[:_DOCUMENT], *row[_DOCUMENT + 1 :])
+        times = found.pop(verdict, ('', 0))[1] + 1
+        found[verdict] = decision.document, times
+    since: dict[tuple[Any, ...], float] = {}
+    replaced = []
+    ids = {decision.request_id for decision in decisions}
+    for *columns, number, more, first_at in rows.select_among(
+        writer.conn, _EARLIER, ids
+    ):
+        verdict = tuple(columns)
+        if verdict in found:
+            document, times = found[verdict]
+            found[verdict] = document, times + more
+            since[verdict] = min(first_at, since.get(verdict, first_at))
+            replaced.append((number,))
+    values = [
+        (*verdict[:_DOCUMENT], document, *verdict[_DOCUMENT:], times,
+         since.get(verdict))
+        for verdict, (document, times) in found.items()
+    ]  # fmt: skip
     rows.insert_packed(
         writer.conn, 'decisions', _COLUMNS, values, 'created_at'
     )
+    # Only now: SQLite would use their ids again.
+    if replaced:
+        rows.delete_packed(writer.conn, 'decisions', {'id': 'int'}, replaced)
+    return len(values) - len(replaced)
 
 
 def prune(writer: Writer, keep: int, most: int) -> int:
     """Delete decisions beyond the newest *keep*, the oldest first.
 
-    :param most: how many at most; fewer where ids have gaps
+    :param most: how many at most
     :return: how many were deleted; 0: there are no more
     """
-    table = schema.decisions
-    newest = writer.conn.execute(sa.select(sa.func.max(table.c.id))).scalar()
-    return _delete_oldest(writer, table.c.id <= (newest or 0) - keep, most)
+    number = schema.decisions.c.id
+    kept = sa.select(sa.func.count()).select_from(schema.decisions)
+    excess = min(writer.conn.execute(kept).scalar_one() - keep, most)
+    if excess <= 0:
+        return 0
+    last = sa.select(number).order_by(number).limit(1).offset(excess - 1)
+    newest = writer.conn.execute(last).scalar()
+    delete = sa.delete(schema.decisions).where(number <= newest)
+    return writer.conn.execute(delete).rowcount
 
 
 def purge(writer: Writer, before: float, most: int) -> int:
@@ -200,16 +261,11 @@ def purge(writer: Writer, before: float, most: int) -> int:
     :param most: how many at most; fewer where ids have gaps
     :return: how many were deleted; 0: there are no more
     """
-    old = schema.decisions.c.created_at < before
-    return _delete_oldest(writer, old, most)
-
-
-def _delete_oldest(writer: Writer, where: Any, most: int) -> int:
     # By id, since they are not indexed by time.
     number = schema.decisions.c.id
     oldest = writer.conn.execute(sa.select(sa.func.min(number))).scalar()
     delete = sa.delete(schema.decisions).where(
-        where, number < (oldest or 0) + most
+        schema.decisions.c.created_at < before, number < (oldest or 0) + most
     )
     return writer.conn.execute(delete).rowcount
 
@@ -236,6 +292,8 @@ def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
             'request_id': row.request_id,
             'kind': row.kind,
             'outcome': row.outcome,
+            'times': row.times,
+            'first_at': moments.text(row.first_at or row.created_at),
             'caller_request_id': row.caller_request_id,
             'global_request_id': row.global_request_id,
             **_reasons(row.document, row.kind),
@@ -300,6 +358,8 @@ class DecisionFilter(NamedTuple):
 class DecisionSummary(NamedTuple):
     """One decision in short.
 
+    :ivar created_at: when it was made, the last time
+    :ivar times: how often it was made
     :ivar filter: which left no host; empty: no filter did
     :ivar hosts: service hosts that were chosen
     :ivar instances: uuids, as far as they are stored
@@ -314,10 +374,13 @@ class DecisionSummary(NamedTuple):
     hosts: list[str]
     instances: list[str]
     id: int
+    times: int
+    first_at: float
 
     def plain(self) -> dict[str, Any]:
         """Return it as it is printed, and sent over HTTP."""
-        return {**self._asdict(), 'created_at': moments.text(self.created_at)}
+        first, last = map(moments.text, (self.first_at, self.created_at))
+        return {**self._asdict(), 'created_at': last, 'first_at': first}
 
 
 _SUMMARY = sa.select(
@@ -507,6 +570,7 @@ def _summary(row: Any) -> DecisionSummary:
     named = DecisionSummary(*row)
     return named._replace(
         filter=row.filter or '',
+        first_at=row.first_at or row.created_at,
         hosts=_names(row.hosts),
         instances=_names(row.instances),
     )

@@ -226,9 +226,9 @@ class DecisionRecorder(Worker):
         while self._waiting:
             count = min(_PER_TRANSACTION, len(self._waiting))
             batch = [self._waiting.popleft() for _ in range(count)]
-            self._stored_since_pruning += count
+            record = partial(decisions.record, decisions=batch)
             try:
-                self._writer.write(partial(decisions.record, decisions=batch))
+                self._stored_since_pruning += self._writer.write(record)
             except errors.StoreUnavailable:
                 self._waiting.extendleft(reversed(batch))
                 raise

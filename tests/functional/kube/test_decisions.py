@@ -97,6 +97,27 @@ def test_pod_that_passes_nowhere_has_the_filter_and_its_reason(
     assert 'nowhere' in text
 
 
+def test_pod_that_is_tried_again_has_one_decision_for_each_verdict(
+    http, listed, run, name
+):
+    for wanted in ('nowhere', 'nowhere', 'north', 'nowhere'):
+        call(http, 'filter', pod(name, nodeSelector={ZONE: wanted}))
+        listed(http, f'shop/{name}')
+    passed, refused = listed(http, f'shop/{name}')
+    assert (passed['outcome'], passed['times']) == ('passed', 1)
+    assert (refused['outcome'], refused['times']) == ('NoValidHost', 3)
+    assert refused['first_at'] <= passed['created_at']
+    text = run(http, 'decision', 'show', f'shop/{name}')
+    since = f'pod_filter: NoValidHost, 3 times since {refused["first_at"]}'
+    assert since in text
+    assert 'passed, ' not in text
+    path = f'/decisions?request=shop/{name}'
+    _, answer = http.send('GET', f'/v1{path}')
+    assert [row['times'] for row in answer['decisions']] == [3, 1]
+    assert 'NoValidHost, 3 times' in http.send('GET', path)[1]
+    assert '3 times since' in http.send('GET', f'/decisions/uid-of-{name}')[1]
+
+
 def test_unknown_nodes_and_missing_resources_are_counted(http, run, name):
     wanting = pod(name, extended={'scheduler-service.local/FPGA': '1'})
     call(http, 'filter', wanting, [*HOSTS, 'stranger'])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+from scheduler_service import moments
 from scheduler_service.model import (
     Placement,
     Selection,
@@ -17,6 +19,7 @@ from scheduler_service.model import (
 from scheduler_service.scheduler import Scheduler
 from scheduler_service.store import schema
 from scheduler_service.store.claims import claim_queries
+from scheduler_service.store.connection import Store
 from scheduler_service.store.reading import residents
 from scheduler_service.store.records import decisions as stored_decisions
 from scheduler_service.store.records.decisions import Decision, DecisionFilter
@@ -126,6 +129,66 @@ def test_lists_of_decisions_have_and_search_what_the_documents_have(store):
         assert (first.filter, first.project_id) == ('Last', 'P')
         shown = stored_decisions.show(conn, ONE)
     assert [each['request_id'] for each in shown] == ['a', 'd']
+
+
+def times_of(store: Store, request_id: str) -> list[tuple[str, int]]:
+    """Return the outcomes of a request with their numbers, newest first."""
+    with store.reading() as conn:
+        rows = stored_decisions.search(
+            conn, DecisionFilter(request=request_id)
+        )
+    return [(row.outcome, row.times) for row in rows]
+
+
+def test_a_verdict_that_is_repeated_is_one_decision_with_a_number(store):
+    def write(*made: Any) -> int:
+        rows = [Decision.of(*each) for each in made]
+        return store.write(lambda w: stored_decisions.record(w, rows))
+
+    a, d, _, f = MADE
+    assert write(*MADE) == 4
+    with store.reading() as conn:
+        (before,) = stored_decisions.search(conn, DecisionFilter(request='f'))
+    again = ('f', 'k', 'chosen', {**f[3], 'user_id': 'again'})
+    # Its reasons may differ, and so may what comes between.
+    assert write(d, again, d) == 0
+    assert write(again, d) == 0
+    assert times_of(store, 'f') == [('chosen', 3)]
+    with store.reading() as conn:
+        (after,) = stored_decisions.search(conn, DecisionFilter(request='f'))
+        (shown,) = stored_decisions.show(conn, 'f')
+    assert before.times == 1
+    assert after.first_at == before.first_at == before.created_at
+    assert after.created_at >= before.created_at
+    assert after.id > before.id
+    assert (shown['times'], shown['user_id']) == (3, 'again')
+    assert shown['first_at'] == moments.text(before.created_at)
+    assert write(a, a) == 0
+    # Another verdict, caller, host or instance is another decision.
+    for other in (
+        ('d', 'k', 'chosen', d[3], *d[4:]),
+        ('d', 'k', 'NoValidHost', {**d[3], 'project_id': 'Q'}, *d[4:]),
+        ('d', 'k', 'NoValidHost', {**d[3], 'instance_uuids': []}, *d[4:]),
+        ('d', 'z', 'NoValidHost', d[3], *d[4:]),
+        ('d', 'k', 'NoValidHost', d[3], None, 'b'),
+        ('D', 'k', 'NoValidHost', d[3], *d[4:]),
+        ('d', 'k', 'chosen', {'placements': [placed('x', 'b')]}),
+    ):
+        assert write(other) == 1, other
+    assert ('NoValidHost', 4) in times_of(store, 'd')
+    assert len(times_of(store, 'd')) == 7
+
+
+def test_no_repetition_is_lost_or_counted_twice_among_daemons(store):
+    def write(_: int) -> None:
+        made = [Decision.of(*each) for each in (*MADE, *reversed(MADE))]
+        store.write(lambda w: stored_decisions.record(w, made))
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(write, range(20)))
+    for request_id in 'def':
+        found = times_of(store, request_id)
+        assert sum(times for _, times in found) == 40
 
 
 def test_lists_of_decisions_read_no_document(store):

@@ -114,6 +114,8 @@ def upgrade() -> None:
         sa.Column('filter', sa.String(255)),
         sa.Column('hosts', _DOCUMENT),
         sa.Column('instances', _DOCUMENT),
+        sa.Column('times', sa.Integer(), nullable=False, server_default='1'),
+        sa.Column('first_at', sa.Double()),
         sa.Index(None, 'caller_request_id'),
         sa.Index(None, 'global_request_id'),
         sa.Index(None, 'request_id'),

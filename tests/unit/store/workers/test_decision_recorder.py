@@ -59,6 +59,24 @@ def test_oldest_decisions_are_deleted_when_more_are_written_than_kept(store):
     assert 'req-0' not in left
 
 
+def test_other_decisions_are_kept_when_one_is_repeated_for_long(store):
+    recorder = DecisionRecorder(store, keep=10)
+    for number in range(5):
+        recorder.put(*decision(number))
+    refused = 'req-gang', 'pod_filter', 'NoValidHost', {'error': {'facts': {}}}
+    for _ in range(40):
+        recorder.put(*refused)
+        recorder.flush()
+    recorder.put(*decision(5))
+    recorder.put(*decision(6))
+    recorder.flush()
+    assert recorded(store)[:3] == ['req-6', 'req-5', 'req-gang']
+    assert len(recorded(store)) == 8
+    with store.reading() as conn:
+        (shown,) = decisions.show(conn, 'req-gang')
+    assert shown['times'] == 40
+
+
 def test_nothing_is_written_when_none_are_kept(store):
     recorder = DecisionRecorder(store, keep=0)
     recorder.put(*decision(1))
