@@ -58,6 +58,7 @@ from scheduler_service.store.ports.recall import Outcomes
 from scheduler_service.store.records import decisions
 from scheduler_service.store.workers.decision_recorder import DecisionRecorder
 from scheduler_service.store.workers.host_state_writer import HostStateWriter
+from scheduler_service.store.workers.stage_undoer import StageUndoer
 from scheduler_service.store.workers.store_monitor import StoreMonitor
 
 LOG = logging.getLogger(__name__)
@@ -105,19 +106,21 @@ class Scheduler:
             options.log_decisions,
         )
         self.quarantine = Quarantine(store, _MAX_DELIVERIES, self.health)
+        self._undoer = StageUndoer(store, self.health)
         self.outcomes = Outcomes(store, options.outcome_retention, self.health)
         self._source = StoreHostSource(
             store, options.snapshot_max_age, self._on_history_changed
         )
         parts = Parts(
             self._source,
-            StoreClaimer(self._source, self.outcomes),
+            StoreClaimer(self._source, self.outcomes, self._undoer.released),
             self.recorder.record,
             self.health,
             self._queue,
             rng,
         )
         self._hosts = HostCycle(parts, hosts, _CLAIM_RETRIES)
+        self._undoer.stages = self._hosts.recorded
         self._zones = ZoneStages(parts, pools)
         self._loop = EngineLoop(
             parts,
@@ -141,7 +144,9 @@ class Scheduler:
 
         :raises ConfigurationError: what they need does not load
         """
-        made = make(self._hosts.pipeline, self.health, self._queue)
+        made = make(
+            self._hosts.pipeline, self.health, self._queue, self._undoer
+        )
         self._hosts.enter(made)
 
     def check(self, plan: Plan) -> Callable[[], Future[None]]:
@@ -154,7 +159,9 @@ class Scheduler:
         """
         stages: Sequence[Stage] = ()
         if plan.stages is not None:
-            stages = plan.stages(plan.hosts, self.health, self._queue)
+            stages = plan.stages(
+                plan.hosts, self.health, self._queue, self._undoer
+            )
         return lambda: self._loop.between_batches(
             lambda: self._apply(plan, stages)
         )
@@ -204,6 +211,7 @@ class Scheduler:
             self._warn_of_groups()
             self.recorder.start()
             self.host_state_writer.start()
+            self._undoer.start()
             self._loop.start()
         return loaded
 
@@ -218,6 +226,7 @@ class Scheduler:
         self.cancel_start()
         done = self._loop.stop(timeout)
         self.host_state_writer.stop(max(1.0, deadline - time.monotonic()))
+        self._undoer.stop(max(1.0, deadline - time.monotonic()))
         self._hosts.close()
         self.recorder.stop(max(1.0, deadline - time.monotonic()))
         self.store_monitor.stop(max(1.0, deadline - time.monotonic()))

@@ -105,13 +105,14 @@ class Adapter(base.Adapter):
             shared,
         )
         self._scheduler.enter(
-            lambda pipeline, health, queue: [
+            lambda pipeline, health, queue, undoer: [
                 CandidateStage(client, shared, queue),
                 PlacementClaimer(
                     client,
                     store,
                     health,
                     queue,
+                    undoer,
                     lambda host: follower.touch([host]),
                     self._catch_up,
                     shared,

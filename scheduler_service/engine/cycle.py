@@ -89,8 +89,8 @@ class Claim(Stage):
     def __init__(self, claimer: Claimer) -> None:
         self._claimer = claimer
 
-    def undo(self, jobs: Sequence[HostJob]) -> None:
-        """Release claims.
+    def release(self, jobs: Sequence[HostJob]) -> None:
+        """Release claims; what stages did for them is undone from then on.
 
         An earlier delivery may have been answered: then its claims stay,
         unless there is no room for them. A copy of the message that answers
@@ -169,6 +169,10 @@ class HostCycle:
         ]
         self.recall.allocates = any(each.allocates for each in self.entered)
 
+    def recorded(self) -> Sequence[Stage]:
+        """Return the stages that record what they do, the last one first."""
+        return [each for each in reversed(self._stages) if each.is_recorded]
+
     def facts(self, name: str) -> Mapping[str, Any]:
         """Return what operators see of a stage, nothing where it is none."""
         found = (each for each in self.entered if each.name == name)
@@ -238,11 +242,13 @@ class HostCycle:
                 stage.run(taken, table)
 
     def give_up(self, jobs: Sequence[HostJob]) -> None:
-        """Undo what stages did for jobs that failed, last stage first."""
+        """Release the claims of jobs that failed.
+
+        What stages did for them is undone by its records, last stage first.
+        """
         claimed = [job for job in jobs if job.state >= State.CLAIMED]
         if claimed:
-            for stage in reversed(self._stages):
-                stage.undo(claimed)
+            self._claim.release(claimed)
             self._parts.source.refresh()
         for job in jobs:
             self._go_on_without(job)

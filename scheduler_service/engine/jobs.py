@@ -456,8 +456,8 @@ class Attempt(msgspec.Struct, eq=False, kw_only=True):
         this kind
     :ivar held: placements of instances that had a claim before
     :ivar placements: all of the request, in the order of its instances
-    :ivar intents: instance -> JSON of the allocations that completing its
-        claim is about to ask for
+    :ivar records: stage -> instance -> JSON of what the stage is about to do
+        for it, which is recorded with the claim
     :ivar is_repeated: whether the claims may be those of an earlier delivery
     :ivar waited: whether a stage after the claim took the job away
     """
@@ -477,7 +477,7 @@ class Attempt(msgspec.Struct, eq=False, kw_only=True):
     present: Set[str] = frozenset()
     held: Mapping[str, Placement] = {}
     placements: Sequence[Placement] = ()
-    intents: Mapping[str, str] = {}
+    records: dict[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
     is_repeated: bool = False
     waited: bool = False
 

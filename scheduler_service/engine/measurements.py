@@ -57,6 +57,7 @@ _COUNTERS = {
     'database_retries': 'Transactions repeated, by reason',
     'database_timeouts': 'Transactions ended by a time limit',
     'database_history_changes': 'How often the database went back in time',
+    'stages_undone': 'What was undone of released claims, by stage',
     'claims_expired': 'Claims released after claim_timeout',
     'moves_expired': 'Claims of moves released after claim_timeout',
     'heartbeats': 'Heartbeats received',
@@ -68,7 +69,6 @@ _COUNTERS = {
     'hosts_marked_down': 'Hosts marked down after missing heartbeats',
     'placement_claims': 'Claims completed in the placement service',
     'placement_claims_lost': 'Claims that the placement service refused',
-    'placement_claims_undone': 'Released claims undone in placement',
     'placement_claims_forgotten': 'Claims without allocations, released',
     'placement_failures': 'Requests refused because placement failed',
 }
@@ -106,6 +106,7 @@ _LABELS = {
     'kubernetes_watch_errors': ('kind',),
     'pods_assumed': ('outcome',),
     'database_retries': ('reason',),
+    'stages_undone': ('stage',),
     'request_duration_seconds': ('verb', 'outcome'),
     'stage_duration_seconds': ('stage',),
     'http_request_duration_seconds': ('route',),

@@ -10,9 +10,18 @@ its own, and gives each of them back to the request queue.
 
 from __future__ import annotations
 
+import enum
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Mapping,
+    MutableSet,
+    Sequence,
+)
 from typing import Any, ClassVar, NamedTuple, Protocol
+
+import msgspec
 
 from scheduler_service import errors
 from scheduler_service.columns import HostTable
@@ -168,6 +177,47 @@ class Parts(NamedTuple):
     rng: random.Random
 
 
+class StageRecord(NamedTuple):
+    """What a stage may have done for the claim of an instance on a host.
+
+    :ivar host_uuid: empty where the host is stored no more, as *host*
+    :ivar document: JSON that the stage undoes it by
+    :ivar looks: how often the record was checked
+    """
+
+    stage: str
+    instance_uuid: str
+    host_id: int
+    host_uuid: str
+    host: str
+    document: str
+    looks: int = 0
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The document, decoded."""
+        return dict(msgspec.json.decode(self.document))
+
+
+class Undone(enum.Enum):
+    """The result of undoing what a stage did."""
+
+    DONE = 'done'
+    ABSENT = 'absent'
+    """There was nothing to undo."""
+    GAVE_UP = 'gave up'
+    """It may be there still."""
+
+
+class StageUndoer(Protocol):
+    """Undoes what a stage did: see ``store.workers.stage_undoer``."""
+
+    def undo(
+        self, stage: Stage, records: Sequence[StageRecord], held: bool = False
+    ) -> Mapping[str, Undone | Exception]: ...
+    def undo_left(self, stage: Stage, instance: str) -> bool: ...
+
+
 class StoreMonitor(Protocol):
     """Has the daemon stop work while the store is away."""
 
@@ -186,6 +236,7 @@ class Stage:
 
     :cvar name: of its place in ``engine.cycle:CYCLE``
     :cvar is_configured: whether a reload of the configuration replaces it
+    :cvar is_recorded: whether it records what it does, and undoes it by that
     :cvar allocates: whether it makes allocations: then groups of resources
         can be claimed, and an instance that moves needs room for all of it
         beside what it has on the same host
@@ -193,6 +244,7 @@ class Stage:
 
     name: ClassVar[str]
     is_configured: ClassVar[bool] = False
+    is_recorded: ClassVar[bool] = False
     allocates: bool = False
 
     def run(self, jobs: Sequence[HostJob], table: HostTable) -> None:
@@ -202,7 +254,7 @@ class Stage:
         """
 
     def prepare(self, job: HostJob) -> None:
-        """Add to a selected job what is to be recorded with its claim."""
+        """Add to the records of a selected job, which go with its claim."""
 
     def forget(self, job: HostJob, table: HostTable | None) -> bool:
         """Have a job begin anew, to find out about hosts once more.
@@ -224,8 +276,19 @@ class Stage:
         """
         return False
 
-    def undo(self, jobs: Sequence[HostJob]) -> None:
-        """Take back what was done for jobs; nothing where there is none."""
+    def undo_all(
+        self, records: Sequence[StageRecord], unsure: MutableSet[str]
+    ) -> Mapping[str, Undone | Exception]:
+        """Undo what was done for claims; nothing where there is nothing.
+
+        The thread of the undoer calls it, on any daemon, and more than once.
+
+        :param records: of different instances
+        :param unsure: gets the instances for which a call got no answer: it
+            may be carried out later
+        :return: what it came to, or why nothing is known, for each instance
+        """
+        return {}
 
     @property
     def pending(self) -> int:
@@ -243,6 +306,8 @@ class Stage:
         """End its threads."""
 
 
-# Makes stages: of the pipeline of hosts, the health, and what they take jobs
-# from and give them back to.
-MakeStages = Callable[[HostPipeline, Health, RequestQueue], Sequence[Stage]]
+# Makes stages: of the pipeline of hosts, the health, what they take jobs from
+# and give them back to, and what undoes what they did.
+MakeStages = Callable[
+    [HostPipeline, Health, RequestQueue, StageUndoer], Sequence[Stage]
+]

@@ -34,7 +34,7 @@ from scheduler_service.columns.table_copies import (
 )
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob, State, is_late
-from scheduler_service.engine.ports import Stage
+from scheduler_service.engine.ports import Stage, StageUndoer
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.extenders import objects, policy_file
 from scheduler_service.extenders.chain import Chain, ExtenderArgs
@@ -401,8 +401,15 @@ def policy(conf: Any) -> Policy:
 
     limits = group.domain, group.threads, group.max_nodes
 
-    def stages(*parts: Any) -> list[Stage]:
-        dispatcher = ExtenderDispatcher(parsed.extenders, *limits, *parts)
+    def stages(
+        pipeline: HostPipeline,
+        health: Health,
+        queue: RequestQueue,
+        undoer: StageUndoer,
+    ) -> list[Stage]:
+        dispatcher = ExtenderDispatcher(
+            parsed.extenders, *limits, pipeline, health, queue
+        )
         return [dispatcher, Bind(dispatcher)]
 
     made = stages if parsed.extenders else None

@@ -300,17 +300,18 @@ leases = _table(
     sa.Column('expires_at', sa.Double(), nullable=False),
 )
 
-# Claims whose allocations in the placement service daemons undo after a
-# release, until their hosts have the instances.
-placement_claims = _table(
-    'placement_claims',
+# What stages of the cycle may have done for claims, and undo once these are
+# held no more.
+stage_records = _table(
+    'stage_records',
+    sa.Column('stage', sa.String(64), primary_key=True),
     sa.Column('instance_uuid', _UUID, primary_key=True),
     _id('host_id'),
-    # All times by the database's clock. NULL: they may not be made yet.
+    # All times by the database's clock. NULL: it may not be done yet.
     sa.Column('made_at', sa.Double()),
-    # JSON: resource class -> amount. Other allocations are not undone.
-    sa.Column('resources', _DOCUMENT, nullable=False),
-    # When the call began that makes them; NULL: it was answered, or its
+    # JSON that the stage undoes it by, such as amounts of allocations.
+    sa.Column('document', _DOCUMENT, nullable=False),
+    # When the call began that does it; NULL: it was answered, or its
     # connection was closed.
     sa.Column('asked_at', sa.Double()),
     # Until then a call without an answer may still be carried out.
@@ -320,7 +321,9 @@ placement_claims = _table(
     sa.Column('looks', sa.Integer(), nullable=False, server_default='0'),
     sa.Column('absent', sa.Integer(), nullable=False, server_default='0'),
     sa.Column('look_at', sa.Double()),
-    # The attempt that undoes them, and until when; no claim may be made for
+    # When it was undone last; a call may yet do it again.
+    sa.Column('undone_at', sa.Double()),
+    # The attempt that undoes it, and until when; no claim may be made for
     # the instance meanwhile.
     sa.Column('undone_by', sa.String(32)),
     sa.Column('undone_until', sa.Double()),

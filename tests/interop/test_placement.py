@@ -228,7 +228,7 @@ def test_claims_that_others_made_are_refused_and_that_they_ended_released(
     select(daemon, ended)
     service.call('DELETE', f'/allocations/{ended}')
     with daemon.store.engine.begin() as conn:
-        conn.exec_driver_sql('UPDATE placement_claims SET made_at = 1')
+        conn.exec_driver_sql('UPDATE stage_records SET made_at = 1')
     daemon.adapters[0].providers._claims.release_forgotten()
     assert claim_state(daemon.store, ended) is None
     assert claim_state(daemon.store, kept) == 'claimed'

@@ -10,7 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service.compute.placement import claims
-from scheduler_service.compute.placement.claims import AllocationResult, Undone
+from scheduler_service.compute.placement.claims import AllocationResult
+from scheduler_service.engine.ports import Undone
 from tests.support.placement_claims import (
     TAKEN,
     new,

@@ -9,8 +9,9 @@ from typing import Any
 from scheduler_service.cmd.daemon import Daemon
 from scheduler_service.compute.placement.candidates import Tree
 from scheduler_service.compute.placement.claims import AllocationRequest
+from scheduler_service.compute.placement.records import STAGE
+from scheduler_service.engine.ports import StageRecord
 from scheduler_service.model import documents
-from scheduler_service.store.claims.placement_records import Record
 from tests.support.nova_databases import NovaDatabases
 from tests.support.placement_service import PlacementService
 from tests.support.stores import stored_host
@@ -80,7 +81,7 @@ def wanted(on: str, consumer: str = '', **more: Any) -> AllocationRequest:
     return AllocationRequest(consumer or new(), on, TAKEN, 'p', 'u', **more)
 
 
-def record_of(consumer: str, on: str, allocations: Any) -> Record:
+def record_of(consumer: str, on: str, allocations: Any) -> StageRecord:
     """Return the record of what a claim may have left on a host."""
     tree = Tree(allocations, {}).document
-    return Record(consumer, 0, on, json.dumps(tree))
+    return StageRecord(STAGE, consumer, 0, on, '', json.dumps(tree))

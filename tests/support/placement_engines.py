@@ -71,7 +71,7 @@ def new(count: int = 1) -> list[str]:
 
 def records(store: Store) -> set[tuple[str, int]]:
     """Return the records of allocations: instances, and ids of hosts."""
-    table = schema.placement_claims.c
+    table = schema.stage_records.c
     with store.reading() as conn:
         found = conn.execute(sa.select(table.instance_uuid, table.host_id))
         return {(uuid, host_id) for uuid, host_id in found}
@@ -104,13 +104,14 @@ def engine(
         store, client, made.health, 60.0, lambda: True, shared
     )
     made.enter(
-        lambda pipeline, health, queue: [
+        lambda pipeline, health, queue, undoer: [
             CandidateStage(client, shared, queue),
             PlacementClaimer(
                 client,
                 store,
                 health,
                 queue,
+                undoer,
                 lambda host: None,
                 lambda hosts, since: follower.catch_up(hosts),
                 shared,

@@ -22,7 +22,7 @@ from scheduler_service import errors
 from scheduler_service.compute.follower.cells import CellChanges
 from scheduler_service.model import Aggregate, HostReport, Instance
 from scheduler_service.store import schema
-from scheduler_service.store.claims import lifecycle, placement_records
+from scheduler_service.store.claims import lifecycle, stage_records
 from scheduler_service.store.connection import Store, Writer, in_chunks
 from scheduler_service.store.driver_errors import first_line
 from scheduler_service.store.reading import loading
@@ -170,7 +170,7 @@ class Applier:
     def _remove_from(self, host: str, uuids: list[str]) -> None:
         def work(writer: Writer) -> None:
             # Their allocations in placement belong to the compute service.
-            placement_records.forget(writer.conn, uuids)
+            stage_records.take_over(writer.conn, uuids)
             lifecycle.remove_from_host(writer, host, uuids, starting_stay=True)
 
         self._write(work)
@@ -183,7 +183,7 @@ class Applier:
             return
 
         def work(writer: Writer) -> None:
-            placement_records.forget(writer.conn, stored, ended=True)
+            stage_records.take_over(writer.conn, stored, ended=True)
             lifecycle.release(writer, stored)
             instance_rows.remove(writer, stored)
 

@@ -28,13 +28,14 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from scheduler_service import errors
+from scheduler_service.compute.placement import records as placement_records
 from scheduler_service.compute.placement.client import (
     NOT_OFFERED,
     PlacementClient,
     Provider,
 )
 from scheduler_service.compute.placement.sharing import SharedProviders
-from scheduler_service.compute.placement.undoing import LeftClaims
+from scheduler_service.compute.placement.undoing import ForgottenClaims
 from scheduler_service.engine.health import Health
 from scheduler_service.model import (
     STANDARD_FIELDS,
@@ -43,7 +44,6 @@ from scheduler_service.model import (
     UnitLimits,
 )
 from scheduler_service.store import clock, schema
-from scheduler_service.store.claims import placement_records
 from scheduler_service.store.connection import Store, in_chunks
 from scheduler_service.store.writing import hosts as host_rows
 from scheduler_service.worker import Worker
@@ -180,7 +180,7 @@ class ProviderFollower(Worker):
         self._then: Callable[[], None] | None = None
         self._checked = False
         self._read_all_at = -1e9
-        self._claims = LeftClaims(store, client, health)
+        self._claims = ForgottenClaims(store, client, health)
         # Nodes whose bounds are to be read, and providers of which they were
         # since this daemon leads.
         self._unread: list[_Node] = []
@@ -255,9 +255,9 @@ class ProviderFollower(Worker):
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            done = has_more = False
+            done = False
             try:
-                has_more = self.poll()
+                self.poll()
                 self._health.recover(_CAUSE)
                 done = True
             except errors.PlacementUnavailable as error:
@@ -273,7 +273,7 @@ class ProviderFollower(Worker):
                 asked_for = self._awaited or self._touched or self._then
                 dues = [new.due_at for new in self._new.values()]
             pause = 0.0
-            if not has_more and not (done and asked_for):
+            if not (done and asked_for):
                 least = 0.0 if done else _IDLE_S
                 due_in = min(dues, default=1e9) - time.monotonic()
                 pause = min(max(due_in, least), _IDLE_S)
@@ -283,10 +283,9 @@ class ProviderFollower(Worker):
         for _, awaited in self._awaited:
             awaited.set()
 
-    def poll(self) -> bool:
-        """Read the providers that are due, and undo allocations.
+    def poll(self) -> None:
+        """Read the providers that are due, and release forgotten claims.
 
-        :return: whether more is to be undone now
         :raises PlacementUnavailable: the service does not answer
         :raises StoreUnavailable: our database does not answer
         """
@@ -303,16 +302,15 @@ class ProviderFollower(Worker):
             self._then = None
             self._new = {}
             self._read_touched()
-            return False
+            return
         age = time.monotonic() - self._read_all_at
         many = len(self._touched) > _ONE_BY_ONE and age > _PAUSE_S
         if many or self._then or age > self.interval:
             self._read_all_then()
         else:
             self._read_touched()
-        has_more = self._claims.sweep()
+        self._claims.sweep()
         self._read_units()
-        return has_more
 
     def _read_all_then(self) -> None:
         """Read all, then call the callback registered before the read."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableSet, Sequence
 
 import msgspec
 
 from scheduler_service import errors
 from scheduler_service.columns import HostTable
-from scheduler_service.compute.placement import candidates, claims
+from scheduler_service.compute.placement import candidates, claims, records
 from scheduler_service.compute.placement.candidates import (
     Candidates,
     Tree,
@@ -38,13 +38,17 @@ from scheduler_service.compute.placement.refusal_checks import (
     RefusalChecks,
 )
 from scheduler_service.compute.placement.sharing import SharedProviders
-from scheduler_service.compute.placement.undoing import PlacementUndoer
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob, State, is_late
-from scheduler_service.engine.ports import Stage
+from scheduler_service.engine.ports import (
+    Stage,
+    StageRecord,
+    StageUndoer,
+    Undone,
+)
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.model import Selection
-from scheduler_service.store.claims import placement_records
+from scheduler_service.store.claims import stage_records
 from scheduler_service.store.connection import Store, in_chunks
 from scheduler_service.store.rows import document
 
@@ -64,13 +68,14 @@ class PlacementClaimer(Stage):
     """Threads that make allocations.
 
     :param queue: lends jobs, and gets each of them back
+    :param undoer: undoes allocations by their records
     :param on_misfit: called with a service host that has less room than the
         store says
     :param catch_up: as of ``RefusalChecks``
     """
 
-    name = 'complete'
-    allocates = True
+    name = records.STAGE
+    allocates = is_recorded = True
 
     def __init__(
         self,
@@ -78,13 +83,14 @@ class PlacementClaimer(Stage):
         store: Store,
         health: Health,
         queue: RequestQueue,
+        undoer: StageUndoer,
         on_misfit: Callable[[str], None],
         catch_up: Callable[[Sequence[str], float], bool],
         shared: SharedProviders,
     ) -> None:
         self._on_misfit = on_misfit
         self._client = client
-        self._undoer = PlacementUndoer(store, client, health)
+        self._undoer = undoer
         self._refusals = RefusalChecks(client, queue, catch_up)
         self._shared = shared
         self._store = store
@@ -121,10 +127,16 @@ class PlacementClaimer(Stage):
                 placement.selected = shared(placement.selected)
                 placement.alternates = list(map(shared, placement.alternates))
         if not (job.move or attempt.held or job.contested or job.attempts):
-            attempt.intents = {
+            attempt.records[self.name] = {
                 allocation.consumer: document(allocation.record)
                 for allocation in _allocations_of(job)
             }
+
+    def undo_all(
+        self, records: Sequence[StageRecord], unsure: MutableSet[str]
+    ) -> dict[str, Undone | Exception]:
+        """Undo allocations by their records."""
+        return claims.undo_all(self._client, records, unsure)
 
     def check_refusal(
         self, job: HostJob, refusal: errors.NoValidHost, table: HostTable
@@ -215,7 +227,7 @@ class PlacementClaimer(Stage):
             self._check_traits(task)
             # Whether the record still says when the call may be under way.
             age = time.monotonic() - task.since
-            if not task.is_recorded or age >= placement_records.CALL_ENDS_S:
+            if not task.is_recorded or age >= stage_records.CALL_ENDS_S:
                 self._intend(task, journal)
         except Exception as fault:
             if task.is_recorded:
@@ -335,7 +347,7 @@ class PlacementClaimer(Stage):
         """Undo allocations left by an earlier claim, and claim once more."""
         consumer = allocation.consumer
         try:
-            ours = self._undoer.undo_left(consumer)
+            ours = self._undoer.undo_left(self, consumer)
             made = claims.make(
                 self._client, [allocation], journal.unsure, journal.refusals
             )
@@ -429,11 +441,11 @@ class PlacementClaimer(Stage):
         if task.may_be_made or task.job.contested:
             # Another answer may have given the allocations to the caller.
             return
-        records = map(journal.recorded, allocations)
-        try:
-            self._undoer.undo_all(list(filter(None, records)), held=True)
-        except errors.PlacementUnavailable as fault:
-            LOG.info('Not undone yet: %s: %s', task.hosts, fault)
+        made = list(filter(None, map(journal.recorded, allocations)))
+        results = self._undoer.undo(self, made, held=True)
+        for fault in results.values():
+            if isinstance(fault, Exception):
+                LOG.info('Not undone yet: %s: %s', task.hosts, fault)
 
 
 def _allocations(tasks: Sequence[ClaimTask]) -> list[AllocationRequest]:
@@ -462,7 +474,7 @@ def _task(job: HostJob) -> ClaimTask:
         )
     }
     may_be_made = job.attempt.is_repeated or job.contested
-    is_recorded = bool(job.attempt.intents) and not may_be_made
+    is_recorded = records.STAGE in job.attempt.records and not may_be_made
     return ClaimTask(job, allocations, hosts, may_be_made, is_recorded)
 
 
@@ -494,7 +506,7 @@ def _use_recorded(task: ClaimTask, journal: PlacementJournal) -> None:
         record = journal.recorded(allocation)
         if record is None:
             continue
-        recorded = record.document
+        recorded = record.content
         tree = Tree.of(recorded) if 'allocations' in recorded else None
         task.allocations[number] = allocation._replace(tree=tree)
         placement = task.job.attempt.placements[number]

@@ -18,12 +18,13 @@ from concurrent import futures
 from functools import partial
 from typing import Any, NamedTuple
 
+from scheduler_service.compute.placement import records as placement_records
 from scheduler_service.compute.placement.candidates import Tree
 from scheduler_service.compute.placement.client import (
     PLAIN,
     PlacementClient,
 )
-from scheduler_service.store.claims.placement_records import Record
+from scheduler_service.engine.ports import StageRecord, Undone
 
 # What the service itself uses for consumers without a project or a user.
 UNKNOWN = '00000000-0000-0000-0000-000000000000'
@@ -93,16 +94,6 @@ class AllocationResult(enum.Enum):
     CONTENDED = 'contended'
     # Allocations of an earlier claim of ours are not undone yet.
     LEFT = 'left'
-
-
-class Undone(enum.Enum):
-    """The result of undoing the allocations of one consumer."""
-
-    DONE = 'done'
-    # The consumer did not have the allocations.
-    ABSENT = 'absent'
-    # The service refused every try: the consumer may have them still.
-    GAVE_UP = 'gave up'
 
 
 def make(
@@ -264,7 +255,7 @@ def _body_with_existing(
 
 def undo_all(
     client: PlacementClient,
-    records: Sequence[Record],
+    records: Sequence[StageRecord],
     unsure: MutableSet[str],
 ) -> dict[str, Undone | Exception]:
     """Undo what several consumers have, with one call for all that have it.
@@ -281,8 +272,10 @@ def undo_all(
     for record, answer in zip(records, answers, strict=True):
         if isinstance(answer, Exception):
             results[record.instance_uuid] = answer
-        elif _has(answer, record.allocations, record.host_uuid):
-            bodies[record.instance_uuid] = _without(answer, record.allocations)
+            continue
+        allocations = placement_records.allocations(record)
+        if _has(answer, allocations, record.host_uuid):
+            bodies[record.instance_uuid] = _without(answer, allocations)
         else:
             results[record.instance_uuid] = Undone.ABSENT
     if not bodies:
@@ -300,7 +293,7 @@ def undo_all(
 
 
 def _read(
-    client: PlacementClient, record: Record
+    client: PlacementClient, record: StageRecord
 ) -> dict[str, Any] | Exception:
     try:
         return client.allocations(record.instance_uuid)
@@ -329,7 +322,7 @@ def _without(
 
 
 def undo(
-    client: PlacementClient, record: Record, unsure: MutableSet[str]
+    client: PlacementClient, record: StageRecord, unsure: MutableSet[str]
 ) -> Undone:
     """Delete allocations of a consumer; keep all others that it has.
 
@@ -339,7 +332,8 @@ def undo(
     :param unsure: gets the consumer where a call got no answer: the service
         may carry it out later
     """
-    consumer, allocations = record.instance_uuid, record.allocations
+    consumer = record.instance_uuid
+    allocations = placement_records.allocations(record)
     sure = True
     for tries in range(_UNDO_TRIES):
         if tries:

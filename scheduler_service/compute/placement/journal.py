@@ -12,16 +12,13 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from oslo_db import exception as db_exception
-
 from scheduler_service import errors
+from scheduler_service.compute.placement import records as placement_records
 from scheduler_service.compute.placement.claims import AllocationRequest
-from scheduler_service.store.claims import placement_records
-from scheduler_service.store.claims.placement_records import (
-    BeingUndone,
-    Intent,
-    Record,
-)
+from scheduler_service.engine.ports import StageRecord
+from scheduler_service.store import rows
+from scheduler_service.store.claims import stage_records
+from scheduler_service.store.claims.stage_records import BeingUndone, Intent
 from scheduler_service.store.connection import (
     PersistentWriter,
     Store,
@@ -32,10 +29,6 @@ LOG = logging.getLogger(__name__)
 # The end of a call is recorded after this time, in seconds: also under load,
 # where there is always a next call.
 _RECORD_S = 0.2
-_TRIES = 3
-# For how long a claim waits until an earlier one is undone, in seconds.
-_PATIENCE_S = 5.0
-_PAUSE_S = 0.1
 
 
 class _Ended(NamedTuple):
@@ -76,29 +69,24 @@ class PlacementJournal:
 
         def write(writer: Writer) -> None:
             _mark(writer, self.ended)
-            placement_records.intend(writer.conn, _claims(allocations))
+            stage_records.intend(
+                writer.conn, placement_records.STAGE, _claims(allocations)
+            )
 
-        until, tries = time.monotonic() + _PATIENCE_S, 0
-        while True:
-            try:
-                self._writer.write(write)
-                self.ended = []
-                return
-            except db_exception.DBDuplicateEntry:
-                # Another daemon recorded the same at this moment.
-                tries += 1
-                if tries == _TRIES:
-                    raise
-            except BeingUndone as fault:
-                if time.monotonic() > until:
-                    raise errors.PlacementUnavailable(str(fault)) from fault
-                time.sleep(_PAUSE_S)
+        try:
+            stage_records.intend_patiently(lambda: self._writer.write(write))
+        except BeingUndone as fault:
+            raise errors.PlacementUnavailable(str(fault)) from fault
+        self.ended = []
 
-    def recorded(self, allocation: AllocationRequest) -> Record | None:
+    def recorded(self, allocation: AllocationRequest) -> StageRecord | None:
         """Return the record of a claim; None: there is none."""
         return self._writer.write(
-            lambda writer: placement_records.recorded(
-                writer.conn, allocation.consumer, allocation.provider
+            lambda writer: stage_records.recorded(
+                writer.conn,
+                placement_records.STAGE,
+                allocation.consumer,
+                allocation.provider,
             )
         )
 
@@ -168,8 +156,9 @@ class PlacementJournal:
 
 def _mark(writer: Writer, ended: Sequence[_Ended]) -> None:
     for call in ended:
-        placement_records.end_calls(
+        stage_records.end_calls(
             writer.conn,
+            placement_records.STAGE,
             _claims(call.allocations),
             call.made,
             call.sure,
@@ -179,6 +168,10 @@ def _mark(writer: Writer, ended: Sequence[_Ended]) -> None:
 
 def _claims(allocations: Sequence[AllocationRequest]) -> list[Intent]:
     return [
-        (allocation.consumer, allocation.provider, allocation.record)
+        (
+            allocation.consumer,
+            allocation.provider,
+            rows.document(allocation.record),
+        )
         for allocation in allocations
     ]

@@ -1,32 +1,25 @@
-"""Undoes allocations that claims have in the placement service.
+"""Releases claims whose allocations somebody deleted.
 
-Calls are made outside transactions: the record is marked before a call and
-gets the result afterwards; meanwhile no claim is made for the instance. Any
-thread may use a :class:`PlacementUndoer`; a :class:`LeftClaims` belongs to the
-thread that follows the providers. Their methods raise PlacementUnavailable or
-StoreUnavailable where the service or our database does not answer: allocations
-may then still be there.
+A :class:`ForgottenClaims` belongs to the thread that follows the providers.
+Its methods raise PlacementUnavailable or StoreUnavailable where the service or
+our database does not answer.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 
 import sqlalchemy as sa
 
 from scheduler_service import errors
-from scheduler_service.compute.placement import claims
-from scheduler_service.compute.placement.claims import Undone
+from scheduler_service.compute.placement import records as placement_records
 from scheduler_service.compute.placement.client import PlacementClient
 from scheduler_service.engine.health import Health
+from scheduler_service.engine.ports import StageRecord
 from scheduler_service.store import schema
-from scheduler_service.store.claims import placement_records, released_claims
-from scheduler_service.store.claims.placement_records import (
-    Record,
-    UndoAttempt,
-)
+from scheduler_service.store.claims import released_claims, stage_records
 from scheduler_service.store.connection import Store, Writer
 
 LOG = logging.getLogger(__name__)
@@ -36,11 +29,10 @@ _SWEPT_AT_ONCE = 50
 _UNCONFIRMED_S = 60.0
 # Likewise if its allocations may not be made: longer than any call takes.
 _UNMARKED_S = 300.0
-_THERE = {Undone.DONE: True, Undone.ABSENT: False, Undone.GAVE_UP: None}
 
 
-class PlacementUndoer:
-    """Undoes allocations by their records."""
+class ForgottenClaims:
+    """Finds claims without allocations."""
 
     def __init__(
         self, store: Store, client: PlacementClient, health: Health
@@ -48,115 +40,18 @@ class PlacementUndoer:
         self._store = store
         self._client = client
         self._health = health
+        self._swept_at = -1e9
 
-    def undo_all(
-        self, records: Sequence[Record], held: bool = False
-    ) -> dict[str, Undone | Exception]:
-        """Undo the allocations of records of different instances.
-
-        :param held: whether the claims may be held: the caller gives them up
-        :return: instance -> result or fault, without instances that another
-            daemon claims for or undoes just now
-        """
-
-        def begin(writer: Writer) -> list[UndoAttempt]:
-            begun = (
-                placement_records.begin_undo(writer.conn, record, held)
-                for record in records
-            )
-            return list(filter(None, begun))
-
-        attempts = self._store.write(begin)
-        if not attempts:
-            return {}
-        to_undo = [attempt.record for attempt in attempts]
-        unsure: set[str] = set()
-        results: dict[str, Undone | Exception] = {}
-        try:
-            results = claims.undo_all(self._client, to_undo, unsure)
-        finally:
-            self._end(attempts, results, unsure)
-        return results
-
-    def _end(
-        self,
-        attempts: Sequence[UndoAttempt],
-        results: Mapping[str, Undone | Exception],
-        unsure: Set[str],
-    ) -> None:
-        """Record the results of undoing, or that a later attempt is needed.
-
-        :param unsure: instances for which a call may still take effect
-        """
-
-        def end(writer: Writer) -> None:
-            for attempt in attempts:
-                instance = attempt.record.instance_uuid
-                result = results.get(instance)
-                there = _THERE[result] if isinstance(result, Undone) else None
-                placement_records.end_undo(
-                    writer.conn, attempt, there, instance not in unsure
-                )
-
-        self._store.write(end)
-        done = sum(result is Undone.DONE for result in results.values())
-        if done:
-            self._health.count('placement_claims_undone', by=done)
-
-    def undo_left(self, instance: str) -> bool:
-        """Undo the allocations of an instance's released claims.
-
-        :return: whether there was any such claim
-        """
-        with self._store.reading() as conn:
-            records = placement_records.released(conn, instance)
-        for record in records:
-            result = self.undo_all([record]).get(instance)
-            if isinstance(result, Exception):
-                raise result
-        return bool(records)
-
-
-class LeftClaims(PlacementUndoer):
-    """Finds allocations without a claim, and claims without allocations."""
-
-    _swept_at = -1e9
-
-    def sweep(self) -> bool:
-        """Undo allocations without a claim; now and then the reverse.
-
-        :return: whether more records are to be undone now
-        """
-        with self._store.reading() as conn:
-            records = placement_records.orphans(conn, _SWEPT_AT_ONCE)
-        if records:
-            self._undo(records)
+    def sweep(self) -> None:
+        """Release such claims, now and then."""
         if time.monotonic() - self._swept_at > _SWEEP_S:
             self.release_forgotten()
             self._swept_at = time.monotonic()
-        return len(records) == _SWEPT_AT_ONCE
-
-    def _undo(self, records: Sequence[Record]) -> None:
-        """Undo the allocations of records; a failure does not stop others.
-
-        :raises PlacementUnavailable: the service does not answer
-        """
-        # Of several records of an instance, one in each sweep.
-        alone = {record.instance_uuid: record for record in records}
-        results = self.undo_all(list(alone.values()))
-        faults = [
-            (instance, result)
-            for instance, result in results.items()
-            if isinstance(result, Exception)
-        ]
-        for instance, fault in faults:
-            _log_later(instance, fault)
-        unanswered = [fault for _, fault in faults if _is_unanswered(fault)]
-        if unanswered and len(unanswered) == len(results):
-            raise unanswered[0]
 
     def _each(
-        self, records: Iterable[Record], work: Callable[[Record], object]
+        self,
+        records: Iterable[StageRecord],
+        work: Callable[[StageRecord], object],
     ) -> None:
         """Call *work* with each record; a failure does not stop others.
 
@@ -173,9 +68,9 @@ class LeftClaims(PlacementUndoer):
                 if _is_unanswered(fault):
                     raise
 
-    def _postpone(self, record: Record) -> None:
+    def _postpone(self, record: StageRecord) -> None:
         self._store.write(
-            lambda writer: placement_records.postpone(writer.conn, record)
+            lambda writer: stage_records.postpone(writer.conn, record)
         )
 
     def release_forgotten(self) -> None:
@@ -202,22 +97,22 @@ class LeftClaims(PlacementUndoer):
             )
         self._each(unconfirmed, self._look)
 
-    def _look(self, record: Record) -> bool:
+    def _look(self, record: StageRecord) -> bool:
         """Release a claim without allocations; return whether it has some."""
         held = self._client.allocations(record.instance_uuid)['allocations']
-        if any(uuid in held for uuid in record.allocations):
+        if any(uuid in held for uuid in placement_records.allocations(record)):
             self._postpone(record)
             return True
         self._store.write(lambda writer: _release(writer, record))
         self._health.count('placement_claims_forgotten')
         return False
 
-    def _mark(self, record: Record) -> None:
+    def _mark(self, record: StageRecord) -> None:
         if self._look(record):
             claim = record.instance_uuid, record.host_uuid, record.document
             self._store.write(
-                lambda writer: placement_records.end_calls(
-                    writer.conn, [claim], made=True, sure=False
+                lambda writer: stage_records.end_calls(
+                    writer.conn, record.stage, [claim], made=True, sure=False
                 )
             )
 
@@ -236,7 +131,7 @@ def _is_unanswered(fault: Exception) -> bool:
     )
 
 
-def _release(writer: Writer, record: Record) -> None:
+def _release(writer: Writer, record: StageRecord) -> None:
     """Release the claim of a record: of a move, or of a present place."""
     hosts = schema.hosts.c
     place = writer.conn.execute(

@@ -9,7 +9,7 @@ Where to look:
 - ``lifecycle``: claims are released, confirmed and moved
 - ``released_claims``: claims expire, or are undone or superseded
 - ``outcomes``: outcomes of requests, and releases
-- ``placement_records``: claims that have allocations in placement
+- ``stage_records``: what stages of the cycle may have done for claims
 - ``claim_queries``: claims as an operator lists them
 """
 

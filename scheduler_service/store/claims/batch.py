@@ -26,7 +26,7 @@ from scheduler_service.store.claims import (
     claim_sql,
     lifecycle,
     outcomes,
-    placement_records,
+    stage_records,
 )
 from scheduler_service.store.claims.claim_sql import Claim
 from scheduler_service.store.connection import Store, Writer, new_lineage
@@ -111,9 +111,9 @@ class ClaimBatch:
         :raises ClaimLost: a claim does not fit any more, breaks a policy,
             names a group that appeared or changed its project since the hosts
             were read, its instance is or gets in another group, its consumer
-            holds a claim already, its request has an outcome, or what an
-            earlier claim of it left in the placement service is not undone
-            yet; the transaction has to be rolled back
+            holds a claim already, its request has an outcome, or what
+            a stage did for an earlier claim of it is not undone yet; the
+            transaction has to be rolled back
         """
         writer.lineage = self.lineage
         claims, conn = self._claims, writer.conn
@@ -171,13 +171,13 @@ class ClaimBatch:
 
 
 def _record_intents(
-    conn: Connection, intents: Sequence[tuple[str, int, str]]
+    conn: Connection, intents: Sequence[tuple[str, str, int, str]]
 ) -> bool:
     """Return false where an earlier claim of an instance is being undone."""
     dialect = conn.dialect.name
     recorded = conn.execute(
-        sa.text(placement_records.intending(dialect)),
-        rows.pack(dialect, placement_records.INTENT, intents),
+        sa.text(stage_records.intending(dialect)),
+        rows.pack(dialect, stage_records.INTENT, intents),
     )
     return recorded.rowcount == len(intents)
 
@@ -203,14 +203,14 @@ def _insert(
     locked: Mapping[str, Any],
     kept: Mapping[claim_sql.Held, int],
 ) -> None:
-    """Insert instances, moves, allocations, and records of intended ones.
+    """Insert instances, moves, allocations, and records of stages.
 
     :param locked: rows of the instances that are stored
     :param kept: what they hold; a class of a host gets one allocation of both
     :raises ClaimLost: a move cannot be made, an instance is not as it was
         reported any more, or an earlier claim of it is being undone
     :raises DBDuplicateEntry: a consumer holds a claim already, or there is a
-        record of the allocations of an earlier claim
+        record of a stage of an earlier claim
     """
     conn, touched = writer.conn, writer.touched
     placed, moving, reported, held, intents = [], [], [], [], []
@@ -222,8 +222,8 @@ def _insert(
         for name, amount in claim.taken(kept).items():
             key = consumer, host_id, name
             held.append((*key, amount + kept.get(key, 0)))
-        if claim.intent is not None:
-            intents.append((consumer, host_id, claim.intent))
+        for stage, document in claim.records:
+            intents.append((stage, consumer, host_id, document))
         if claim.move:
             moving.append(claim)
             continue

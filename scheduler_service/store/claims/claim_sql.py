@@ -83,8 +83,8 @@ class Claim(msgspec.Struct, frozen=True):
         place
     :ivar may_stay: whether a second claim may be on the host of the first
     :ivar key: idempotency key of the request; None: it has none
-    :ivar intent: JSON of the allocations that another service is about to be
-        asked for, which are recorded with the claim; None: there are none
+    :ivar records: what stages record with the claim: the name of each, and
+        JSON of what it is about to do
     :ivar releases_seen: revision up to which releases of the consumer do not
         cancel the request
     """
@@ -105,7 +105,7 @@ class Claim(msgspec.Struct, frozen=True):
     move: bool = False
     may_stay: bool = False
     key: str | None = None
-    intent: str | None = None
+    records: Sequence[tuple[str, str]] = ()
     releases_seen: int = 0
 
     def taken(self, kept: Mapping[Held, int]) -> Mapping[str, int]:
@@ -116,7 +116,7 @@ class Claim(msgspec.Struct, frozen=True):
 
         :param kept: what consumers hold of hosts that they may stay on
         """
-        if not kept or self.intent is not None:
+        if not kept or self.records:
             return self.amounts
         return {
             name: max(0, n - kept.get((self.consumer, self.host_id, name), 0))

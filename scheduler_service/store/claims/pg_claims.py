@@ -5,7 +5,7 @@ Stateless: any thread may build the statements.
 Claims do what ``ClaimBatch.make`` does and what ends a writing transaction:
 take capacity, check and join server groups, insert instances and allocations,
 take the next revision, append the change record. That is one statement, after
-statements that record intended allocations and lock server groups, in one
+statements that record what stages intend and lock server groups, in one
 transaction. Under READ COMMITTED it sees everything that was committed before
 it started, so also the members that another daemon added while the statement
 before it waited for the lock. The last statement likewise sees the releases
@@ -38,7 +38,7 @@ from scheduler_service.store.claims import (
     claim_sql,
     outcomes,
     pg_statements,
-    placement_records,
+    stage_records,
 )
 from scheduler_service.store.claims.claim_sql import Claim
 from scheduler_service.store.claims.pg_statements import (
@@ -79,7 +79,7 @@ _LOCK_GROUPS = """
     ORDER BY uuid FOR UPDATE
 """
 _INTEND = f"""
-    WITH made AS ({placement_records.intending('postgresql')} RETURNING 1)
+    WITH made AS ({stage_records.intending('postgresql')} RETURNING 1)
     SELECT 1 / (CASE WHEN count(*) = CAST(:intended AS bigint)
         THEN 1 ELSE 0 END) FROM made
 """  # noqa: S608
@@ -227,17 +227,15 @@ def statements(
     else:
         values.update(_places(claims, fallback, _PLACE))
     intents = [
-        (claim.consumer, claim.host_id, claim.intent)
+        (stage, claim.consumer, claim.host_id, document)
         for claim in claims
-        if claim.intent is not None
+        for stage, document in claim.records
     ]
     texts = []
     if intents:
         texts.append(_INTEND)
         values['intended'] = len(intents)
-        values.update(
-            rows.pack('postgresql', placement_records.INTENT, intents)
-        )
+        values.update(rows.pack('postgresql', stage_records.INTENT, intents))
     if groups:
         texts.append(_LOCK_GROUPS)
     texts += [claiming, _CHECK]

@@ -8,7 +8,13 @@ job. It belongs to the engine's thread.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -48,11 +54,20 @@ _encode = msgspec.json.Encoder().encode
 
 
 class StoreClaimer:
-    """Implements :class:`~scheduler_service.engine.ports.Claimer` on SQL."""
+    """Implements :class:`~scheduler_service.engine.ports.Claimer` on SQL.
 
-    def __init__(self, source: StoreHostSource, outcomes: Outcomes) -> None:
+    :param on_released: called with instances that held claims
+    """
+
+    def __init__(
+        self,
+        source: StoreHostSource,
+        outcomes: Outcomes,
+        on_released: Callable[[Iterable[str]], None] = lambda instances: None,
+    ) -> None:
         self._source = source
         self._outcomes = outcomes
+        self._on_released = on_released
         self._ratios: Mapping[str, float] = {}
         self._policies: Collection[str] = ()
         # Releases that were sent, and their jobs.
@@ -106,6 +121,8 @@ class StoreClaimer:
 
         with self._source.writer() as conn:
             self._source.store.write(release, conn)
+        for job in jobs:
+            self._on_released(job.request.instance_uuids)
 
     def find(
         self, instances: Sequence[str], moves: bool
@@ -257,6 +274,7 @@ class StoreClaimer:
         released = pending.wait()
         if released is None:
             return
+        self._on_released(released.consumers)
         for job, result in _results(jobs, released.consumers).items():
             if not job.done():
                 job.future.set_result(result)
@@ -322,6 +340,7 @@ class StoreClaimer:
         for job in jobs:
             if job.change in (Change.RELEASE, Change.DROP_MOVES):
                 self._source.releases.add(job.instances, revision)
+            self._on_released(job.instances)
         return recalled
 
 
@@ -371,7 +390,11 @@ def _add_claims(
                 move=is_present and job.move,
                 may_stay=job.moves_unsaid,
                 key=key,
-                intent=attempt.intents.get(uuid),
+                records=[
+                    (stage, documents[uuid])
+                    for stage, documents in attempt.records.items()
+                    if uuid in documents
+                ],
                 releases_seen=job.releases_seen.get(uuid, 0),
             )
         )

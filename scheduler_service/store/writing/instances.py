@@ -16,7 +16,7 @@ from scheduler_service.store import schema
 from scheduler_service.store.claims import (
     lifecycle,
     outcomes,
-    placement_records,
+    stage_records,
 )
 from scheduler_service.store.connection import Writer
 from scheduler_service.store.reading import loading
@@ -106,7 +106,7 @@ def report(writer: Writer, instances: Sequence[Instance]) -> int:
         documents=newest,
     )
     if confirmed:
-        placement_records.forget(writer.conn, confirmed)
+        stage_records.take_over(writer.conn, confirmed)
     stored = {
         instance.uuid: instance
         for instance, _ in loading.instance_documents(writer.conn, locked)
@@ -170,7 +170,7 @@ def _relocate(writer: Writer, uuids: Iterable[str]) -> None:
     uuids = sorted(uuids)
     if not uuids:
         return
-    placement_records.forget(writer.conn, uuids)
+    stage_records.take_over(writer.conn, uuids)
     lifecycle.drop_moves(writer, uuids)
     lifecycle.release_allocations(writer, uuids)
     outcomes.keep_placements(writer, uuids, moving=False)

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.store import schema
-from scheduler_service.store.claims import claim_queries, placement_records
+from scheduler_service.store.claims import claim_queries, stage_records
 from scheduler_service.store.connection import Store
 from tests.rigs import fake_placement
 from tests.rigs.fake_placement import FakePlacement
@@ -48,7 +48,7 @@ def store(make_store: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def _calls_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement_records, 'CALL_ENDS_S', 1.5)
+    monkeypatch.setattr(stage_records, 'CALL_ENDS_S', 1.5)
 
 
 def has_two_hosts(store: Any, fake: FakePlacement) -> None:
@@ -104,7 +104,7 @@ def only(fake: FakePlacement, before: Any, store: Any, kept: Any) -> None:
 
 def looks(store: Any, keys: Any) -> list[int]:
     """Return how often it was looked for what records say."""
-    table = schema.placement_claims.c
+    table = schema.stage_records.c
     query = sa.select(table.instance_uuid, table.host_id, table.looks)
     with store.reading() as conn:
         return [

@@ -62,7 +62,7 @@ def whole_host(vm: str, **more: Any) -> Any:
 
 def is_made(store: Any, vm: str) -> bool:
     """Whether the store knows that the allocations of a claim were made."""
-    table = schema.placement_claims.c
+    table = schema.stage_records.c
     query = sa.select(table.made_at).where(table.instance_uuid == vm)
     with store.reading() as conn:
         return conn.execute(query).scalar() is not None

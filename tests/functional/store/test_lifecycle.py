@@ -193,7 +193,7 @@ def test_a_size_that_is_larger_by_too_much_does_not_fit(
 
 def test_both_sizes_count_where_another_service_has_them(store, resize):
     """It has the allocations of both, and adds them up."""
-    resize(1024, intent='{}')
+    resize(1024, records=[('complete', '{}')])
     assert used_memory(store) == [1536, 0]
 
 

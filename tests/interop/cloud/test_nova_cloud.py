@@ -109,7 +109,7 @@ class Daemon:
     def age_claims(self) -> None:
         """Make claims so old that it looks whether they are still needed."""
         with self.store.engine.begin() as conn:
-            conn.execute(sa.update(schema.placement_claims).values(made_at=1))
+            conn.execute(sa.update(schema.stage_records).values(made_at=1))
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         """End it with a signal."""

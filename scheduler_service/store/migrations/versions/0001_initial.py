@@ -201,20 +201,6 @@ def upgrade() -> None:
         sa.Index(None, 'created_at'),
     )
     _create(
-        'placement_claims',
-        sa.Column('instance_uuid', sa.String(36), primary_key=True),
-        sa.Column('host_id', _BIG, primary_key=True, autoincrement=False),
-        sa.Column('made_at', sa.Double()),
-        sa.Column('resources', _DOCUMENT, nullable=False),
-        sa.Column('asked_at', sa.Double()),
-        sa.Column('call_until', sa.Double()),
-        sa.Column('looks', sa.Integer(), nullable=False, server_default='0'),
-        sa.Column('absent', sa.Integer(), nullable=False, server_default='0'),
-        sa.Column('look_at', sa.Double()),
-        sa.Column('undone_by', sa.String(32)),
-        sa.Column('undone_until', sa.Double()),
-    )
-    _create(
         'pool_attributes',
         sa.Column('pool_id', sa.String(36), primary_key=True),
         sa.Column('key', name, primary_key=True),
@@ -256,6 +242,22 @@ def upgrade() -> None:
         sa.Column('project_id', sa.String(255)),
         sa.Column('policy', sa.String(32), nullable=False),
         sa.Column('max_server_per_host', sa.Integer()),
+    )
+    _create(
+        'stage_records',
+        sa.Column('stage', sa.String(64), primary_key=True),
+        sa.Column('instance_uuid', sa.String(36), primary_key=True),
+        sa.Column('host_id', _BIG, primary_key=True, autoincrement=False),
+        sa.Column('made_at', sa.Double()),
+        sa.Column('document', _DOCUMENT, nullable=False),
+        sa.Column('asked_at', sa.Double()),
+        sa.Column('call_until', sa.Double()),
+        sa.Column('looks', sa.Integer(), nullable=False, server_default='0'),
+        sa.Column('absent', sa.Integer(), nullable=False, server_default='0'),
+        sa.Column('look_at', sa.Double()),
+        sa.Column('undone_at', sa.Double()),
+        sa.Column('undone_by', sa.String(32)),
+        sa.Column('undone_until', sa.Double()),
     )
     _create(
         'quarantine',

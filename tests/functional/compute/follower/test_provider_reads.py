@@ -16,14 +16,11 @@ from scheduler_service.compute.placement.client import PlacementClient
 from scheduler_service.compute.placement.sharing import SharedProviders
 from scheduler_service.engine.health import Health
 from scheduler_service.store import schema
-from scheduler_service.store.claims import lifecycle, placement_records
 from tests.rigs.fake_placement import FakePlacement
 from tests.support.placement_service import daemon_options
 from tests.support.stores import (
-    claim_on,
     import_inventory,
     load_snapshot,
-    write_claims,
 )
 
 METAL = 'CUSTOM_METAL'
@@ -78,41 +75,6 @@ def test_nodes_are_read_once_where_one_host_has_many(metal, fake):
             )
         ).scalar()
     assert used == FULL
-
-
-def test_what_was_released_goes_first_where_many_are_read(metal, fake):
-    store, _ = metal
-    snapshot = load_snapshot(store)
-    claim = claim_on(snapshot, 0, amounts={'MEMORY_MB': 1024})
-    host = snapshot.hosts.node_at(0)
-    write_claims(store, claim)
-    intent = (claim.consumer, host, {METAL: 1})
-
-    def leave(writer: Any) -> None:
-        placement_records.intend(writer.conn, [intent])
-        placement_records.end_calls(writer.conn, [intent], made=True)
-        lifecycle.release(writer, [claim.consumer])
-
-    store.write(leave)
-    for consumer in [c for c, of in fake.allocations.items() if host in of]:
-        del fake.allocations[consumer]
-    fake.commit(
-        {
-            claim.consumer: {
-                'allocations': {host: {'resources': {METAL: 1}}},
-                'consumer_generation': None,
-            }
-        }
-    )
-    follower(store, fake).poll()
-    methods = [method for method, _ in fake.calls]
-    read = [
-        at
-        for at, (_, path) in enumerate(fake.calls)
-        if path.endswith('/usages')
-    ]
-    assert claim.consumer not in fake.allocations
-    assert methods.index('POST') < read[len(read) // 2]
 
 
 def test_vcpus_are_offered_once_a_provider_has_some(make_store, fake):

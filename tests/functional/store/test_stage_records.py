@@ -1,4 +1,4 @@
-"""Leases, and records of claims that have allocations in placement."""
+"""Leases, and records of what stages did for claims."""
 
 import time
 import uuid
@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from scheduler_service.engine.ports import ClaimLost
+from scheduler_service.compute.placement import records as placement_records
+from scheduler_service.engine.ports import ClaimLost, Undone
 from scheduler_service.model import HostReport, Instance
-from scheduler_service.store import clock, schema
-from scheduler_service.store.claims import lifecycle, placement_records
+from scheduler_service.store import clock, rows, schema
+from scheduler_service.store.claims import lifecycle, stage_records
 from scheduler_service.store.records import leases
 from scheduler_service.store.writing import hosts as host_rows
 from scheduler_service.store.writing import instances as instance_rows
@@ -23,8 +24,10 @@ from tests.support.stores import (
     write_claims,
 )
 
+STAGE = placement_records.STAGE
 AMOUNTS = {'VCPU': 1, 'MEMORY_MB': 1024}
 RECORD = '{"MEMORY_MB":1024,"VCPU":1}'
+RECORDS = [(STAGE, RECORD)]
 
 
 def test_one_holder_has_a_lease_until_it_expires_or_is_given_up(
@@ -46,14 +49,16 @@ def test_one_holder_has_a_lease_until_it_expires_or_is_given_up(
 
 def do(store: Any, verb: str, *args: Any, **how: Any) -> Any:
     """Do something to records, in a transaction of its own."""
-    work = getattr(placement_records, verb)
+    work = getattr(stage_records, verb, None)
+    if work is None:
+        work = getattr(placement_records, verb)
     return store.write(lambda w: work(w.conn, *args, **how))
 
 
 def intent_of(store: Any, claim: Any, **other: Any) -> tuple[Any, ...]:
     """Return what a call for a claim is to make."""
     host = stored_host(store, claim.host).uuid
-    return claim.consumer, host, other or AMOUNTS
+    return claim.consumer, host, rows.document(other or AMOUNTS)
 
 
 @pytest.fixture
@@ -62,7 +67,7 @@ def claim(store: Any, snapshot: Any) -> Any:
     made = claim_on(snapshot, 0)
     write_claims(store, made)
     for _ in range(2):
-        do(store, 'intend', [intent_of(store, made)])
+        do(store, 'intend', STAGE, [intent_of(store, made)])
     return made
 
 
@@ -73,7 +78,7 @@ def release(store: Any, claim: Any) -> None:
 def orphans(store: Any) -> list[Any]:
     """Return the records of claims that are held no more."""
     with store.reading() as conn:
-        return placement_records.orphans(conn, 10)
+        return stage_records.orphans(conn, [STAGE], 10)
 
 
 def take(store: Any, record: Any, held: bool = False) -> Any:
@@ -83,7 +88,8 @@ def take(store: Any, record: Any, held: bool = False) -> Any:
 
 def give_back(store: Any, taken: Any, there: Any, sure: bool = True) -> None:
     """Say what undoing came to."""
-    do(store, 'end_undo', taken, there, sure)
+    result = {True: Undone.DONE, False: Undone.ABSENT}.get(there)
+    do(store, 'end_undo', taken, result, sure)
 
 
 def look(store: Any, record: Any, there: Any, sure: bool = True) -> None:
@@ -95,13 +101,13 @@ def look(store: Any, record: Any, there: Any, sure: bool = True) -> None:
 
 def answer(store: Any, claim: Any, made: bool = True, **how: Any) -> None:
     """Record that the call for a claim has ended."""
-    do(store, 'end_calls', [intent_of(store, claim)], made, **how)
+    do(store, 'end_calls', STAGE, [intent_of(store, claim)], made, **how)
 
 
 def left(store: Any, claim: Any) -> list[Any]:
     """Return the records of a claim that is held no more, due or not."""
     with store.reading() as conn:
-        return placement_records.released(conn, claim.consumer)
+        return stage_records.released(conn, STAGE, claim.consumer)
 
 
 def test_a_released_claim_is_undone_once(store, claim):
@@ -110,7 +116,7 @@ def test_a_released_claim_is_undone_once(store, claim):
     release(store, claim)
     (record,) = orphans(store)
     assert record.instance_uuid == claim.consumer
-    assert record.resources == '{"MEMORY_MB":1024,"VCPU":1}'
+    assert record.document == RECORD
     taken = take(store, record)
     assert taken is not None
     assert take(store, record) is None
@@ -129,7 +135,7 @@ def test_a_record_is_forgotten_when_its_calls_have_ended(
     release(store, claim)
 
     def intend() -> Any:
-        do(store, 'intend', [intent])
+        do(store, 'intend', STAGE, [intent])
         return left(store, claim)[0]
 
     # Answered, and undone.
@@ -153,7 +159,7 @@ def test_a_record_is_forgotten_when_its_calls_have_ended(
         look(store, record, there)
     assert left(store, claim)
     # It cannot be carried out any more.
-    monkeypatch.setattr(placement_records, 'CALL_ENDS_S', -1.0)
+    monkeypatch.setattr(stage_records, 'CALL_ENDS_S', -1.0)
     answer(store, claim, made=False, sure=False)
     look(store, record, False)
     look(store, record, None)
@@ -171,7 +177,7 @@ def test_looks_become_rarer(store, claim):
         look(store, record, False)
         with store.engine.connect() as conn:
             at, now = conn.execute(
-                sa.select(schema.placement_claims.c.look_at, clock.NOW)
+                sa.select(schema.stage_records.c.look_at, clock.NOW)
             ).one()
         return at - now
 
@@ -186,7 +192,7 @@ def test_an_undo_that_ended_is_repeated_when_the_clock_was_set_back(
     release(store, claim)
     (record,) = orphans(store)
     assert take(store, record) is not None
-    table = schema.placement_claims
+    table = schema.stage_records
     store.write(
         lambda w: w.conn.execute(
             sa.update(table).values(look_at=table.c.look_at + 3600)
@@ -204,13 +210,13 @@ def test_nobody_claims_while_a_claim_is_undone(store, snapshot, claim):
     taken = take(store, record)
     hosts = [stored_host(store, name).uuid for name in HOSTS[:2]]
 
-    again = claim_on(snapshot, 1, consumer=claim.consumer, intent=RECORD)
+    again = claim_on(snapshot, 1, consumer=claim.consumer, records=RECORDS)
 
     def refuses() -> bool:
         """Whether it is neither claimed nor recorded anew."""
         for host in hosts:
-            with pytest.raises(placement_records.BeingUndone):
-                do(store, 'intend', [(claim.consumer, host, AMOUNTS)])
+            with pytest.raises(stage_records.BeingUndone):
+                do(store, 'intend', STAGE, [(claim.consumer, host, RECORD)])
         with pytest.raises(ClaimLost):
             write_claims(store, again)
         return used_memory(store) == [0, 0]
@@ -222,26 +228,24 @@ def test_nobody_claims_while_a_claim_is_undone(store, snapshot, claim):
     look(store, record, True)
     assert refuses()
     with store.engine.begin() as conn:
-        conn.execute(
-            sa.update(schema.placement_claims).values(undone_until=1.0)
-        )
+        conn.execute(sa.update(schema.stage_records).values(undone_until=1.0))
     write_claims(store, again)
     assert used_memory(store) == [0, 1024]
 
 
 def test_other_amounts_wait_until_the_earlier_are_undone(store, claim):
-    with pytest.raises(placement_records.BeingUndone):
-        do(store, 'intend', [intent_of(store, claim, VCPU=2)])
+    with pytest.raises(stage_records.BeingUndone):
+        do(store, 'intend', STAGE, [intent_of(store, claim, VCPU=2)])
 
 
 def test_what_is_made_is_recorded_again_when_its_record_is_gone(store, claim):
     release(store, claim)
-    do(store, 'forget', [claim.consumer])
+    do(store, 'take_over', [claim.consumer])
     answer(store, claim, made=False)
     assert left(store, claim) == []
     answer(store, claim)
     (record,) = left(store, claim)
-    assert record.resources == '{"MEMORY_MB":1024,"VCPU":1}'
+    assert record.document == RECORD
 
 
 def test_what_is_made_is_the_compute_services_when_its_instance_is_there(
@@ -251,22 +255,22 @@ def test_what_is_made_is_the_compute_services_when_its_instance_is_there(
     store.write(lambda w: instance_rows.report(w, [here]))
     answer(store, claim)
     of_claim = intent_of(store, claim)[:2]
-    assert do(store, 'recorded', *of_claim) is None
+    assert do(store, 'recorded', STAGE, *of_claim) is None
 
 
 def test_records_of_calls_under_way_stay_when_others_are_forgotten(
     store, claim
 ):
     release(store, claim)
-    do(store, 'forget', [claim.consumer], True)
+    do(store, 'take_over', [claim.consumer], True)
     assert left(store, claim)
     with store.engine.begin() as conn:
         conn.execute(
-            sa.update(schema.placement_claims).values(
+            sa.update(schema.stage_records).values(
                 asked_at=None, call_until=None
             )
         )
-    do(store, 'forget', [claim.consumer], True)
+    do(store, 'take_over', [claim.consumer], True)
     assert left(store, claim) == []
 
 
@@ -297,8 +301,8 @@ def test_claims_that_were_made_long_ago_are_found(store, claim):
     assert unconfirmed(-60) == []
     assert unmarked(-60) == [claim.consumer]
     assert unmarked(60) == []
-    elsewhere = (claim.consumer, str(uuid.uuid4()), AMOUNTS)
-    do(store, 'end_calls', [elsewhere], made=True)
+    elsewhere = (claim.consumer, str(uuid.uuid4()), RECORD)
+    do(store, 'end_calls', STAGE, [elsewhere], made=True)
     assert unconfirmed(-60) == []
     answer(store, claim)
     assert unconfirmed(-60) == [claim.consumer]
@@ -311,9 +315,9 @@ def test_a_record_is_replaced_and_seen_until_it_is_marked(store, claim):
 
     def seen() -> tuple[bool, Any]:
         with store.reading() as conn:
-            record = placement_records.recorded(conn, claim.consumer, host)
+            record = stage_records.recorded(conn, STAGE, claim.consumer, host)
             assert record is not None
-            return placement_records.has_unmarked(conn), record.document
+            return placement_records.has_unmarked(conn), record.content
 
     assert seen() == (True, AMOUNTS)
     other = {'VCPU': 2}
@@ -325,7 +329,7 @@ def test_a_record_is_replaced_and_seen_until_it_is_marked(store, claim):
 
 def test_the_age_of_what_was_made_counts(store, claim):
     with store.engine.begin() as conn:
-        conn.execute(sa.update(schema.placement_claims).values(asked_at=1.0))
+        conn.execute(sa.update(schema.stage_records).values(asked_at=1.0))
     answer(store, claim, age=600)
     (found,) = do(store, 'unconfirmed', 300, 10)
     assert found.instance_uuid == claim.consumer
@@ -333,19 +337,19 @@ def test_the_age_of_what_was_made_counts(store, claim):
 
 
 def test_intents_are_recorded_with_the_claims_or_not_at_all(store, snapshot):
-    first, other = (claim_on(snapshot, row, intent=RECORD) for row in (0, 1))
+    first, other = (claim_on(snapshot, row, records=RECORDS) for row in (0, 1))
     write_claims(store, first, other)
-    write_claims(store, claim_on(snapshot, 0, intent=RECORD))
+    write_claims(store, claim_on(snapshot, 0, records=RECORDS))
     write_claims(store, claim_on(snapshot, 0))
     assert do(store, 'has_unmarked')
     assert orphans(store) == []
     release(store, first)
     (record,) = orphans(store)
-    assert (record.instance_uuid, record.resources) == (first.consumer, RECORD)
+    assert (record.instance_uuid, record.document) == (first.consumer, RECORD)
     # The record of the earlier claim is there yet: nothing is claimed.
     used = used_memory(store)
     with pytest.raises(ClaimLost):
-        write_claims(store, claim_on(snapshot, 1, intent=RECORD), first)
+        write_claims(store, claim_on(snapshot, 1, records=RECORDS), first)
     assert used_memory(store) == used
 
 

@@ -1,0 +1,182 @@
+"""Undoes what stages of the cycle did for claims that are held no more.
+
+A :class:`StageUndoer` owns the thread that looks for such records: those of
+instances that this daemon gave up at once, all others now and then. Any thread
+may call its methods. Calls of stages are made outside transactions: the record
+is marked before a call and gets the result afterwards; meanwhile no claim is
+made for the instance. Another daemon than the one that ran a stage may undo
+it, and twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from scheduler_service import errors
+from scheduler_service.engine.health import Health
+from scheduler_service.engine.ports import Stage, StageRecord, Undone
+from scheduler_service.store.claims import stage_records
+from scheduler_service.store.claims.stage_records import UndoAttempt
+from scheduler_service.store.connection import Store, Writer, in_chunks
+from scheduler_service.worker import Worker
+
+LOG = logging.getLogger(__name__)
+# The least pause between two looks at all records, in seconds, and how many
+# times as long as reading them it is at least.
+_PAUSE_S = 1.0
+_PAUSE_RATIO = 20.0
+# So many records are undone at a time.
+_AT_ONCE = 50
+
+
+class StageUndoer(Worker):
+    """Finds records of claims that are held no more, and has them undone.
+
+    :ivar stages: returns the stages that record what they do, in the order of
+        undoing
+    """
+
+    def __init__(self, store: Store, health: Health) -> None:
+        super().__init__('stage-undoer')
+        self.stages: Callable[[], Sequence[Stage]] = lambda: ()
+        self._store = store
+        self._health = health
+        self._lock = threading.Lock()
+        self._given_up: set[str] = set()
+
+    def released(self, instances: Iterable[str]) -> None:
+        """Note that this daemon gave up claims of instances."""
+        if self.stages():
+            with self._lock:
+                self._given_up.update(instances)
+            self.wake()
+
+    def _run(self) -> None:
+        due_at = 0.0
+        while not self._stopping.is_set():
+            with self._lock:
+                given_up, self._given_up = self._given_up, set()
+            try:
+                for part in in_chunks(given_up, _AT_ONCE):
+                    self.sweep(part)
+                if time.monotonic() >= due_at:
+                    due_at = time.monotonic() + _PAUSE_S
+                    due_at = time.monotonic() + self.sweep()
+            except errors.StoreUnavailable:
+                LOG.debug('Stages are undone once the database is reachable')
+            except Exception:
+                LOG.exception('Stages could not be undone')
+            self._pause(max(0.0, due_at - time.monotonic()))
+
+    def sweep(self, instances: Sequence[str] | None = None) -> float:
+        """Undo what is due; a failure does not stop others.
+
+        :param instances: of these; None: of any
+        :return: seconds until the next look is due
+        :raises StoreUnavailable: the database does not answer
+        """
+        stages = {stage.name: stage for stage in self.stages()}
+        if not stages:
+            return _PAUSE_S
+        start = time.monotonic()
+        with self._store.reading() as conn:
+            records = stage_records.orphans(
+                conn, [*stages], _AT_ONCE, instances
+            )
+        pause = max(_PAUSE_S, _PAUSE_RATIO * (time.monotonic() - start))
+        is_answered = False
+        for name, stage in stages.items():
+            # Of several records of an instance, one in each sweep.
+            alone = {
+                record.instance_uuid: record
+                for record in records
+                if record.stage == name
+            }
+            results = self.undo(stage, [*alone.values()])
+            for instance, result in results.items():
+                if isinstance(result, Exception):
+                    LOG.warning(
+                        'Stage %s of instance %s is undone later: %s',
+                        name,
+                        instance,
+                        result,
+                    )
+                else:
+                    is_answered = True
+        has_more = is_answered and len(records) == _AT_ONCE
+        return 0.0 if has_more else pause
+
+    def undo(
+        self, stage: Stage, records: Sequence[StageRecord], held: bool = False
+    ) -> Mapping[str, Undone | Exception]:
+        """Undo what a stage did, by its records of different instances.
+
+        :param held: whether the claims may be held: the caller gives them up
+        :return: instance -> result or fault, without instances that another
+            daemon claims for or undoes just now
+        :raises StoreUnavailable: the database does not answer: what is to be
+            undone may still be there
+        """
+        if not records:
+            return {}
+
+        def begin(writer: Writer) -> list[UndoAttempt]:
+            begun = (
+                stage_records.begin_undo(writer.conn, record, held)
+                for record in records
+            )
+            return list(filter(None, begun))
+
+        attempts = self._store.write(begin)
+        if not attempts:
+            return {}
+        to_undo = [attempt.record for attempt in attempts]
+        unsure: set[str] = set()
+        results: Mapping[str, Undone | Exception] = {}
+        try:
+            results = stage.undo_all(to_undo, unsure)
+        except Exception as fault:
+            results = {each.instance_uuid: fault for each in to_undo}
+
+        def end(writer: Writer) -> None:
+            for attempt in attempts:
+                instance = attempt.record.instance_uuid
+                result = results.get(instance)
+                stage_records.end_undo(
+                    writer.conn,
+                    attempt,
+                    result if isinstance(result, Undone) else None,
+                    instance not in unsure,
+                )
+
+        self._store.write(end)
+        done = sum(result is Undone.DONE for result in results.values())
+        if done:
+            self._health.count('stages_undone', stage.name, by=done)
+        return results
+
+    def undo_left(self, stage: Stage, instance: str) -> bool:
+        """Undo what a stage did for an instance's released claims.
+
+        Waits a while for what is being undone just now.
+
+        :return: whether there was any such claim
+        :raises Exception: of the stage: it may still be there
+        """
+        until, found = time.monotonic() + stage_records.PATIENCE_S, False
+        while True:
+            with self._store.reading() as conn:
+                records = stage_records.released(conn, stage.name, instance)
+            found, waits = found or bool(records), False
+            for record in records:
+                results = self.undo(stage, [record])
+                waits = waits or not results
+                for result in results.values():
+                    if isinstance(result, Exception):
+                        raise result
+            if not waits or time.monotonic() > until:
+                return found
+            time.sleep(stage_records.PATIENCE_PAUSE_S)
