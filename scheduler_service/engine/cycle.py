@@ -2,10 +2,11 @@
 
 A job comes from the queue and goes through the stages of ``CYCLE``. All of
 them run on the engine's thread; those with a thread of their own take jobs
-away, which come back to the queue and go on where they are, or are looked at
-from the start where they are QUEUED. A job that cannot go on is undone by the
-stages, last stage first (:meth:`HostCycle.give_up`). Then it is refused, or it
-begins anew with another attempt.
+away, which come back to the queue and go on with the next stage, or are
+looked at from the start where they are QUEUED. Where a job cannot go on, its
+claim is released (:meth:`HostCycle.give_up`), and what stages did for it is
+undone, the last stage first. Then it is refused, or it begins anew with
+another attempt.
 
 Stages before the claim run for one job after the other, on an overlay: each
 sees what was selected before it. A long batch is claimed in portions: while
@@ -45,7 +46,7 @@ from scheduler_service.pipeline import HostPipeline
 class Place(NamedTuple):
     """A place in the cycle.
 
-    :ivar takes: how far jobs have come, at most, that the stage runs for
+    :ivar takes: how far jobs have come that the stage runs for
     :ivar makes: how far they are after it
     :ivar thread: that works on them
     """
@@ -63,9 +64,9 @@ CYCLE = {
     'extenders': Place(State.QUEUED, State.QUEUED, 'extenders'),
     'select': Place(State.QUEUED, State.SELECTED, 'engine'),
     'claim': Place(State.SELECTED, State.CLAIMED, 'engine'),
-    'complete': Place(State.CLAIMED, State.COMPLETED, 'placement'),
-    'bind': Place(State.COMPLETED, State.BOUND, 'extenders'),
-    'answer': Place(State.BOUND, State.DONE, 'engine'),
+    'complete': Place(State.CLAIMED, State.CLAIMED, 'placement'),
+    'bind': Place(State.CLAIMED, State.CLAIMED, 'extenders'),
+    'answer': Place(State.CLAIMED, State.DONE, 'engine'),
 }
 J = TypeVar('J', bound=Job)
 # Long enough that a claim costs little each, short enough that the database
@@ -144,7 +145,7 @@ class HostCycle:
 
     def _use(self, pipeline: HostPipeline) -> None:
         self.pipeline = self.recall.pipeline = pipeline
-        self._max_binds = pipeline.settings.max_attempts
+        self._max_hosts = pipeline.settings.max_attempts
         self._parts.claimer.use(
             {
                 name: pipeline.settings.default_ratio(name)
@@ -162,11 +163,7 @@ class HostCycle:
             [*own, *self.entered], key=lambda stage: order.index(stage.name)
         )
         at = self._stages.index(self._claim)
-        self.before = self._stages[:at]
-        self._after = [
-            (CYCLE[stage.name].takes, stage)
-            for stage in self._stages[at + 1 :]
-        ]
+        self.before, self._after = self._stages[:at], self._stages[at + 1 : -1]
         self.recall.allocates = any(each.allocates for each in self.entered)
 
     def recorded(self) -> Sequence[Stage]:
@@ -229,17 +226,24 @@ class HostCycle:
             self.advance(others)
 
     def advance(self, jobs: Sequence[HostJob]) -> None:
-        """Run the stages after the claim for jobs that have come to it."""
+        """Run the stages after the claim that jobs have not passed."""
         source = self._parts.source
         table = (source.snapshot or source.current()).hosts
-        for takes, stage in self._after:
+        for stage in self._after:
             taken = [
-                job for job in jobs if job.state <= takes and not job.away
+                job
+                for job in jobs
+                if job.claim and stage.name not in job.attempt.passed
             ]
+            for job in taken:
+                given = job.attempt
+                given.passed += (stage.name,)
+                given.is_repeated = given.selection is None or bool(given.held)
             if taken:
-                for job in taken:
-                    job.state = takes
                 stage.run(taken, table)
+                jobs = [job for job in jobs if not job.away]
+        if jobs:
+            self.answer.run(jobs, table)
 
     def give_up(self, jobs: Sequence[HostJob]) -> None:
         """Release the claims of jobs that failed.
@@ -254,14 +258,14 @@ class HostCycle:
             self._go_on_without(job)
 
     def _go_on_without(self, job: HostJob) -> None:
-        failure, state = job.attempt.failure, job.state
+        failure, is_claimed = job.attempt.failure, job.state is State.CLAIMED
         assert failure is not None
-        if state is State.CLAIMED and isinstance(failure, errors.NoValidHost):
+        if is_claimed and isinstance(failure, errors.NoValidHost):
             self.answer.count_lost_claim(job, f'The last one: {failure}')
         elif (
-            state is State.COMPLETED
-            and isinstance(failure, errors.ExtenderFailed)
-            and len(job.excluded_hosts) < self._max_binds
+            is_claimed
+            and job.is_excluded
+            and len(job.excluded_hosts) < self._max_hosts
         ):
             # Others are asked about again.
             job.begin_anew(scores=False)
@@ -465,7 +469,7 @@ class SchedulingBatch:
         """
         move = False
         for job in jobs:
-            job.state = State.CLAIMED if job.claim else State.BOUND
+            job.state = State.CLAIMED
             move = move or job.move
             if job.message.trace is not None and pending is not None:
                 _trace_claim(job, job.message.trace, pending, len(jobs))
@@ -563,10 +567,9 @@ def _trace_claim(
 
 
 def _is_released(job: HostJob) -> bool:
-    if job.state is State.COMPLETED:
-        return True
-    lost = isinstance(job.attempt.failure, errors.NoValidHost)
-    return job.state is State.CLAIMED and (lost or not job.attempt.is_repeated)
+    attempt = job.attempt
+    has_no_room = isinstance(attempt.failure, errors.NoValidHost)
+    return has_no_room or job.is_excluded or not attempt.is_repeated
 
 
 def in_time(jobs: Sequence[J], health: Health) -> list[J]:

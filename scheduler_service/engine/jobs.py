@@ -2,9 +2,9 @@
 
 A job is made by :class:`~scheduler_service.scheduler.Scheduler` in the
 caller's thread. From then on it belongs to the engine's thread, which has the
-stage run that its state asks for. A stage that has to wait, for a placement
-service or an extender, takes the job away to a thread of its own, and gives
-it back to the queue with its next state or with the reason why it has none.
+stage run that comes next. A stage that has to wait, for a placement service or
+an extender, takes the job away to a thread of its own, and gives it back to
+the queue, with the reason where it failed.
 """
 
 from __future__ import annotations
@@ -279,11 +279,7 @@ class State(enum.IntEnum):
     SELECTED = enum.auto()
     """Hosts or a pool are selected for it, and assumed to be taken."""
     CLAIMED = enum.auto()
-    """The store has its claim."""
-    COMPLETED = enum.auto()
-    """Whoever else keeps what is promised has it, too."""
-    BOUND = enum.auto()
-    """An extender has bound it, where one binds: it can be answered."""
+    """The store has its claim; further stages may complete it."""
     DONE = enum.auto()
     """It has its result or an error, or is about to get it."""
 
@@ -433,7 +429,7 @@ class Candidates(Protocol):
 class Attempt(msgspec.Struct, eq=False, kw_only=True):
     """What a job was given so far; it is thrown away as a whole.
 
-    :ivar failure: why a stage did not bring the job to its next state
+    :ivar failure: why a stage could not do its part
     :ivar request: what of the request is to be placed; None: that is not
         known yet
     :ivar pipeline: that candidates, scores and places belong to
@@ -456,6 +452,7 @@ class Attempt(msgspec.Struct, eq=False, kw_only=True):
         this kind
     :ivar held: placements of instances that had a claim before
     :ivar placements: all of the request, in the order of its instances
+    :ivar passed: names of stages after the claim that ran for it
     :ivar records: stage -> instance -> JSON of what the stage is about to do
         for it, which is recorded with the claim
     :ivar is_repeated: whether the claims may be those of an earlier delivery
@@ -477,6 +474,7 @@ class Attempt(msgspec.Struct, eq=False, kw_only=True):
     present: Set[str] = frozenset()
     held: Mapping[str, Placement] = {}
     placements: Sequence[Placement] = ()
+    passed: tuple[str, ...] = ()
     records: dict[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
     is_repeated: bool = False
     waited: bool = False
@@ -585,6 +583,14 @@ class HostJob(Job, eq=False, kw_only=True):
         self._take(form)
         self.state, self.attempt, self.refusal = State.QUEUED, Attempt(), error
         return True
+
+    @property
+    def is_excluded(self) -> bool:
+        """Whether a host that it has refused it."""
+        return any(
+            placement.selected.host in self.excluded_hosts
+            for placement in self.attempt.placements
+        )
 
     @property
     def waits(self) -> bool:

@@ -230,9 +230,9 @@ class Stage:
     """A stage of the cycle: what it does for host jobs, and how to undo it.
 
     The engine's thread calls all of this. A stage that has to wait lends jobs
-    to threads of its own (``RequestQueue.lend_to``). Each comes back with its
-    next state, or QUEUED with what the stage found out about hosts, or with
-    the ``failure`` of its attempt.
+    to threads of its own (``RequestQueue.lend_to``). Each comes back as it
+    is, or with what the stage found out about hosts, or with the ``failure``
+    of its attempt. A host that refused it is among its ``excluded_hosts``.
 
     :cvar name: of its place in ``engine.cycle:CYCLE``
     :cvar is_configured: whether a reload of the configuration replaces it

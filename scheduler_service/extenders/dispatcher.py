@@ -33,7 +33,7 @@ from scheduler_service.columns.table_copies import (
     node_name,
 )
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import HostJob, State, is_late
+from scheduler_service.engine.jobs import HostJob, is_late
 from scheduler_service.engine.ports import Stage, StageUndoer
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.extenders import objects, policy_file
@@ -160,7 +160,6 @@ class ExtenderDispatcher(Stage):
             except errors.ExtenderFailed as error:
                 job.excluded_hosts[selected.host] = str(error)
                 raise
-        job.state = State.BOUND
 
     def retire(self) -> None:
         """Take no more jobs, and stop when the last one is back."""
@@ -359,7 +358,7 @@ class Bind(Stage):
         self._dispatcher = dispatcher
 
     def run(self, jobs: Sequence[HostJob], table: HostTable) -> None:
-        """Take away jobs that an extender binds; they come back BOUND."""
+        """Take away jobs that an extender binds."""
         for job in jobs:
             if self._dispatcher.binds(job.request):
                 self._dispatcher.bind(job, table)

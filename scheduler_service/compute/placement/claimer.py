@@ -39,7 +39,7 @@ from scheduler_service.compute.placement.refusal_checks import (
 )
 from scheduler_service.compute.placement.sharing import SharedProviders
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import HostJob, State, is_late
+from scheduler_service.engine.jobs import HostJob, is_late
 from scheduler_service.engine.ports import (
     Stage,
     StageRecord,
@@ -145,10 +145,7 @@ class PlacementClaimer(Stage):
         return self._refusals.check(job, refusal, table)
 
     def run(self, jobs: Sequence[HostJob], table: HostTable) -> None:
-        """Hand jobs over to the threads; they come back COMPLETED."""
-        for job in jobs:
-            given = job.attempt
-            given.is_repeated = given.selection is None or bool(given.held)
+        """Hand jobs over to the threads."""
         tasks = [_task(job) for job in jobs]
         self._engine.lend(jobs)
         self._queue.put(tasks)
@@ -368,7 +365,6 @@ class PlacementClaimer(Stage):
         good, bad = _parted(task.allocations, results)
         if not bad:
             self._health.count('placement_claims', by=len(task.allocations))
-            task.job.state = State.COMPLETED
             self._engine.give_back(task.job)
             return
         self._health.count('placement_claims_lost', by=len(task.allocations))

@@ -26,6 +26,7 @@ import sqlalchemy as sa
 from oslo_db import exception as db_exception
 from sqlalchemy.engine import Connection
 
+from scheduler_service.engine.jobs import Attempt
 from scheduler_service.engine.ports import StageRecord, Undone
 from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.connection import in_chunks
@@ -383,6 +384,27 @@ def take_over(
             _TABLE.c.stage.in_(TAKEN_OVER), _TABLE.c.instance_uuid.in_(part)
         )
         conn.execute(delete.where(_ENDED) if ended else delete)
+
+
+def forget_unused(conn: Connection, attempt: Attempt) -> None:
+    """Forget what stages recorded that did not run, with claims released."""
+    hosts = {
+        placement.instance_uuid: placement.selected.uuid
+        for placement in attempt.placements
+    }
+    for stage in attempt.records.keys() - {*attempt.passed}:
+        of_host = dict(
+            map(tuple, rows.select_among(conn, _HOST_IDS, hosts.values()))
+        )
+        keys = {
+            (uuid, of_host[hosts[uuid]])
+            for uuid in attempt.records[stage]
+            if hosts.get(uuid) in of_host
+        }
+        if keys:
+            conn.execute(
+                sa.delete(_TABLE).where(_among(stage, keys), ~IS_HELD)
+            )
 
 
 def orphans(

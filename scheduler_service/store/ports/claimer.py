@@ -36,6 +36,7 @@ from scheduler_service.store.claims import (
     lifecycle,
     outcomes,
     released_claims,
+    stage_records,
 )
 from scheduler_service.store.claims.outcomes import ReleaseRequest
 from scheduler_service.store.connection import Writer
@@ -118,6 +119,7 @@ class StoreClaimer:
             for job in jobs:
                 places = places_of(job.attempt.placements)
                 released_claims.give_up(writer, places, job.move, job.key)
+                stage_records.forget_unused(writer.conn, job.attempt)
 
         with self._source.writer() as conn:
             self._source.store.write(release, conn)
