@@ -364,6 +364,21 @@ class Bind(Stage):
                 self._dispatcher.bind(job, table)
 
 
+def _warn(parsed: policy_file.PolicyFile, path: str, domain: str) -> None:
+    """Log which keys of a policy file have no effect."""
+    for place in parsed.unknown:
+        LOG.warning('%s: %s: unknown key, ignored', path, place)
+    managed = [name for one in parsed.extenders for name in one.managed]
+    # No request has these: see pod_resources.
+    others = [
+        f'managedResources: {name}'
+        for name in managed
+        if not name.startswith(f'{domain}/')
+    ]
+    for place in (*parsed.unused, *others):
+        LOG.warning('%s: %s: has no effect here', path, place)
+
+
 def policy(conf: Any) -> Policy:
     """Return the policy file's filters, weighers and extenders.
 
@@ -382,8 +397,7 @@ def policy(conf: Any) -> Policy:
         parsed, left_out = policy_file.with_equivalents(parsed)
         for name in left_out:
             LOG.warning('%s: %s: has no equivalent, ignored', path, name)
-    for place in parsed.unknown:
-        LOG.warning('%s: %s: unknown key, ignored', path, place)
+    _warn(parsed, path, group.domain)
     if conf.compute.use_placement and any(
         extender.bind_verb for extender in parsed.extenders
     ):

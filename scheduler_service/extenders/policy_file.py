@@ -31,17 +31,18 @@ _UNITS = {
 }  # fmt: skip
 _SPAN = re.compile(r'(\d+\.?\d*|\.\d+)(ns|us|\u00b5s|ms|s|m|h)')
 _DURATION = re.compile(rf'0|({_SPAN.pattern})+')
-# Keys of the older format without a meaning here.
-_IGNORED = frozenset((
-    'apiversion', 'hardpodaffinitysymmetricweight', 'alwayscheckallpredicates',
-))  # fmt: skip
-_NEWER_KEYS = (
-    'kind', 'profiles', 'parallelism',
-    'leaderElection', 'clientConnection', 'healthzBindAddress',
-    'metricsBindAddress', 'enableProfiling', 'enableContentionProfiling',
-    'percentageOfNodesToScore', 'podInitialBackoffSeconds',
-    'podMaxBackoffSeconds', 'delayCacheUntilActive',
+# Keys without an effect here: of the older format, in lower case, and of the
+# newer format.
+_OLDER_UNUSED = 'hardpodaffinitysymmetricweight', 'alwayscheckallpredicates'
+_NEWER_UNUSED = (
+    'profiles', 'parallelism', 'leaderElection', 'clientConnection',
+    'healthzBindAddress', 'metricsBindAddress', 'enableProfiling',
+    'enableContentionProfiling', 'percentageOfNodesToScore',
+    'podInitialBackoffSeconds', 'podMaxBackoffSeconds',
+    'delayCacheUntilActive',
 )  # fmt: skip
+# A kube-scheduler ignores it as well.
+_IGNORED = 'apiversion', *_OLDER_UNUSED
 
 _CAPACITY = ('CoreFilter', 'RamFilter', 'DiskFilter')
 _GROUPS = ('ServerGroupAffinityFilter', 'ServerGroupAntiAffinityFilter')
@@ -174,6 +175,15 @@ class Extender(
         return [resource.name for resource in self.managed_resources]
 
     @property
+    def unused(self) -> list[str]:
+        """The paths of its keys that have no effect here."""
+        return ['preemptVerb'] * bool(self.preempt_verb) + [
+            f'managedResources[{at}].ignoredByScheduler'
+            for at, resource in enumerate(self.managed_resources)
+            if resource.ignored_by_scheduler
+        ]
+
+    @property
     def label(self) -> str:
         """The name for logs and errors: the URL without credentials."""
         return without_credentials(self.url_prefix)
@@ -190,7 +200,6 @@ def without_credentials(url: str) -> str:
 class _Named(msgspec.Struct):
     name: str = ''
     argument: dict[str, Any] = {}
-    weight: Annotated[int, msgspec.Meta(ge=0)] = 0
 
     def __post_init__(self) -> None:
         known = self.name in _PREDICATES or self.name in _PRIORITIES
@@ -198,10 +207,14 @@ class _Named(msgspec.Struct):
             raise ValueError(f'{self.name} with an argument is not supported')
 
 
+class _Priority(_Named):
+    weight: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
 class _Older(msgspec.Struct):
     kind: str = ''
     predicates: list[_Named] | None = None
-    priorities: list[_Named] | None = None
+    priorities: list[_Priority] | None = None
     extenders: list[Extender] = []
 
 
@@ -215,17 +228,16 @@ class _Newer(msgspec.Struct):
     extenders: list[Extender] = []
 
 
-# The other keys have no meaning here.
 _Configuration = msgspec.defstruct(
     '_Configuration',
-    [(key, Any, None) for key in _NEWER_KEYS],
+    [(key, Any, None) for key in ('kind', *_NEWER_UNUSED)],
     bases=(_Newer,),
     forbid_unknown_fields=True,
 )
 # Key -> the type of its object, or of the objects in its list.
 _PARTS: dict[str, type[Any]] = {
     'predicates': _Named,
-    'priorities': _Named,
+    'priorities': _Priority,
     'extenders': Extender,
     'tlsConfig': Tls,
     'managedResources': ManagedResource,
@@ -239,12 +251,14 @@ class PolicyFile(NamedTuple):
     :ivar predicates: their names; None: absent
     :ivar priorities: (name, weight); None: absent
     :ivar unknown: paths of keys that were ignored
+    :ivar unused: paths of known keys that have no effect here
     """
 
     extenders: list[Extender]
     predicates: list[str] | None
     priorities: list[tuple[str, int]] | None
     unknown: list[str]
+    unused: list[str]
 
 
 def read(text: bytes, source: str) -> PolicyFile:
@@ -298,7 +312,15 @@ def _policy(document: Any) -> PolicyFile:
                 raise ValueError(
                     f'priorities[{at}].weight: expected a positive integer'
                 )
-    return PolicyFile(ordered, predicates, priorities, unknown)
+    unused = [
+        key
+        for key in map(str, document)
+        if (is_newer and key in _NEWER_UNUSED)
+        or (not is_newer and key.lower() in _OLDER_UNUSED)
+    ]
+    for at, extender in enumerate(parsed.extenders):
+        unused += [f'extenders[{at}].{key}' for key in extender.unused]
+    return PolicyFile(ordered, predicates, priorities, unknown, unused)
 
 
 def _spelled(

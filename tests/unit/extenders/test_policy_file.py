@@ -129,6 +129,52 @@ def test_unknown_predicates_are_left_out_where_that_is_wanted(
     ]
 
 
+EXTENDER = {
+    'urlPrefix': 'http://a', 'filterVerb': 'f', 'prioritizeVerb': 'p',
+    'weight': 2, 'bindVerb': 'b', 'preemptVerb': 'e', 'enableHTTPS': True,
+    'nodeCacheCapable': True, 'ignorable': True,
+    'tlsConfig': {'insecure': True},
+    'managedResources': [
+        {'name': 'scheduler-service.local/FPGA'},
+        {'name': 'example.com/fpga', 'ignoredByScheduler': True},
+    ],
+}  # fmt: skip
+OF_EXTENDERS = [
+    'extenders[0].preemptVerb: has no effect here',
+    'extenders[0].managedResources[1].ignoredByScheduler: has no effect here',
+    'managedResources: example.com/fpga: has no effect here',
+]
+
+
+@pytest.mark.parametrize(
+    ('policy', 'unused'),
+    [
+        ({'kind': 'Policy', 'apiVersion': 'v1',
+          'AlwaysCheckAllPredicates': True,
+          'hardPodAffinitySymmetricWeight': 1,
+          'predicates': [{'name': 'HostName', 'weight': 3}],
+          'extenders': [{**EXTENDER, 'apiVersion': 'v1',
+                         'httpTimeout': 10**9}]},
+         ['predicates[0].weight: unknown key, ignored',
+          'AlwaysCheckAllPredicates: has no effect here',
+          'hardPodAffinitySymmetricWeight: has no effect here',
+          *OF_EXTENDERS]),
+        ({'kind': 'KubeSchedulerConfiguration',
+          'apiVersion': 'kubescheduler.config.k8s.io/v1',
+          'profiles': [], 'percentageOfNodesToScore': 10,
+          'extenders': [{**EXTENDER, 'httpTimeout': '1s'}]},
+         ['profiles: has no effect here',
+          'percentageOfNodesToScore: has no effect here', *OF_EXTENDERS]),
+        ({'kind': 'Policy', 'extenders': [{'urlPrefix': 'http://a'}]}, []),
+    ],
+)  # fmt: skip
+def test_each_key_without_an_effect_is_named(tmp_path, caplog, policy, unused):
+    path = tmp_path / 'policy.json'
+    path.write_text(json.dumps(policy))
+    dispatcher.policy(new_conf(extender__policy_file=str(path)))
+    assert caplog.messages == [f'{path}: {text}' for text in unused]
+
+
 def test_arguments_of_known_predicates_are_refused():
     policy = {'predicates': [{'name': 'HostName', 'argument': {'a': 1}}]}
     with pytest.raises(errors.ConfigurationError, match='with an argument'):
