@@ -187,6 +187,8 @@ instances = _table(
     # reported: a host has it; claimed: it was scheduled to a host;
     # confirmed: both.
     sa.Column('state', _WORD, nullable=False),
+    # instance, or pod: of a cluster, which its watch confirms and releases.
+    sa.Column('kind', _WORD, nullable=False, server_default='instance'),
     sa.Column('project_id', _NAME),
     sa.Column('request_id', _NAME),
     # JSON of the inventory's document, without uuid, host and node.

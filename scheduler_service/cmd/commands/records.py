@@ -149,7 +149,7 @@ def claim_list(args: Any, conf: Any) -> output.Listing:
     rows = read(conf, query)
     more = not args.sort_columns and len(rows) > args.limit
     columns = [
-        'uuid', 'state', 'host', 'node', 'project_id', 'request_id',
+        'uuid', 'kind', 'state', 'host', 'node', 'project_id', 'request_id',
         'created_at', 'age_s',
     ]  # fmt: skip
     return output.Listing(rows, columns, total='more' if more else None)

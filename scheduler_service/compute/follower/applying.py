@@ -287,7 +287,7 @@ def _reported(
     """Return (uuid, host) of stored instances on hosts of the changes."""
     table, hosts = schema.instances, schema.hosts
     query = sa.select(table.c.uuid, table.c.host).where(
-        table.c.state != 'claimed'
+        table.c.state != 'claimed', loading.IS_INSTANCE
     )
     if changes.hosts is None:
         mine = sa.select(hosts.c.host).where(

@@ -80,6 +80,7 @@ def listing(
             inst.c.host,
             inst.c.node,
             inst.c.state,
+            inst.c.kind,
             inst.c.project_id,
             inst.c.request_id,
             inst.c.created_at,
@@ -89,6 +90,7 @@ def listing(
             moves.c.host,
             moves.c.node,
             sa.literal('moving'),
+            sa.literal('instance'),
             inst.c.project_id,
             moves.c.request_id,
             moves.c.created_at,
@@ -147,6 +149,7 @@ def show(conn: Connection, uuid: str) -> dict[str, Any]:
         raise errors.ClaimNotFound(f'{uuid} holds no claim', uuid=uuid)
     return {
         'uuid': uuid,
+        'kind': row.kind if row else 'instance',
         'state': row.state if row else 'unknown',
         'host': row.host if row else None,
         'node': row.node if row else None,

@@ -30,8 +30,8 @@ HELD = {'consumer_uuid': 'text', 'host_id': 'int', 'resource_class': 'text'}
 ALLOCATION = {**HELD, 'amount': 'int'}
 # Beside these columns an instance has the time of its claim.
 INSTANCE = dict.fromkeys(
-    ('uuid', 'host', 'node', 'state', 'project_id', 'request_id', 'document',
-     'placement', 'idempotency_key'),
+    ('uuid', 'host', 'node', 'state', 'kind', 'project_id', 'request_id',
+     'document', 'placement', 'idempotency_key'),
     'text',
 )  # fmt: skip
 # The key of a membership of a server group.
@@ -87,6 +87,7 @@ class Claim(msgspec.Struct, frozen=True):
         JSON of what it is about to do
     :ivar releases_seen: revision up to which releases of the consumer do not
         cancel the request
+    :ivar kind: ``instance`` or ``pod``
     """
 
     consumer: str
@@ -107,6 +108,7 @@ class Claim(msgspec.Struct, frozen=True):
     key: str | None = None
     records: Sequence[tuple[str, str]] = ()
     releases_seen: int = 0
+    kind: str = 'instance'
 
     def taken(self, kept: Mapping[Held, int]) -> Mapping[str, int]:
         """Return what is taken beside what the consumer holds already.
@@ -162,10 +164,14 @@ def demand_rows(
         for name, amount in claim.taken(kept).items():
             if not amount:
                 continue
-            limit = claim.ratios.get(name), fallback.get(name, 0.0)
-            key = claim.host_id, name
-            sums.setdefault(key, [*key, 0, *limit])[2] += amount
-    return sorted(sums.values())
+            ratio, key = claim.ratios.get(name), (claim.host_id, name)
+            limit = ratio, fallback.get(name, 0.0)
+            row = sums.setdefault(key, [*key, 0, *limit])
+            row[2] += amount
+            if ratio is not None and (row[3] is None or ratio < row[3]):
+                # Pods and instances meet there: one by one, each has its own.
+                row[3] = ratio
+    return [sums[key] for key in sorted(sums)]
 
 
 def instance_row(claim: Claim) -> tuple[Any, ...]:
@@ -175,6 +181,7 @@ def instance_row(claim: Claim) -> tuple[Any, ...]:
         claim.host,
         claim.node,
         'claimed',
+        claim.kind,
         claim.project_id,
         claim.request_id,
         claim.document,

@@ -53,6 +53,7 @@ _LOCK = (
         _INSTANCES.c.host,
         _INSTANCES.c.node,
         _INSTANCES.c.state,
+        _INSTANCES.c.kind,
         _INSTANCES.c.project_id,
         _INSTANCES.c.idempotency_key,
         _INSTANCES.c.created_at,
@@ -61,7 +62,7 @@ _LOCK = (
     .order_by(_INSTANCES.c.uuid)
     .with_for_update()
 )
-_CONFIRM = (
+CONFIRM = (
     sa.update(_INSTANCES)
     .where(rows.among(_INSTANCES.c.uuid))
     .values(state='confirmed')
@@ -226,7 +227,7 @@ def confirm(
     :return: the instances whose claim this confirmed, or whose move it ended
     """
     conn = writer.conn
-    locked = lock(conn, reported)
+    locked = _instances(lock(conn, reported))
     _check_owners(locked, check)
     moves = moves_of(conn, locked)
     arrived, failed = {}, {}
@@ -255,7 +256,7 @@ def confirm(
         or (row.state == 'claimed' and reported[uuid] in (None, row.host))
     ]
     if fresh:
-        conn.execute(_CONFIRM, {'keys': fresh})
+        conn.execute(CONFIRM, {'keys': fresh})
         writer.touched.instances += fresh
     return sorted({*fresh, *arrived, *failed})
 
@@ -350,7 +351,7 @@ def remove_from_host(
     :return: the instances that this changed
     """
     conn = writer.conn
-    locked = lock(conn, instances)
+    locked = _instances(lock(conn, instances))
     moves = moves_of(conn, locked)
     dropped = {
         uuid: move
@@ -415,6 +416,14 @@ def lock(conn: Connection, uuids: Iterable[str]) -> dict[str, Any]:
     """Lock rows of instances in the order of their uuids; return them."""
     locked = rows.select_among(conn, _LOCK, sorted(set(uuids)))
     return {row.uuid: row for row in locked}
+
+
+def _instances(locked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the locked rows that are of instances.
+
+    Nothing that is reported of instances concerns pods.
+    """
+    return {u: row for u, row in locked.items() if row.kind == 'instance'}
 
 
 def _check_owners(locked: Mapping[str, Any], check: OwnerCheck | None) -> None:

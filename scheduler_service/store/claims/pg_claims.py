@@ -62,12 +62,12 @@ _POLICY_VIOLATED = '2201F'
 _NOW = f'(SELECT {clock.sql("postgresql")})'
 # The number of instances that a statement inserted.
 _PLACED = '(SELECT count(*) FROM placed)'
-# The place of one instance. What it takes there is in the rows of its kind.
-_PLACE = {**claim_sql.INSTANCE, 'host_id': 'int', 'kind': 'int'}
+# The place of one instance. What it takes there is in the rows of its size.
+_PLACE = {**claim_sql.INSTANCE, 'host_id': 'int', 'size': 'int'}
 _GROUPED_PLACE = {**_PLACE, 'group_uuid': 'text'}
-# What each instance of a kind takes of one resource class.
-_KIND = {
-    'kind': 'int',
+# What each instance of a size takes of one resource class.
+_SIZE = {
+    'size': 'int',
     'resource_class': 'text',
     'amount': 'int',
     'ratio': 'float',
@@ -274,27 +274,27 @@ def _places(
 ) -> dict[str, Any]:
     """Return the parameters of :func:`_claim`.
 
-    Instances that take the same amounts are of one kind: a batch has few
+    Instances that take the same amounts are of one size: a batch has few
     flavors.
 
     :param columns: of ``places``
     """
-    kinds: dict[Any, int] = {}
+    sizes: dict[Any, int] = {}
     places = []
     for claim in claims:
         key = (*claim.amounts.items(),), (*claim.ratios.items(),)
-        kind = kinds.setdefault(key, len(kinds))
-        row = *claim_sql.instance_row(claim), claim.host_id, kind, claim.group
+        size = sizes.setdefault(key, len(sizes))
+        row = *claim_sql.instance_row(claim), claim.host_id, size, claim.group
         places.append(row[: len(columns)])
-    kind_rows = [
-        (kind, name, amount, dict(ratios).get(name), fallback.get(name, 0.0))
-        for (amounts, ratios), kind in kinds.items()
+    size_rows = [
+        (size, name, amount, dict(ratios).get(name), fallback.get(name, 0.0))
+        for (amounts, ratios), size in sizes.items()
         for name, amount in amounts
     ]
     return {
         **rows.pack('postgresql', columns, places, 'places'),
-        **rows.pack('postgresql', _KIND, kind_rows, 'kinds'),
-        'expected': len(places) * len(kind_rows),
+        **rows.pack('postgresql', _SIZE, size_rows, 'sizes'),
+        'expected': len(places) * len(size_rows),
     }
 
 
@@ -334,13 +334,13 @@ def _claim(grouped: bool) -> str:
         unpacked=f"""
             places AS MATERIALIZED (
                 SELECT * FROM {rows.source('postgresql', columns, 'places')}
-            ), kinds AS MATERIALIZED (
-                SELECT * FROM {rows.source('postgresql', _KIND, 'kinds')}
+            ), sizes AS MATERIALIZED (
+                SELECT * FROM {rows.source('postgresql', _SIZE, 'sizes')}
             ), demand AS MATERIALIZED (
                 SELECT host_id, resource_class,
                     CAST(sum(amount) AS bigint) AS amount,
                     min(ratio) AS ratio, min(fallback) AS fallback
-                FROM places JOIN kinds USING (kind)
+                FROM places JOIN sizes USING (size)
                 GROUP BY host_id, resource_class
                 ORDER BY host_id, resource_class COLLATE "C"
             ), {seats}
@@ -352,7 +352,7 @@ def _claim(grouped: bool) -> str:
         """,  # noqa: S608
         allocations="""
             SELECT uuid, host_id, resource_class, amount
-            FROM places JOIN kinds USING (kind)
+            FROM places JOIN sizes USING (size)
         """,
         **more,
     )

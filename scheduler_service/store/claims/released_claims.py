@@ -181,6 +181,7 @@ def _late(
     claims, moving = schema.instances.c, schema.moves.c
     query = sa.select(claims.uuid, claims.created_at).where(
         claims.state == 'claimed',
+        claims.kind == 'instance',
         clock.is_older(claims.created_at, now, timeout),
     )
     late = list(conn.execute(query.limit(most)))

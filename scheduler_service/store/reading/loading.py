@@ -44,6 +44,10 @@ HOST_COLUMNS = (
 )
 
 
+# Pods count by what they use alone.
+IS_INSTANCE = schema.instances.c.kind == sa.literal_column("'instance'")
+
+
 class Query(NamedTuple):
     """A query of all rows of a kind, and of those with some ``keys``."""
 
@@ -72,8 +76,13 @@ def _counting(names: Any = None) -> Any:
     :param names: query of the service hosts to count for; None: all
     """
     counts = []
-    for table in (schema.instances, schema.moves):
-        counted = sa.select(table.c.host, table.c.node, sa.func.count())
+    for table, kept in (
+        (schema.instances, IS_INSTANCE),
+        (schema.moves, sa.true()),
+    ):
+        counted = sa.select(table.c.host, table.c.node, sa.func.count()).where(
+            kept
+        )
         if names is not None:
             counted = counted.where(table.c.host.in_(names))
         counts.append(counted.group_by(table.c.host, table.c.node))
@@ -101,7 +110,9 @@ INSTANCE_COLUMNS = tuple(
     schema.instances.c[name]
     for name in ('uuid', 'host', 'node', 'state', 'project_id', 'document')
 )
-INSTANCES = _query(sa.select(*INSTANCE_COLUMNS), schema.instances.c.uuid)
+INSTANCES = _query(
+    sa.select(*INSTANCE_COLUMNS).where(IS_INSTANCE), schema.instances.c.uuid
+)
 MEMBERS = _query(
     _ordered(schema.server_group_members),
     schema.server_group_members.c.group_uuid,

@@ -28,7 +28,9 @@ def requests(conn: Connection, host: str) -> list[Request]:
     host are left out.
     """
     table = schema.instances
-    query = sa.select(table.c.uuid).where(table.c.host == host)
+    query = sa.select(table.c.uuid).where(
+        table.c.host == host, loading.IS_INSTANCE
+    )
     uuids = list(conn.execute(query.order_by(table.c.uuid)).scalars())
     moving = loading.bound_for(conn, uuids)
     staying = [uuid for uuid in uuids if uuid not in moving]

@@ -101,7 +101,7 @@ _SELECT_TRAITS = _of_part(
 ).order_by(schema.traits.c.host_id, schema.traits.c.name)
 _SELECT_INSTANCES = (
     sa.select(*loading.INSTANCE_COLUMNS)
-    .where(_INSTANCES.uuid > sa.bindparam('after'))
+    .where(_INSTANCES.uuid > sa.bindparam('after'), loading.IS_INSTANCE)
     .order_by(_INSTANCES.uuid)
     .limit(sa.bindparam('part'))
 )

@@ -407,14 +407,19 @@ def _held(
     held, inst = schema.allocations, schema.instances
     for part in in_chunks(reports):
         rows = conn.execute(
-            sa.select(held, inst.c.state, inst.c.host, _HOSTS.c.host)
+            sa.select(
+                held, inst.c.state, inst.c.kind, inst.c.host, _HOSTS.c.host
+            )
             .join(_HOSTS, _HOSTS.c.id == held.c.host_id)
             .outerjoin(inst, inst.c.uuid == held.c.consumer_uuid)
             .where(held.c.host_id.in_(part))
         )
-        for uuid, host_id, name, amount, state, host, own in rows:
+        for uuid, host_id, name, amount, state, kind, host, own in rows:
             report = reports[host_id]
-            if report.instances is None:
+            if kind == 'pod':
+                # A host reports what its instances use.
+                included = False
+            elif report.instances is None:
                 included = state == 'confirmed' and host == own
             else:
                 included = uuid in report.instances
@@ -425,7 +430,11 @@ def _held(
         counted = (
             sa.select(_HOSTS.c.id, sa.func.count())
             .join(inst, same)
-            .where(_HOSTS.c.id.in_(part), inst.c.state != 'claimed')
+            .where(
+                _HOSTS.c.id.in_(part),
+                inst.c.state != 'claimed',
+                loading.IS_INSTANCE,
+            )
             .group_by(_HOSTS.c.id)
         )
         for host_id, count in conn.execute(counted):

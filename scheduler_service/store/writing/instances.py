@@ -134,7 +134,9 @@ def sync(writer: Writer, host: str, uuids: Collection[str]) -> list[str]:
     """
     uuid = _INSTANCES.c.uuid
     query = sa.select(uuid).where(
-        _INSTANCES.c.host == host, _INSTANCES.c.state != 'claimed'
+        _INSTANCES.c.host == host,
+        _INSTANCES.c.state != 'claimed',
+        loading.IS_INSTANCE,
     )
     here = set(writer.conn.execute(query).scalars())
     gone = sorted(here - {*uuids})

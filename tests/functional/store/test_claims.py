@@ -424,6 +424,7 @@ def test_a_claim_is_shown_with_its_project_and_request(store):
     assert shown.pop('created_at')
     assert shown == {
         'uuid': one.consumer,
+        'kind': 'instance',
         'state': 'claimed',
         'host': 'compute-1',
         'node': 'compute-1',

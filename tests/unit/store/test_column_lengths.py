@@ -30,6 +30,7 @@ OURS = {
     'changes.lineage': 'random digits of ours',
     **{f'hosts.{name}': 'one of two words' for name in FLAG_FIELDS},
     'instances.state': 'one of three words',
+    'instances.kind': 'one of two words',
     'server_groups.policy': 'one of four words',
     'quarantine.method': 'cut to its length',
     'quarantine.message': 'cut to its length',

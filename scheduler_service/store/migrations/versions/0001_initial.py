@@ -151,6 +151,12 @@ def upgrade() -> None:
         sa.Column('host', name, nullable=False),
         sa.Column('node', name, nullable=False),
         sa.Column('state', sa.String(16), nullable=False),
+        sa.Column(
+            'kind',
+            sa.String(16),
+            nullable=False,
+            server_default='instance',
+        ),
         sa.Column('project_id', sa.String(255)),
         sa.Column('request_id', sa.String(255)),
         sa.Column('document', _DOCUMENT, nullable=False),

@@ -1,0 +1,169 @@
+"""Claims of pods, as whoever follows a cluster writes them.
+
+A pod that is bound here is claimed as instances are. A pod that is seen on its
+node confirms that claim, or is claimed as it is seen: also where there is no
+room, since it is a fact. Nothing here concerns instances.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from scheduler_service.model import Placement, Selection
+from scheduler_service.store import clock, rows, schema
+from scheduler_service.store.claims import claim_sql, lifecycle
+from scheduler_service.store.connection import Writer
+
+POD = 'pod'
+_INSTANCES, _HELD = schema.instances, schema.allocations
+_HELD_BY = sa.select(_HELD).where(rows.among(_HELD.c.consumer_uuid))
+_HOSTS = sa.select(schema.hosts.c.id, schema.hosts.c.host).where(
+    rows.among(schema.hosts.c.host)
+)
+
+
+class PodClaim(NamedTuple):
+    """What a pod takes of the host that it is on.
+
+    :ivar name: its namespace, a slash, its name
+    :ivar amounts: resource class -> amount; what the host does not offer is
+        left out
+    """
+
+    uid: str
+    name: str
+    host: str
+    node: str
+    amounts: Mapping[str, int]
+
+
+def stored(conn: Connection) -> dict[str, tuple[str, str]]:
+    """Return the host and the state of each pod that has a claim, by uid."""
+    query = sa.select(
+        _INSTANCES.c.uuid, _INSTANCES.c.host, _INSTANCES.c.state
+    ).where(_INSTANCES.c.kind == POD)
+    return {row.uuid: (row.host, row.state) for row in conn.execute(query)}
+
+
+def unseen(conn: Connection, seconds: float) -> list[str]:
+    """Return the pods that were claimed so long ago and never seen.
+
+    :param seconds: by the database's clock
+    """
+    query = sa.select(_INSTANCES.c.uuid).where(
+        _INSTANCES.c.kind == POD,
+        _INSTANCES.c.state == 'claimed',
+        clock.is_older(_INSTANCES.c.created_at, clock.read(conn), seconds),
+    )
+    return list(conn.execute(query).scalars())
+
+
+def release(
+    writer: Writer, uids: Iterable[str], state: str | None = None
+) -> list[str]:
+    """Release the claims of pods that are gone; return their uids.
+
+    :param state: only claims that are in this state still
+    """
+    gone = [
+        uid
+        for uid, row in lifecycle.lock(writer.conn, uids).items()
+        if row.kind == POD and state in (None, row.state)
+    ]
+    return lifecycle.release(writer, gone)
+
+
+def confirm(writer: Writer, pods: Sequence[PodClaim]) -> None:
+    """Have pods hold exactly what they take where they were seen.
+
+    :raises DBDuplicateEntry: one of them was claimed meanwhile
+    """
+    conn = writer.conn
+    locked = lifecycle.lock(conn, [pod.uid for pod in pods])
+    host_ids = {
+        row.host: row.id
+        for row in rows.select_among(conn, _HOSTS, {pod.host for pod in pods})
+    }
+    held: dict[str, dict[tuple[int, str], int]] = defaultdict(dict)
+    for row in rows.select_among(conn, _HELD_BY, locked):
+        key = row.host_id, row.resource_class
+        held[row.consumer_uuid][key] = row.amount
+    seen, changed, added = [], [], []
+    for pod in pods:
+        row, host_id = locked.get(pod.uid), host_ids.get(pod.host)
+        if host_id is None or (row is not None and row.kind != POD):
+            continue
+        takes = {(host_id, name): n for name, n in pod.amounts.items()}
+        if row is None:
+            added.append((pod, takes))
+        elif row.host != pod.host or held[pod.uid] != takes:
+            changed.append((pod, takes))
+        elif row.state != 'confirmed':
+            seen.append(pod.uid)
+    lifecycle.release_allocations(writer, [pod.uid for pod, _ in changed])
+    for pod, _ in changed:
+        conn.execute(
+            sa.update(_INSTANCES)
+            .where(_INSTANCES.c.uuid == pod.uid)
+            .values(
+                host=pod.host,
+                node=pod.node,
+                state='confirmed',
+                placement=_placement(pod),
+            )
+        )
+    if seen:
+        conn.execute(lifecycle.CONFIRM, {'keys': seen})
+    if added:
+        rows.insert_packed(
+            conn,
+            'instances',
+            claim_sql.INSTANCE,
+            [_row(pod) for pod, _ in added],
+            'created_at',
+        )
+    _take(writer, [(pod.uid, takes) for pod, takes in changed + added])
+
+
+def _take(
+    writer: Writer,
+    taken: Sequence[tuple[str, Mapping[tuple[int, str], int]]],
+) -> None:
+    total = Counter[tuple[int, str]]()
+    for _, takes in taken:
+        total.update(takes)
+    if not total:
+        return
+    dialect = writer.conn.dialect.name
+    changes = [(*key, n, None, None) for key, n in sorted(total.items())]
+    writer.conn.execute(
+        claim_sql.change_use(dialect, where_it_fits=False),
+        claim_sql.parameters(dialect, changes),
+    )
+    rows.insert_packed(
+        writer.conn,
+        'allocations',
+        claim_sql.ALLOCATION,
+        [(uid, *key, n) for uid, takes in taken for key, n in takes.items()],
+    )
+    writer.touched.load += sorted({host_id for host_id, _ in total})
+
+
+def _row(pod: PodClaim) -> tuple[Any, ...]:
+    """Return a row in the order of :data:`claim_sql.INSTANCE`."""
+    space = pod.name.partition('/')[0]
+    return (pod.uid, pod.host, pod.node, 'confirmed', POD, space, pod.name,
+            '{}', _placement(pod), None)  # fmt: skip
+
+
+def _placement(pod: PodClaim) -> str:
+    selected = Selection(host=pod.host, node=pod.node, uuid='')
+    made = Placement(instance_uuid=pod.uid, selected=selected)
+    document = {**msgspec.to_builtins(made), 'amounts': dict(pod.amounts)}
+    return msgspec.json.encode(document).decode()
