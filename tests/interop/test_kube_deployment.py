@@ -283,8 +283,8 @@ def test_every_line_of_the_page_works(cluster, deployed, tmp_path):
     text = copied['names.yaml'].read_text()
     (address,) = re.findall(r'https://(.*):9393', text)
     ipaddress.ip_address(address)
-    assert 'pod_prioritize' in texts
-    assert 'Best of' in texts
+    assert 'pod_filter: passed' in texts
+    assert 'pod_prioritize' not in texts
 
 
 def run_lines(cluster: Cluster, deployed: Deployed, tmp_path: Any) -> str:
