@@ -13,6 +13,7 @@ from scheduler_service.http.message import HttpRequest, Reply
 from scheduler_service.http.v1 import CRITERIA, parameters
 from scheduler_service.model import documents, plain
 from scheduler_service.pages.frame import Frame, without_empty
+from scheduler_service.store.records.decisions import OF_ONE
 
 # A question is a link; servers and proxies take no longer ones. In bytes.
 MOST_BYTES = 6000
@@ -21,8 +22,6 @@ _COLUMNS = [
     'created_at', 'outcome', 'request_id', 'kind', 'project_id', 'filter',
     'hosts', 'instances',
 ]  # fmt: skip
-# Of the stored request: what belongs to that one alone.
-_OWN = 'request_id', 'instance_uuids'
 
 
 def listing(frame: Frame, request: HttpRequest) -> Reply:
@@ -64,7 +63,7 @@ def _again(decision: Mapping[str, Any]) -> dict[str, Any] | None:
     request = decision.get('request')
     if request is None or decision['kind'] == 'schedule_zone':
         return None
-    return {name: request[name] for name in request if name not in _OWN}
+    return {name: request[name] for name in request if name not in OF_ONE}
 
 
 def explained(

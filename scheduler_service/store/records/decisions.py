@@ -52,6 +52,10 @@ _COLUMNS = {
     'first_at': 'float',
 }
 _DOCUMENT = list(_COLUMNS).index('document')
+# Of a stored request: what belongs to that one alone.
+OF_ONE = 'request_id', 'instance_uuids'
+# That a decision names which was made for others before.
+_MOST_INSTANCES = 100
 
 
 class Decision(NamedTuple):
@@ -177,14 +181,10 @@ def _line_of(kind: str, request: Mapping[str, Any]) -> str:
     return ', '.join([what, *words])[:_LONGEST_LINE]
 
 
-# Stored decisions of some requests, with what makes a verdict.
+# Stored decisions of some requests.
 _EARLIER = (
     sa.select(
-        *(
-            schema.decisions.c[name]
-            for name in list(_COLUMNS)[:-2]
-            if name != 'document'
-        ),
+        *(schema.decisions.c[name] for name in list(_COLUMNS)[:-2]),
         schema.decisions.c.id,
         schema.decisions.c.times,
         sa.func.coalesce(
@@ -197,37 +197,59 @@ _EARLIER = (
 )
 
 
-def record(writer: Writer, decisions: Sequence[Decision]) -> int:
-    """Insert decisions, each in place of those that say the same.
+def _verdict(row: Sequence[Any]) -> tuple[Any, ...]:
+    """Return what is equal where a decision is only repeated.
 
-    All but their reasons is equal: the newest are kept, with the number of
-    times and the first time.
+    That is all but the reasons. A refused request may be sent again for new
+    instances: then it has to ask for the same.
+
+    :param row: as of :meth:`Decision.row`
+    """
+    *values, instances = row
+    document = values.pop(_DOCUMENT)
+    if instances and values[2] not in _GOOD:
+        reasons = msgspec.json.decode(document)
+        asked = reasons.get('request')
+        if asked:
+            own = {n: asked[n] for n in asked if n not in OF_ONE}
+            instances = _encode(own)
+    return *values, instances
+
+
+def _of_both(row: Sequence[Any], earlier: Sequence[Any]) -> Sequence[Any]:
+    """Return a row for the instances of an earlier one as well."""
+    *values, instances = row
+    if instances == earlier[-1]:
+        return row
+    names = dict.fromkeys([*_names(instances), *_names(earlier[-1])])
+    return *values, _lines(list(names)[:_MOST_INSTANCES])
+
+
+def record(writer: Writer, decisions: Sequence[Decision]) -> int:
+    """Insert decisions, each in place of those that it repeats.
+
+    The newest reasons are kept, with the number of times and the first time.
 
     :return: how many more rows there are
     """
-    found: dict[tuple[Any, ...], tuple[str, int]] = {}
+    made: dict[Any, tuple[Sequence[Any], int, float | None]] = {}
     for decision in decisions:
-        row = decision.row()
-        verdict = (*row[:_DOCUMENT], *row[_DOCUMENT + 1 :])
-        times = found.pop(verdict, ('', 0))[1] + 1
-        found[verdict] = decision.document, times
-    since: dict[tuple[Any, ...], float] = {}
+        row: Sequence[Any] = decision.row()
+        verdict = _verdict(row)
+        last, times, _ = made.pop(verdict, (row, 0, None))
+        made[verdict] = _of_both(row, last), times + 1, None
     replaced = []
     ids = {decision.request_id for decision in decisions}
-    for *columns, number, more, first_at in rows.select_among(
+    for *row, number, more, first_at in rows.select_among(
         writer.conn, _EARLIER, ids
     ):
-        verdict = tuple(columns)
-        if verdict in found:
-            document, times = found[verdict]
-            found[verdict] = document, times + more
-            since[verdict] = min(first_at, since.get(verdict, first_at))
+        verdict = _verdict(row)
+        if verdict in made:
+            newest, times, since = made[verdict]
+            since = min(first_at, since or first_at)
+            made[verdict] = _of_both(newest, row), times + more, since
             replaced.append((number,))
-    values = [
-        (*verdict[:_DOCUMENT], document, *verdict[_DOCUMENT:], times,
-         since.get(verdict))
-        for verdict, (document, times) in found.items()
-    ]  # fmt: skip
+    values = [(*row, times, since) for row, times, since in made.values()]
     rows.insert_packed(
         writer.conn, 'decisions', _COLUMNS, values, 'created_at'
     )

@@ -39,6 +39,20 @@ def test_decision_has_its_reasons_when_read_afterwards(make_service):
     assert bad[0]['error']['facts']['filters'][0]['filter'] == 'RamFilter'
 
 
+def test_a_refusal_that_is_repeated_is_one_decision(make_service):
+    service = make_service()
+    large = {'request_id': 'req-large', 'flavor': {'memory_mb': 10**7}}
+    larger = {'request_id': 'req-large', 'flavor': {'memory_mb': 10**8}}
+    for request in (large, large, larger, large):
+        with pytest.raises(errors.NoValidHost):
+            service.client.select_destinations(CONTEXT, request)
+    service.daemon.scheduler.recorder.flush()
+    found = service.daemon.scheduler.decisions(10)
+    assert [(row['times'], len(row['instances'])) for row in found] == [
+        (3, 3), (1, 1),
+    ]  # fmt: skip
+
+
 ASKED = {
     'request_id': 'req-asked',
     'flavor': {**SMALL, 'name': 'small', 'vcpus': 2},

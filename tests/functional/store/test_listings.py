@@ -175,6 +175,19 @@ def test_a_verdict_that_is_repeated_is_one_decision_with_a_number(store):
         ('d', 'k', 'chosen', {'placements': [placed('x', 'b')]}),
     ):
         assert write(other) == 1, other
+    asked = {'flavor': {'vcpus': 1}}
+    for number in range(3):
+        refused = {'error': REFUSAL, 'instance_uuids': [f'i-{number}']}
+        sent = {**asked, 'instance_uuids': [f'i-{number}'], 'request_id': 'g'}
+        for request in (sent, {**sent, 'flavor': {'vcpus': number}}):
+            write(('g', 'k', 'NoValidHost', {**refused, 'request': request}))
+    assert times_of(store, 'g') == [
+        ('NoValidHost', 1), ('NoValidHost', 4), ('NoValidHost', 1),
+    ]  # fmt: skip
+    with store.reading() as conn:
+        assert len(stored_decisions.show(conn, 'g')) == 3
+        found = stored_decisions.search(conn, DecisionFilter(instance='i-0'))
+    assert [row.times for row in found] == [4, 1]
     assert ('NoValidHost', 4) in times_of(store, 'd')
     assert len(times_of(store, 'd')) == 7
 
