@@ -191,14 +191,13 @@ def _pod_reader(conf: Any) -> PodReader:
     domain, names = conf.extender.domain, conf.kubernetes.managed_resources
     if names is None:
         return PodReader(domain)
-    classes = {name: quantity.class_of(name, domain) for name in names}
-    for name, managed in classes.items():
-        if managed is None:
-            raise errors.ConfigurationError(
-                f'[kubernetes] managed_resources: {name} is not an extended '
-                'resource, such as example.com/fpga'
-            )
-    return PodReader(domain, frozenset(filter(None, classes.values())))
+    classes = {quantity.class_of(name, domain) for name in names}
+    if None in classes:
+        raise errors.ConfigurationError(
+            f'[kubernetes] managed_resources: {names}: not all are extended '
+            'resources, such as example.com/fpga'
+        )
+    return PodReader(domain, frozenset(filter(None, classes)))
 
 
 def _counts_pods(conf: Any) -> bool:

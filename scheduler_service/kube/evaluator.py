@@ -175,15 +175,8 @@ class _Part(NamedTuple):
     texts: ScoreTexts | None = None
 
 
-class _Read(NamedTuple):
-    """The pod and the nodes of a call.
-
-    :ivar failed: name -> reason, of nodes that cannot be read
-    """
-
-    demand: PodDemand
-    parts: list[_Part]
-    failed: dict[str, str]
+# What a pod requests, its nodes by table, and name -> reason of others.
+_Read = tuple[PodDemand, list[_Part], dict[str, str]]
 
 
 class PodPipeline(NamedTuple):
@@ -397,7 +390,7 @@ class PodEvaluator:
         }
 
     def _read(self, pod: Pod, nodes: Nodes) -> _Read:
-        """Return what a pod requests, and the nodes by table.
+        """Read the pod and the nodes of a call.
 
         Stored nodes are in a copy of the newest table, all others in a table
         made of their documents. A foreign class that no node offers is left
@@ -435,16 +428,15 @@ class PodEvaluator:
             numbers = self._use.numbers_of(readable, passing=True)
             sent = NodeRows(table, np.arange(len(readable)), numbers)
             parts.append(_Part(results, readable, sent))
-        read = _Read(demand, parts, failed)
         if copy is not None and not unstored:
-            nodes.stored = pod, copy, read
-        return read
+            nodes.stored = pod, copy, (demand, parts, failed)
+        return demand, parts, failed
 
     def _checked(self, usage: PodUsage) -> PodUsage:
         """Return what is checked of the use of a pod."""
         if not usage.foreign:
             return usage
-        return usage.having(self._stored.offered() | self._sent_nodes.offered)
+        return usage.having(self._stored.offered | self._sent_nodes.offered)
 
     def _stored_part(
         self,

@@ -42,6 +42,15 @@ _UNKNOWN = (
 )
 
 
+def _offered(table: HostTable) -> set[str]:
+    """Return the classes of which a host has some."""
+    return {
+        name
+        for name, columns in table.resources.items()
+        if (columns.total > 0).any()
+    }
+
+
 class StoredNodes:
     """Caches filter results of stored nodes until their table changes.
 
@@ -49,12 +58,14 @@ class StoredNodes:
     the same.
 
     :param newest: gives the copies, whose memo is used here alone
+    :ivar offered: classes of which a host has some
     """
 
     def __init__(self, pipeline: HostPipeline, newest: NewestCopy) -> None:
         self._pipeline = pipeline
         self._newest = newest
         self._copy: TableCopy | None = None
+        self.offered: set[str] = set()
         # By the key of pods.
         self._results: dict[bytes, Evaluation] = {}
 
@@ -69,22 +80,8 @@ class StoredNodes:
         copy = self._newest.get()
         if copy is not self._copy:
             self._copy, self._results = copy, {}
+            self.offered = _offered(copy.table) if copy else set()
         return copy
-
-    def offered(self) -> frozenset[str]:
-        """Return the classes of which a host has some."""
-        if self._copy is None:
-            return frozenset()
-        table = self._copy.table
-        found: frozenset[str] = table.topology.memoize(
-            'offered classes',
-            lambda: frozenset(
-                name
-                for name, columns in table.resources.items()
-                if (columns.total > 0).any()
-            ),
-        )
-        return found
 
     def results(self, pod: PodRequest) -> Evaluation:
         """Return the filter results of a pod on the table returned last."""
@@ -153,20 +150,16 @@ class SentNodes:
             else:
                 rejected[name] = _UNKNOWN
         hosts = [node.host for node in nodes.values()]
-        if len(self.offered) > _MAX_OFFERED:
-            self.offered.clear()
-        named = set[str]()
-        for host in hosts:
-            named.update(host.resources)
-            self.offered.update(
-                name for name, one in host.resources.items() if one.total
-            )
-        is_large = len(named) * len(hosts) > _MAX_CELLS
+        offered = {name for host in hosts for name in host.resources}
+        is_large = len(offered) * len(hosts) > _MAX_CELLS
         table = build_table(
             list(enumerate(hosts)),
             aggregates_of(nodes.values()),
             classes=classes if is_large else None,
         )
+        if len(self.offered) > _MAX_OFFERED:
+            self.offered.clear()
+        self.offered |= _offered(table)
         return table, list(nodes), rejected
 
     def _read(

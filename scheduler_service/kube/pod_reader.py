@@ -82,10 +82,7 @@ class PodUsage(NamedTuple):
 
     def having(self, known: Set[str]) -> PodUsage:
         """Return the use without foreign classes that are not known."""
-        unknown = self.foreign - known
-        if not unknown:
-            return self
-        left = self.classes.keys() - unknown
+        left = self.classes.keys() - (self.foreign - known)
         classes = {n: a for n, a in self.classes.items() if n in left}
         return PodUsage(self.load, classes, self.foreign & known)
 
@@ -109,9 +106,9 @@ class PodRequest(NamedTuple):
         """Return the request for no extended resources but those in use."""
         resources = self.request.resources
         kept = {*STANDARD_CLASSES, *usage.classes}
-        if resources.keys() <= kept:
-            return self._replace(usage=usage)
         amounts = {n: a for n, a in resources.items() if n in kept}
+        if amounts == resources:
+            return self._replace(usage=usage)
         key = self.key + _encode(sorted(usage.classes))
         return PodRequest(key, self.request.having(amounts=amounts), usage)
 

@@ -54,8 +54,6 @@ _COLUMNS = {
 _DOCUMENT = list(_COLUMNS).index('document')
 # Of a stored request: what belongs to that one alone.
 OF_ONE = 'request_id', 'instance_uuids'
-# That a decision names which was made for others before.
-_MOST_INSTANCES = 100
 
 
 class Decision(NamedTuple):
@@ -216,15 +214,6 @@ def _verdict(row: Sequence[Any]) -> tuple[Any, ...]:
     return *values, instances
 
 
-def _of_both(row: Sequence[Any], earlier: Sequence[Any]) -> Sequence[Any]:
-    """Return a row for the instances of an earlier one as well."""
-    *values, instances = row
-    if instances == earlier[-1]:
-        return row
-    names = dict.fromkeys([*_names(instances), *_names(earlier[-1])])
-    return *values, _lines(list(names)[:_MOST_INSTANCES])
-
-
 def record(writer: Writer, decisions: Sequence[Decision]) -> int:
     """Insert decisions, each in place of those that it repeats.
 
@@ -236,8 +225,8 @@ def record(writer: Writer, decisions: Sequence[Decision]) -> int:
     for decision in decisions:
         row: Sequence[Any] = decision.row()
         verdict = _verdict(row)
-        last, times, _ = made.pop(verdict, (row, 0, None))
-        made[verdict] = _of_both(row, last), times + 1, None
+        _, times, _ = made.pop(verdict, (row, 0, None))
+        made[verdict] = row, times + 1, None
     replaced = []
     ids = {decision.request_id for decision in decisions}
     for *row, number, more, first_at in rows.select_among(
@@ -247,7 +236,7 @@ def record(writer: Writer, decisions: Sequence[Decision]) -> int:
         if verdict in made:
             newest, times, since = made[verdict]
             since = min(first_at, since or first_at)
-            made[verdict] = _of_both(newest, row), times + more, since
+            made[verdict] = newest, times + more, since
             replaced.append((number,))
     values = [(*row, times, since) for row, times, since in made.values()]
     rows.insert_packed(

@@ -52,7 +52,7 @@ def test_daemon_does_not_start_when_what_it_manages_is_no_resource(tmp_path):
         kubernetes__managed_resources=['example.com/fpga', 'cpu'],
         http__bind_port=0,
     )
-    with pytest.raises(errors.ConfigurationError, match='resources: cpu is'):
+    with pytest.raises(errors.ConfigurationError, match='not all are ext'):
         Daemon(conf, 'inproc://')
 
 

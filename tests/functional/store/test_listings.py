@@ -186,8 +186,8 @@ def test_a_verdict_that_is_repeated_is_one_decision_with_a_number(store):
     ]  # fmt: skip
     with store.reading() as conn:
         assert len(stored_decisions.show(conn, 'g')) == 3
-        found = stored_decisions.search(conn, DecisionFilter(instance='i-0'))
-    assert [row.times for row in found] == [4, 1]
+        found = stored_decisions.search(conn, DecisionFilter(instance='i-2'))
+    assert [row.times for row in found] == [1, 4]
     assert ('NoValidHost', 4) in times_of(store, 'd')
     assert len(times_of(store, 'd')) == 7
 
