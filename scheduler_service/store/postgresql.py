@@ -177,17 +177,21 @@ class Column(list[Any]):
     element = 0
     # Returns each value after its length.
     _encode_values: Callable[[], bytes]
+    _encoded = b''
 
     def encode(self) -> bytes:
         """Return the array as the server takes it in binary format.
 
-        That is a header, then each value after its length.
+        That is a header, then each value after its length. It is encoded
+        once, for all statements that have it.
         """
         if not self:
             return _header(0, 0, self.element, 0, 1)[:12]
-        has_null = int(None in self)
-        head = _header(1, has_null, self.element, len(self), 1)
-        return head + self._encode_values()
+        if not self._encoded:
+            has_null = int(None in self)
+            head = _header(1, has_null, self.element, len(self), 1)
+            self._encoded = head + self._encode_values()
+        return self._encoded
 
 
 class TextColumn(Column):
@@ -197,6 +201,9 @@ class TextColumn(Column):
     element = 25
 
     def _encode_values(self) -> bytes:
+        if len(self) == 1 and self[0] is not None:
+            only: bytes = self[0].encode()
+            return _length(len(only)) + only
         parts: list[bytes] = []
         add = parts.append
         for value in self:

@@ -58,6 +58,36 @@ def source(
     return f'(SELECT {expressions} FROM json_each(:{parameter})) AS a'  # noqa: S608
 
 
+def joined(
+    dialect: str, table: str, alias: str, key: Mapping[str, str]
+) -> str:
+    """Return SQL that joins a table, looked up by its key for each row.
+
+    PostgreSQL and MariaDB plan it like that, whatever they estimate.
+
+    :param key: column -> SQL that it is equal to
+    """
+    if dialect == 'postgresql':
+        return (
+            f'CROSS JOIN LATERAL (SELECT * FROM {table} '  # noqa: S608
+            f'WHERE {equal(dialect, key)} OFFSET 0) AS {alias}'
+        )
+    join = 'STRAIGHT_JOIN' if dialect == 'mysql' else 'JOIN'
+    same = {f'{alias}.{name}': value for name, value in key.items()}
+    return f'{join} {table} AS {alias} ON {equal(dialect, same)}'
+
+
+def equal(dialect: str, key: Mapping[str, str]) -> str:
+    """Return SQL by which PostgreSQL looks rows up one by one.
+
+    In this form it can join neither by hashing nor by sorting.
+
+    :param key: column -> SQL that it is equal to
+    """
+    form = '{} = ANY(ARRAY[{}])' if dialect == 'postgresql' else '{} = {}'
+    return ' AND '.join(form.format(*pair) for pair in key.items())
+
+
 def insert_packed(
     conn: Connection,
     table: str,
@@ -283,12 +313,11 @@ def _deleting(
             f'DELETE FROM {table} WHERE ({names}) IN '  # noqa: S608
             f'(SELECT {names} FROM {keys})'
         )
-    same = ' AND '.join(f'h.{name} = a.{name}' for name in named)
+    same = equal(dialect, {f'h.{name}': f'a.{name}' for name in named})
     if dialect == 'mysql':
         return sa.text(
             f'DELETE h FROM {keys} STRAIGHT_JOIN {table} AS h ON {same}'
         )
-    same = ' AND '.join(f'h.{name} = ANY(ARRAY[a.{name}])' for name in named)
     return sa.text(
         f'DELETE FROM {table} AS h USING {keys} WHERE {same}'  # noqa: S608
     )

@@ -26,6 +26,14 @@ from tests.support.stores import import_inventory, wipe
 DATABASES = ['sqlite', 'postgresql', 'mariadb']
 # The database that others are copied from, and its name until it is migrated.
 TEMPLATE, UNFINISHED = 'migrated', 'migrating'
+# Sessions of this database that wait for a row's lock.
+_WAITING = {
+    'postgresql': 'SELECT count(*) FROM pg_stat_activity WHERE '
+    "datname = current_database() AND wait_event_type = 'Lock'",
+    'mysql': 'SELECT count(*) FROM information_schema.innodb_trx AS t '
+    'JOIN information_schema.processlist AS p ON p.id = t.trx_mysql_thread_id '
+    "WHERE p.db = DATABASE() AND t.trx_state = 'LOCK WAIT'",
+}
 _LISTENERS: dict[Store, list[tuple[str, Callable[..., None]]]] = (
     collections.defaultdict(list)
 )
@@ -91,6 +99,13 @@ def connect(url: str) -> Store:
             raw.execute('PRAGMA synchronous = OFF')
 
     return store
+
+
+def waiting(store: Store) -> int:
+    """Return how many sessions wait for the lock of a row."""
+    with store.reading() as conn:
+        found = conn.execute(sa.text(_WAITING[store.dialect]))
+        return int(found.scalar_one())
 
 
 def listens(store: Store, event: str) -> Callable[[Callable[..., None]], None]:

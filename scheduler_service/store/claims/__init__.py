@@ -2,7 +2,8 @@
 
 Where to look:
 
-- ``batch``: a batch of claims is prepared, sent and made; server groups
+- ``batch``: a batch of claims is prepared, sent and made
+- ``claim_steps``: the statements that make a batch, each with its guard
 - ``claim_sql``: claims, and the SQL that takes and gives back capacity
 - ``pg_claims``: claims or releases of a batch in one round trip, on PostgreSQL
 - ``pg_statements``: sends prepared statements through libpq

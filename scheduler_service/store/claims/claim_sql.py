@@ -1,7 +1,6 @@
 """Claims, and the SQL that takes and gives back capacity, by dialect.
 
-Stateless: any thread may call it. ``pg_claims`` builds PostgreSQL's statement
-for whole claims from the same parts.
+Stateless: any thread may call it.
 """
 
 from __future__ import annotations
@@ -36,26 +35,21 @@ INSTANCE = dict.fromkeys(
 )  # fmt: skip
 # The key of a membership of a server group.
 MEMBER = {'group_uuid': 'text', 'instance_uuid': 'text'}
+# So many rows of inventories at most are changed at once.
+MOST = 1_000_000
 TAKE = (
     'used = i.used + a.amount, available_least = i.available_least - a.amount'
 )
-# In this form PostgreSQL can join neither by hashing nor by sorting, whatever
-# it estimates: it looks up each row by its key, in the order of the demand. So
-# rows are locked in that order.
-PG_SAME_ROW_IN_ORDER = (
-    'i.host_id = ANY(ARRAY[a.host_id]) '
-    'AND i.resource_class = ANY(ARRAY[a.resource_class])'
-)
-_SAME_ROW = 'i.host_id = a.host_id AND i.resource_class = a.resource_class'
 # The rule of allocation ratios: see ``ResourceColumns.capacity``. ``a.ratio``
 # is that of an aggregate, ``a.fallback`` the default of the class.
 _CAPACITY = """((i.total - i.reserved)
     * COALESCE(a.ratio, NULLIF(i.allocation_ratio, 0), a.fallback))"""
-# A host with 0 vCPUs does not collect these figures: nothing is checked. Disk
-# that is not available, as measured, is in use. Whole numbers alone are added
-# up, so that rounding gives the same result here as in the filters.
+# What takes nothing fits. A host with 0 vCPUs does not collect these figures:
+# nothing is checked. Disk that is not available, as measured, is in use. Whole
+# numbers alone are added up, so that rounding gives the same result here as in
+# the filters.
 FITS = f"""
-    ((i.resource_class = 'VCPU' AND i.total = 0)
+    (a.amount = 0 OR (i.resource_class = 'VCPU' AND i.total = 0)
      OR (i.used + a.amount <= {_CAPACITY}
       AND COALESCE(i.total - i.available_least, i.used) + a.amount
           <= {_CAPACITY}))
@@ -110,32 +104,6 @@ class Claim(msgspec.Struct, frozen=True):
     releases_seen: int = 0
     kind: str = 'instance'
 
-    def taken(self, kept: Mapping[Held, int]) -> Mapping[str, int]:
-        """Return what is taken beside what the consumer holds already.
-
-        The larger of both claims on a host counts. Another service that has
-        the allocations, too, adds them up.
-
-        :param kept: what consumers hold of hosts that they may stay on
-        """
-        if not kept or self.records:
-            return self.amounts
-        return {
-            name: max(0, n - kept.get((self.consumer, self.host_id, name), 0))
-            for name, n in self.amounts.items()
-        }
-
-
-def group_owners(claims: Sequence[Claim]) -> dict[str, str | None]:
-    """Return the projects of groups as they were read, by uuid."""
-    return {c.group: c.group_owner for c in claims if c.group}
-
-
-def breaks_policy(groups: Sequence[str]) -> str:
-    """Return why a claim is lost that breaks the policy of a group."""
-    named = ' or '.join(groups)
-    return f'The host would break the policy of server group {named}.'
-
 
 def join_groups(conn: Connection, members: Sequence[tuple[str, str]]) -> int:
     """Add members that groups lack; return how many.
@@ -147,31 +115,6 @@ def join_groups(conn: Connection, members: Sequence[tuple[str, str]]) -> int:
     return rows.insert_packed(
         conn, 'server_group_members', MEMBER, members, key=(*MEMBER,)
     )
-
-
-def demand_rows(
-    claims: Sequence[Claim],
-    fallback: Mapping[str, float],
-    kept: Mapping[Held, int],
-) -> list[list[Any]]:
-    """Add up what the claims take of each host and class, in fixed order.
-
-    :param kept: what consumers hold of hosts that they may stay on
-    :return: rows in the order of :data:`DEMAND`
-    """
-    sums: dict[tuple[int, str], list[Any]] = {}
-    for claim in claims:
-        for name, amount in claim.taken(kept).items():
-            if not amount:
-                continue
-            ratio, key = claim.ratios.get(name), (claim.host_id, name)
-            limit = ratio, fallback.get(name, 0.0)
-            row = sums.setdefault(key, [*key, 0, *limit])
-            row[2] += amount
-            if ratio is not None and (row[3] is None or ratio < row[3]):
-                # Pods and instances meet there: one by one, each has its own.
-                row[3] = ratio
-    return [sums[key] for key in sorted(sums)]
 
 
 def instance_row(claim: Claim) -> tuple[Any, ...]:
@@ -190,18 +133,6 @@ def instance_row(claim: Claim) -> tuple[Any, ...]:
     )
 
 
-def pg_limited(source: str, after: str = '0') -> str:
-    """Return SQL for the rows of *source*, limited to their own number.
-
-    PostgreSQL expects few rows of a query with a limit. So it starts with
-    them and looks up each by its key, instead of reading the whole table.
-
-    :param after: SQL for a number that is computed before the first row
-    """
-    limit = f'CAST(:expected AS integer) + 0 * {after}'
-    return f'(SELECT * FROM {source} LIMIT {limit}) AS a'  # noqa: S608
-
-
 def parameters(
     dialect: str, amounts: Sequence[Sequence[Any]]
 ) -> dict[str, Any]:
@@ -216,24 +147,37 @@ def parameters(
 
 
 @functools.cache
-def change_use(dialect: str, where_it_fits: bool) -> Any:
+def change_use(dialect: str, where_it_fits: bool) -> sa.TextClause:
     """Return the statement that adds amounts to use; negative: less use.
 
     :param where_it_fits: change only the rows with so much capacity left
     """
-    source, fits = rows.source(dialect, DEMAND), f'AND {FITS}'
-    if not where_it_fits:
-        fits = ''
+    return changing_use(dialect, rows.source(dialect, DEMAND), where_it_fits)
+
+
+def changing_use(
+    dialect: str, source: str, where_it_fits: bool
+) -> sa.TextClause:
+    """Return the statement that adds the amounts of the rows of *source*.
+
+    :param source: SQL for a table ``a`` with the columns of :data:`DEMAND`
+    """
+    fits = f'AND {FITS}' if where_it_fits else ''
+    # Looked up in the order of the amounts, so rows are locked in that order.
+    same_row = rows.equal(
+        dialect,
+        {'i.host_id': 'a.host_id', 'i.resource_class': 'a.resource_class'},
+    )
     if dialect == 'mysql':
-        # The amounts lead the join, so locks are taken in their order.
         return sa.text(
             f'UPDATE {source} STRAIGHT_JOIN inventories AS i '  # noqa: S608
-            f'ON {_SAME_ROW} {fits} SET i.used = i.used + a.amount, '
+            f'ON {same_row} {fits} SET i.used = i.used + a.amount, '
             'i.available_least = i.available_least - a.amount'
         )
-    same_row = _SAME_ROW
     if dialect == 'postgresql':
-        source, same_row = pg_limited(source), PG_SAME_ROW_IN_ORDER
+        # It expects few rows of a query with a limit, and starts with them.
+        limit = 'LIMIT CAST(:expected AS integer)'
+        source = f'(SELECT * FROM {source} {limit}) AS a'  # noqa: S608
     return sa.text(
         f'UPDATE inventories AS i SET {TAKE} FROM {source} '  # noqa: S608
         f'WHERE {same_row} {fits}'

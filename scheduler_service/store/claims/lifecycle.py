@@ -47,7 +47,7 @@ _ALLOCATIONS = schema.allocations
 _key_of = operator.attrgetter(*claim_sql.HELD)
 # Statements that every release or confirmation executes, made once; ``keys``
 # are uuids of instances, or names of service hosts.
-_LOCK = (
+LOCK = (
     sa.select(
         _INSTANCES.c.uuid,
         _INSTANCES.c.host,
@@ -90,9 +90,10 @@ _HELD = (
     .with_for_update()
 )
 # What a release of these instances leaves behind if it was claimed meanwhile.
-_CLAIMS_OF = sa.union_all(
+CLAIMS_OF = sa.union_all(
     sa.select(_INSTANCES.c.uuid).where(
-        rows.among(_INSTANCES.c.uuid), _INSTANCES.c.state != 'reported'
+        rows.among(_INSTANCES.c.uuid),
+        _INSTANCES.c.state != sa.literal_column("'reported'"),
     ),
     sa.select(_MOVES.c.instance_uuid).where(
         rows.among(_MOVES.c.instance_uuid)
@@ -124,7 +125,7 @@ def cancel(
     """
     released = release(writer, list(requests), check)
     outcomes.record_releases(writer, requests, outcomes.ALL)
-    _check_left(writer.conn, _CLAIMS_OF, requests)
+    _check_left(writer.conn, CLAIMS_OF, requests)
     return released
 
 
@@ -414,7 +415,7 @@ def release_allocations(
 
 def lock(conn: Connection, uuids: Iterable[str]) -> dict[str, Any]:
     """Lock rows of instances in the order of their uuids; return them."""
-    locked = rows.select_among(conn, _LOCK, sorted(set(uuids)))
+    locked = rows.select_among(conn, LOCK, sorted(set(uuids)))
     return {row.uuid: row for row in locked}
 
 

@@ -223,39 +223,23 @@ def _kind_key(kind: str, project_id: str | None) -> str:
     return f'{kind}:{base64.urlsafe_b64encode(digest).decode().rstrip("=")}'
 
 
-def came_first(conn: Connection, claims: Sequence[Claim]) -> bool:
-    """Whether claims must not be made, by what is committed.
-
-    An instance was released since its request was compared with releases, or
-    a request has an outcome: a copy of its message was faster.
-    """
-    query = sa.text(coming_first(conn.dialect.name))
-    values = came_first_values(conn.dialect.name, claims)
-    return conn.execute(query, values).first() is not None
-
-
 @functools.cache
 def coming_first(dialect: str) -> str:
-    """Return the query of :func:`came_first`, which has a row if it is so."""
-    lateral = dialect == 'postgresql'
-    same = 'f.{0} = ANY(ARRAY[a.{0}])' if lateral else 'f.{0} = a.{0}'
-    join = 'STRAIGHT_JOIN' if dialect == 'mysql' else 'JOIN'
-    queries = []
-    for table, parameter, columns, key, more in (
-        ('outcomes', 'keys', _KEY, _KEY, ''),
-        ('releases', 'seen', _SEEN, _RELEASE, ' AND f.revision > a.revision'),
-    ):
-        source = rows.source(dialect, columns, parameter)
-        where = ' AND '.join(map(same.format, key)) + more
-        found = f'{join} {table} AS f ON {where}'
-        if lateral:
-            # Looked up by its key for each row; see ``claim_sql``.
-            found = (
-                f'CROSS JOIN LATERAL (SELECT 1 FROM {table} AS f '  # noqa: S608
-                f'WHERE {where} OFFSET 0) AS g'
-            )
-        queries.append(f'SELECT 1 FROM {source} {found}')  # noqa: S608
-    return ' UNION ALL '.join(queries)
+    """Return the query that has a row where claims must not be made.
+
+    By what is committed: an instance was released since its request was
+    compared with releases, or a request has an outcome: a copy of its message
+    was faster.
+    """
+    keys, seen = (
+        f'SELECT 1 FROM {rows.source(dialect, columns, parameter)} '  # noqa: S608
+        + rows.joined(dialect, table, 'f', {name: f'a.{name}' for name in key})
+        for table, parameter, columns, key in (
+            ('outcomes', 'keys', _KEY, _KEY),
+            ('releases', 'seen', _SEEN, _RELEASE),
+        )
+    )
+    return f'{keys} UNION ALL {seen} WHERE f.revision > a.revision'
 
 
 def came_first_values(dialect: str, claims: Sequence[Claim]) -> dict[str, Any]:

@@ -26,7 +26,11 @@ from sqlalchemy.engine import Connection
 from scheduler_service import errors
 from scheduler_service.store import driver_errors
 from scheduler_service.store.connection import Store
-from scheduler_service.store.postgresql import Column, PostgreSQLSession
+from scheduler_service.store.postgresql import (
+    Column,
+    PostgreSQLSession,
+    TextColumn,
+)
 
 # Deadlocks and serialization failures: Store.run tries again.
 _RETRYABLE: dict[str, Any] = {
@@ -50,11 +54,12 @@ class StatementError(Exception):
     """The database refused a statement; nothing of it was done.
 
     :ivar sqlstate: the standard's code of the reason
+    :ivar message: as the server words it
     """
 
     def __init__(self, sqlstate: str, message: str) -> None:
         super().__init__(f'{sqlstate}: {message}')
-        self.sqlstate = sqlstate
+        self.sqlstate, self.message = sqlstate, message
 
 
 class Statement(NamedTuple):
@@ -69,13 +74,21 @@ class Statement(NamedTuple):
 
     @classmethod
     @functools.cache
-    def of(cls, text: str) -> Statement:
-        """Return the statement of SQL with ``:named`` parameters."""
+    def of(cls, statement: sa.ClauseElement, form: str = '{}') -> Statement:
+        """Return a statement that was built for SQLAlchemy.
+
+        :param form: SQL around it; a second pair of braces is one more
+            parameter, ``changes``
+        """
         dialect = PGDialect(paramstyle='numeric_dollar')  # type: ignore[no-untyped-call]
-        compiled: Any = sa.text(text).compile(dialect=dialect)
-        encoded = str(compiled).encode()
+        compiled: Any = statement.compile(dialect=dialect)
+        order = tuple(compiled.positiontup or ())
+        text = form.format(compiled, f'${len(order) + 1}')
+        if form.count('{}') > 1:
+            order += ('changes',)
+        encoded = text.encode()
         name = 'claim_' + hashlib.sha256(encoded).hexdigest()[:16]
-        return cls(name.encode(), encoded, tuple(compiled.positiontup or ()))
+        return cls(name.encode(), encoded, order)
 
 
 class BoundStatement(NamedTuple):
@@ -89,18 +102,23 @@ class BoundStatement(NamedTuple):
     formats: list[int]
 
     @classmethod
-    def of(cls, text: str, values: Mapping[str, Any]) -> BoundStatement:
+    def of(
+        cls,
+        statement: sa.ClauseElement,
+        values: Mapping[str, Any],
+        form: str = '{}',
+    ) -> BoundStatement:
         """Return a statement with values for its parameters.
 
-        :param text: SQL with ``:named`` parameters
+        :param form: as for :meth:`Statement.of`
         :raises StatementError: a value cannot be sent
         """
-        statement = Statement.of(text)
-        encoded = [_encode(values[name]) for name in statement.order]
+        prepared = Statement.of(statement, form)
+        encoded = [_encode(values[name]) for name in prepared.order]
         return cls(
-            statement,
+            prepared,
             [value for value, _ in encoded],
-            [form for _, form in encoded],
+            [binary for _, binary in encoded],
         )
 
 
@@ -264,6 +282,8 @@ def _encode(value: Any) -> tuple[bytes | None, int]:
     """Return a value as the server takes it, and 0 for text, 1 for binary."""
     if value is None:
         return None, pq.Format.TEXT
+    if type(value) is list:
+        value = TextColumn(value)
     if isinstance(value, Column):
         return value.encode(), pq.Format.BINARY
     text = str(value)
@@ -280,7 +300,9 @@ def _state(result: pq.abc.PGresult) -> str | None:
 
 def _error(result: pq.abc.PGresult) -> Exception:
     state = _state(result)
-    message = result.error_message.decode(errors='replace').strip()[:300]
+    text = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY)
+    said = (text or result.error_message).decode(errors='replace')
+    message = said.strip()[:300]
     if state in driver_errors.PG_TIMEOUTS:
         return errors.StoreTimeout(f'The database takes too long: {message}')
     meaning = driver_errors.meaning(state)

@@ -1,6 +1,6 @@
 """Rows of server groups: added, changed and removed.
 
-Claims add members in ``claims.batch``, where the policies are checked.
+Claims add members in ``claims.claim_steps``, and check the policies there.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def test_rows_are_locked_in_the_order_of_the_claims(
         conn = held.execution_options(isolation_level='AUTOCOMMIT')
         if analyzed:
             conn.exec_driver_sql('ANALYZE')
-        for kind in ('one', 'several', 'of a group'):
+        for kind in ('one', 'several', 'of a group', 'stays'):
             check_order(store, conn, kind, hosts)
 
 
@@ -82,10 +82,15 @@ def check_order(store: Store, conn: Any, kind: str, hosts: int) -> None:
         batch[0] = msgspec.structs.replace(batch[0], group=group)
     prepared = claims.ClaimBatch(store, batch, DEFAULT_RATIOS)
     sent(prepared, conn).wait()
+    if kind == 'stays':
+        how = {'is_present': True, 'move': True, 'may_stay': True}
+        batch = [msgspec.structs.replace(one, **how) for one in batch]
+        prepared = claims.ClaimBatch(store, batch, DEFAULT_RATIOS)
+        sent(prepared, conn).wait()
     *_, made = (
         one.statement
         for one in prepared.statements
-        if b' took AS ' in one.statement.text
+        if b'UPDATE inventories' in one.statement.text
     )
     nulls = ', '.join(['NULL'] * len(made.order))
     (told,) = conn.exec_driver_sql(
@@ -94,7 +99,7 @@ def check_order(store: Store, conn: Any, kind: str, hosts: int) -> None:
     took = next(
         node
         for node in nodes(told[0]['Plan'])
-        if node.get('Subplan Name') == 'CTE took'
+        if node.get('Subplan Name') == 'CTE changed'
     )
     (join,) = took['Plans']
     assert join['Node Type'] == 'Nested Loop'

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from oslo_db import exception as db_exception
 
 from scheduler_service import errors
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.db
 
 def scalar(conn: Any, text: str, values: dict[str, Any]) -> Any:
     return pg_statements.PendingStatements(
-        conn, [pg_statements.BoundStatement.of(text, values)]
+        conn, [pg_statements.BoundStatement.of(sa.text(text), values)]
     ).receive()
 
 
@@ -108,7 +109,9 @@ def test_columns_arrive_unchanged_when_sent_as_arrays(single, kind, values):
 
 def test_wait_is_broken_off_when_the_database_seems_to_be_away(store, single):
     """Another thread finds that it does not answer, before any limit does."""
-    slow = pg_statements.BoundStatement.of("SELECT 'x' FROM pg_sleep(60)", {})
+    slow = pg_statements.BoundStatement.of(
+        sa.text("SELECT 'x' FROM pg_sleep(60)"), {}
+    )
     sent = pg_statements.PendingStatements(single, [slow])
     faults: list[Exception] = []
 
@@ -161,7 +164,7 @@ def test_several_statements_are_one_transaction(single):
 
     def send(*statements: tuple[str, dict[str, Any]]) -> Any:
         bound = [
-            pg_statements.BoundStatement.of(text, values)
+            pg_statements.BoundStatement.of(sa.text(text), values)
             for text, values in statements
         ]
         return pg_statements.PendingStatements(single, bound).receive()
@@ -173,7 +176,7 @@ def test_several_statements_are_one_transaction(single):
     assert send((insert, {'n': 1}), (insert, {'n': 2}), (count, {})) == '2'
     single.exec_driver_sql('DEALLOCATE ALL')
     assert send((insert, {'n': 3}), (count, {})) == '3'
-    statement = pg_statements.Statement.of(count)
+    statement = pg_statements.Statement.of(sa.text(count))
     single.exec_driver_sql(f'DEALLOCATE {statement.name.decode()}')
     assert send((insert, {'n': 4}), (count, {})) == '4'
 
@@ -187,7 +190,7 @@ def test_transactions_travel_together_and_fail_alone(single):
     sent = [
         pg_statements.PendingStatements(
             single,
-            [pg_statements.BoundStatement.of(text, values)
+            [pg_statements.BoundStatement.of(sa.text(text), values)
              for text, values in statements],
         )
         for statements in (

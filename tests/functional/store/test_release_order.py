@@ -11,7 +11,6 @@ from concurrent import futures
 from uuid import uuid4
 
 import pytest
-import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
@@ -25,7 +24,7 @@ from scheduler_service.store.claims.outcomes import ReleaseRequest
 from scheduler_service.store.connection import REVISION, Store, lock_counter
 from scheduler_service.store.ports.recall import Outcomes
 from tests.support import engines
-from tests.support.databases import listens
+from tests.support.databases import listens, waiting
 from tests.support.documents import SMALL
 from tests.support.stores import (
     DEFAULT_RATIOS,
@@ -42,14 +41,6 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.db
 
 OWNER = 'owner'
-# Sessions of this database that wait for a row's lock.
-WAITING = {
-    'postgresql': 'SELECT count(*) FROM pg_stat_activity WHERE '
-    "datname = current_database() AND wait_event_type = 'Lock'",
-    'mysql': 'SELECT count(*) FROM information_schema.innodb_trx AS t '
-    'JOIN information_schema.processlist AS p ON p.id = t.trx_mysql_thread_id '
-    "WHERE p.db = DATABASE() AND t.trx_state = 'LOCK WAIT'",
-}
 
 
 @pytest.fixture(params=['postgresql', 'postgresql at once', 'mariadb'])
@@ -90,12 +81,6 @@ def in_order(store) -> Iterator[Callable[..., list[futures.Future]]]:
             return done
 
         yield run
-
-
-def waiting(store: Store) -> int:
-    with store.reading() as conn:
-        found = conn.execute(sa.text(WAITING[store.dialect]))
-        return int(found.scalar_one())
 
 
 def claim(store: Store, wanted: claims.Claim, at_once: bool) -> None:

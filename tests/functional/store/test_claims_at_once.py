@@ -1,4 +1,4 @@
-"""Claims of server group members, which PostgreSQL makes in one round trip.
+"""Claims of all kinds, which PostgreSQL makes in one round trip.
 
 They have to do what the same claims do statement by statement.
 """
@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -20,6 +21,7 @@ from sqlalchemy.engine import Connection
 from scheduler_service import errors
 from scheduler_service.model import documents
 from scheduler_service.store import claims, schema
+from scheduler_service.store.claims import outcomes
 from scheduler_service.store.connection import ChangeRecord, Store, Writer
 from scheduler_service.store.reading import change_feed, loading
 from scheduler_service.store.writing import inventory_import, server_groups
@@ -37,6 +39,7 @@ TABLES = (
     schema.inventories,
     schema.server_group_members,
     schema.moves,
+    schema.stage_records,
 )
 
 
@@ -56,13 +59,24 @@ def conn(store: Store) -> Iterator[Connection]:
         yield held.execution_options(isolation_level='AUTOCOMMIT')
 
 
-def import_cloud(store: Store, groups: Sequence[dict[str, Any]] = ()) -> None:
-    """Import four hosts with room for 16 GB each, and server groups."""
+def import_cloud(
+    store: Store,
+    groups: Sequence[dict[str, Any]] = (),
+    reported: Sequence[str] = (),
+) -> None:
+    """Import four hosts with room for 16 GB each, and server groups.
+
+    :param reported: instances, one on each host
+    """
     document = documents.inventory(
         {
             'hosts': [
                 {'host': name, 'vcpus': 8, 'memory_mb': 16384, 'local_gb': 99}
                 for name in HOSTS
+            ],
+            'instances': [
+                {'uuid': uuid_, 'host': host}
+                for uuid_, host in zip(reported, HOSTS, strict=False)
             ],
             'server_groups': list(groups),
         }
@@ -143,7 +157,7 @@ def random_cloud(store: Store, dice: random.Random) -> list[str]:
         }
         for _ in range(4)
     ]
-    import_cloud(store, groups)
+    import_cloud(store, groups, [str(uuid.uuid4()) for _ in HOSTS])
     uuids = [str(group['uuid']) for group in groups]
     for _ in range(dice.randrange(8)):
         add_member(store, dice, dice.choice(uuids))
@@ -174,24 +188,30 @@ def add_member(store: Store, dice: random.Random, group: str) -> None:
 def random_batch(
     store: Store, dice: random.Random, groups: Sequence[str]
 ) -> list[claims.Claim]:
-    """Return claims, some of members, of nonmembers and of no group."""
+    """Return claims, some of members, of nonmembers and of no group.
+
+    Some are of instances that are stored; some are lost to a release, an
+    outcome or an earlier claim that is being undone.
+    """
     with store.reading() as conn:
         nowhere = [
             (row.group_uuid, row.instance_uuid)
             for row in conn.execute(sa.select(schema.server_group_members))
         ]
+        found = conn.execute(sa.select(schema.instances)).all()
+    stored = dice.sample(found, len(found))
     batch = []
     for _ in range(dice.randrange(1, 5)):
         at = dice.randrange(len(HOSTS))
         chance = dice.random()
-        if chance < 0.2:
+        if chance < 0.15:
             batch.append(claim(at))
-        elif chance < 0.3:
+        elif chance < 0.2:
             batch.append(claim(at, group=str(uuid.uuid4())))
-        elif chance < 0.5 and nowhere:
+        elif chance < 0.35 and nowhere:
             group, member = nowhere.pop()
             batch.append(claim(at, group, consumer=member))
-        elif chance < 0.53:
+        elif chance < 0.38:
             batch.append(
                 claim(
                     at,
@@ -199,9 +219,52 @@ def random_batch(
                     group_owner=dice.choice((None, 'q')),
                 )
             )
+        elif chance < 0.7 and stored:
+            batch.append(
+                claim(
+                    at,
+                    dice.choice((None, None, dice.choice(groups))),
+                    consumer=stored[-1].uuid,
+                    is_present=True,
+                    move=stored.pop().state != 'reported' or chance < 0.5,
+                    may_stay=dice.random() < 0.5,
+                    amounts={'MEMORY_MB': dice.choice((512, 2048)), 'VCPU': 1},
+                    placement='{"amounts": {}}',
+                )
+            )
         else:
             batch.append(claim(at, dice.choice(groups)))
+        if dice.random() < 0.15:
+            lost = dice.choice((None, None, 'key', 'release', 'undone'))
+            batch.append(prevented(store, batch.pop(), lost))
     return batch
+
+
+def prevented(
+    store: Store, wanted: claims.Claim, how: str | None
+) -> claims.Claim:
+    """Return a claim with the record of a stage, lost for a reason if any."""
+    key = str(uuid.uuid4())
+    made = msgspec.structs.replace(
+        wanted, key=key, records=[('complete', '{}')]
+    )
+
+    def work(writer: Writer) -> None:
+        if how == 'key':
+            refused = outcomes.RecordedOutcome(key, outcomes.REFUSED, '{}')
+            outcomes.add(writer.conn, [refused])
+        elif how == 'release':
+            asked = {wanted.consumer: outcomes.ReleaseRequest(project_id='p')}
+            outcomes.record_releases(writer, asked, outcomes.ALL)
+        elif how == 'undone':
+            writer.conn.execute(
+                schema.stage_records.insert(),
+                {'stage': 'complete', 'instance_uuid': wanted.consumer,
+                 'host_id': 99, 'document': '{}', 'undone_until': 1e12},
+            )  # fmt: skip
+
+    store.write(work)
+    return made
 
 
 @pytest.mark.parametrize('seed', range(4))
@@ -209,7 +272,7 @@ def test_one_round_trip_does_what_single_statements_do(store, conn, seed):
     dice = random.Random(seed)
     groups = random_cloud(store, dice)
     verdicts = Counter[bool]()
-    for _ in range(25):
+    for _ in range(30):
         batch = random_batch(store, dice, groups)
         expected = stepwise(store, batch)
         before = rows_of(conn)
