@@ -53,6 +53,7 @@ _MAX_REASON_LENGTH = 1000
 # Nodes for which the reason of one filter is computed; any further nodes get
 # the last of these reasons.
 _MAX_REASONS = 200
+_MAX_ASKED = 10_000
 # What rejects nodes beside the filters.
 _FREE = 'free_resources'
 _UNREAD = 'node_objects'
@@ -228,6 +229,9 @@ class PodEvaluator:
         # The pod that was filtered last, with the nodes that passed, until
         # they are scored.
         self._unplaced: tuple[Pod, Nodes] | None = None
+        # What the pods of the last calls use, by uid: they may wait longer to
+        # be bound than they are assumed.
+        self._asked: dict[str, PodUsage] = {}
 
     def use(self, pods: PodPipeline) -> None:
         """Evaluate by another pipeline, from the next call on."""
@@ -355,10 +359,7 @@ class PodEvaluator:
         :raises Conflict: pods that were placed meanwhile took the resources
         """
         with self._lock:
-            last = self._unplaced
-            if last is not None and last[0].metadata.uid == uid:
-                self._assume_last()
-            usage = self._use.usage_of(uid) if self._assuming else None
+            usage = self._asked.get(uid) if self._assuming else None
             if usage is None or self._use.is_seen(uid):
                 return False
             copy = self._stored.newest()
@@ -367,12 +368,18 @@ class PodEvaluator:
                 numbers = self._use.numbers_of([node])
                 sent = NodeRows(copy.table, rows, numbers)
                 # A kube-scheduler has weighed nominations before.
-                demand = PodDemand(uid, self._checked(usage), math.inf)
+                demand = PodDemand(uid, usage, math.inf)
                 full = self._full(sent, [node], demand)
                 if full:
                     raise errors.Conflict(f'{node}: {full[node]}')
             self._use.see(PlacedPod(uid, node, usage), binding=True)
             return True
+
+    def _remember(self, demand: PodDemand) -> None:
+        self._asked.pop(demand.uid, None)
+        self._asked[demand.uid] = demand.usage
+        if len(self._asked) > _MAX_ASKED:
+            del self._asked[next(iter(self._asked))]
 
     def end_claim(self, uid: str, bound: bool) -> None:
         """Note that a pod was bound, or stop counting it."""
@@ -417,9 +424,13 @@ class PodEvaluator:
             table, readable, failed = self._sent_nodes.table_of(
                 unstored, nodes.items, request.usage.classes
             )
-        request = request.having(self._checked(request.usage))
+        usage = request.usage
+        if usage.foreign:
+            known = self._stored.offered | self._sent_nodes.offered
+            request = request.having(usage.having(known))
         priority = pod.spec.priority or 0
         demand = PodDemand(pod.metadata.uid, request.usage, priority)
+        self._remember(demand)
         parts: list[_Part] = []
         if copy is not None and rows is not None and len(rows):
             parts.append(self._stored_part(request, copy, names, rows))
@@ -431,12 +442,6 @@ class PodEvaluator:
         if copy is not None and not unstored:
             nodes.stored = pod, copy, (demand, parts, failed)
         return demand, parts, failed
-
-    def _checked(self, usage: PodUsage) -> PodUsage:
-        """Return what is checked of the use of a pod."""
-        if not usage.foreign:
-            return usage
-        return usage.having(self._stored.offered | self._sent_nodes.offered)
 
     def _stored_part(
         self,

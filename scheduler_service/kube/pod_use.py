@@ -209,11 +209,6 @@ class PodUse:
         counted = self._pods.get(uid)
         return counted is not None and counted.until is None
 
-    def usage_of(self, uid: str) -> PodUsage | None:
-        """Return what a pod uses; None: it is neither seen nor assumed."""
-        counted = self._pods.get(uid)
-        return None if counted is None else counted.usage
-
     def count(self) -> tuple[int, int]:
         """Return how many pods were seen, and how many are assumed."""
         return len(self._pods) - len(self._assumed), len(self._assumed)

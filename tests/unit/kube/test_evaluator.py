@@ -49,7 +49,11 @@ class Cluster:
     """
 
     def __init__(
-        self, memory: list[int], lag: int = 0, fpgas: Sequence[int] = ()
+        self,
+        memory: list[int],
+        lag: int = 0,
+        fpgas: Sequence[int] = (),
+        assume_seconds: float = 60.0,
     ) -> None:
         offers = [
             {'CUSTOM_EXAMPLE_COM_FPGA': Resource(total=total)} if total else {}
@@ -64,7 +68,7 @@ class Cluster:
         self.names = [host.host for host in hosts]
         table = build_table(list(enumerate(hosts)))
         self.snapshot = Snapshot(table, {}, 1)
-        self.use = PodUse(60.0)
+        self.use = PodUse(assume_seconds)
         self.use.replace([])
         pipeline = HostPipeline(
             [OfferedResources()], [], Settings(), check_room=False
@@ -210,9 +214,10 @@ def wanting_fpga(number: int, priority: int = 0) -> Pod:
     return kube.read(made)
 
 
-def with_fpgas(*totals: int) -> Cluster:
+def with_fpgas(*totals: int, assume_seconds: float = 60.0) -> Cluster:
     """Return a cluster whose nodes have these FPGAs; 0: none at all."""
-    return Cluster([65536] * len(totals), fpgas=totals)
+    memory = [65536] * len(totals)
+    return Cluster(memory, fpgas=totals, assume_seconds=assume_seconds)
 
 
 @pytest.mark.parametrize('binds', [False, True])
@@ -265,8 +270,9 @@ def test_pod_is_bound_whatever_it_requests_that_others_offer():
         cluster.use.remove(f'u{number}')
 
 
-def test_one_bind_of_two_for_the_last_device_is_refused():
-    cluster = with_fpgas(1, 1)
+@pytest.mark.parametrize('assume_seconds', [60.0, 0.0])
+def test_one_bind_of_two_for_the_last_device_is_refused(assume_seconds):
+    cluster = with_fpgas(1, 1, assume_seconds=assume_seconds)
     evaluator = cluster.evaluator
     # What is assumed of a pod, and nominated for one, refuses no bind.
     for number in (1, 2, 3):
