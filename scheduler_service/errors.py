@@ -217,6 +217,12 @@ class ExtenderFailed(SchedulerError):
     code = 502
 
 
+class StageFailed(SchedulerError):
+    """A stage of a plug-in failed for the request."""
+
+    code = 502
+
+
 class PlacementUnavailable(SchedulerError):
     """The placement service does not answer, or not as it should."""
 
@@ -264,7 +270,7 @@ class SchemaMismatch(ConfigurationError):
 
 
 class FilterNotFound(ConfigurationError):
-    """A configured filter or weigher cannot be loaded."""
+    """A configured filter, weigher or stage cannot be loaded."""
 
 
 class NoFiltersConfigured(ConfigurationError):

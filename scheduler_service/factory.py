@@ -11,6 +11,9 @@ from scheduler_service import conf as options
 from scheduler_service import plugins
 from scheduler_service.conf.database import timeouts
 from scheduler_service.conf.filter_scheduler import GROUP
+from scheduler_service.engine.health import Health
+from scheduler_service.engine.ports import MakeStages, Stage, StageUndoer
+from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.filters.hosts import HostFilter
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.pipeline.search_cache import SearchCache
@@ -67,6 +70,8 @@ def plan(conf: Any, policy: Policy | None = None) -> Plan:
         pool_filters = plugins.pool_filters(
             conf.pool_scheduler.scheduler_filters
         )
+    with options.place(conf, 'scheduler', 'stages'):
+        own_stages = plugins.stages(conf.scheduler.stages)
     chosen = {
         field.name: conf.scheduler[field.name]
         for field in dataclasses.fields(EngineOptions)
@@ -78,9 +83,30 @@ def plan(conf: Any, policy: Policy | None = None) -> Plan:
         hosts=hosts,
         pools=PoolPipeline(pool_filters, settings),
         options=EngineOptions(**chosen),
-        stages=policy.stages,
+        stages=_all_stages(policy.stages, own_stages),
         timeouts=timeouts(conf),
     )
+
+
+def _all_stages(
+    of_policy: MakeStages | None, own: Sequence[plugins.StagePlugin]
+) -> MakeStages | None:
+    """Return what makes the stages of the policy file and of plug-ins."""
+    if not own:
+        return of_policy
+
+    def make(
+        pipeline: HostPipeline,
+        health: Health,
+        queue: RequestQueue,
+        undoer: StageUndoer,
+    ) -> list[Stage]:
+        parts = pipeline.settings, queue, undoer
+        made = of_policy(pipeline, health, queue, undoer) if of_policy else ()
+        plugged = [each.kind(each.name, each.after, *parts) for each in own]
+        return [*made, *plugged]
+
+    return make
 
 
 def host_filters(

@@ -55,7 +55,8 @@ class Plan:
 
     :ivar hosts: filters and weighers of hosts, with the values they read
     :ivar pools: filters of pools
-    :ivar stages: makes the stages that call extenders; None: there are none
+    :ivar stages: makes those that call extenders, and those of plug-ins; None:
+        there are none
     :ivar timeouts: of connections to the database
     """
 

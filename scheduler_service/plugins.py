@@ -12,20 +12,28 @@ import difflib
 import importlib
 import inspect
 import logging
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
-from typing import Any
+from typing import Any, NamedTuple
 
 from scheduler_service import errors, weighers
+from scheduler_service.engine.cycle import CYCLE
 from scheduler_service.filters import hosts, pools
 from scheduler_service.filters.hosts import AdaptedHostFilter, HostFilter
 from scheduler_service.filters.pools import PoolFilter
+from scheduler_service.stages import ReservingStage
 from scheduler_service.weighers import Weigher
 
 LOG = logging.getLogger(__name__)
 
 HOST_NAMESPACE = 'scheduler_service.filters.hosts'
 WEIGHER_NAMESPACE = 'scheduler_service.weighers'
+STAGE_NAMESPACE = 'scheduler_service.stages'
+_STAGE = re.compile(r'(\S+)\s+after=(\S+)')
+# The stages that a plug-in's may follow.
+_PLACES = ('claim', 'complete', 'bind')
+_STAGE_NAME_LENGTH = 64
 _FUNCTIONS: dict[str, Any] = {
     'nova.scheduler.filters.all_filters': hosts.all_filters,
     'nova.scheduler.filters.standard_filters': hosts.all_filters,
@@ -95,6 +103,56 @@ def host_weighers(configured: Sequence[str]) -> list[Weigher]:
                 names=[name],
             )
     return [kind() for kind in selected.values()]
+
+
+class StagePlugin(NamedTuple):
+    """A stage that is configured.
+
+    :ivar after: name of the stage that it follows
+    """
+
+    name: str
+    after: str
+    kind: type[ReservingStage]
+
+
+def stages(configured: Sequence[str]) -> list[StagePlugin]:
+    """Return the configured stages in order.
+
+    :param configured: ``NAME after=PLACE`` of each
+    :raises ConfigurationError: not of this form, of an unknown place, or named
+        twice
+    :raises FilterNotFound: a stage is unknown, or cannot be loaded
+    """
+    found: list[StagePlugin] = []
+    universe = _entry_points(STAGE_NAMESPACE)
+    for text in configured:
+        parts = _STAGE.fullmatch(text.strip())
+        if parts is None:
+            raise errors.ConfigurationError(
+                f'{text} is not of the form "NAME after=PLACE"'
+            )
+        wanted, after = parts.groups()
+        kinds = _pick(universe, [wanted], 'stage')
+        kind = kinds[0] if len(kinds) == 1 else None
+        if not (inspect.isclass(kind) and issubclass(kind, ReservingStage)):
+            raise errors.FilterNotFound(
+                f'{wanted} is not a stage: it does not extend '
+                'scheduler_service.stages.ReservingStage',
+                names=[wanted],
+            )
+        name = wanted if wanted in universe else kind.__name__
+        places = *_PLACES, *(stage.name for stage in found)
+        if name in (*CYCLE, *places):
+            raise errors.ConfigurationError(f'There are two stages {name}')
+        if len(name) > _STAGE_NAME_LENGTH:
+            raise errors.ConfigurationError(f'The name {name} is too long')
+        if after not in places:
+            raise errors.ConfigurationError(
+                f'{text}: a stage can be after {", ".join(places)}'
+            )
+        found.append(StagePlugin(name, after, kind))
+    return found
 
 
 def _pick(

@@ -12,6 +12,7 @@ extensions = [
     'sphinx.ext.graphviz',
     'oslo_config.sphinxext',
     'oslo_policy.sphinxext',
+    'cycle',
     'programs',
 ]
 graphviz_output_format = 'svg'

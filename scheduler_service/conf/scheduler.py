@@ -7,6 +7,23 @@ from oslo_config import cfg
 GROUP = 'scheduler'
 
 OPTS = [
+    cfg.ListOpt(
+        'stages',
+        default=[],
+        help="""
+Stages of plug-ins that run between a claim and its answer.
+
+Each is ``NAME after=PLACE``: the name of an entry point
+``scheduler_service.stages``, or the dotted path of a class, and the stage that
+it follows: ``claim``, ``complete``, ``bind`` or one before it in the list.
+Options of their own are in ``plugin_options``. All daemons that share a
+database need the same stages.
+
+Related options:
+
+* ``[filter_scheduler] plugin_options``
+""",
+    ),
     cfg.IntOpt(
         'max_attempts',
         default=3,

@@ -57,7 +57,8 @@ class Place(NamedTuple):
 
 
 # The stages by name, in their order. *candidates*, *extenders*, *complete* and
-# *bind* are an adapter's: where there is none, jobs go on to the next stage.
+# *bind* are an adapter's: where there is none, jobs go on to the next stage. A
+# plug-in's may follow *claim* and those after it.
 CYCLE = {
     'recall': Place(State.QUEUED, State.QUEUED, 'engine'),
     'candidates': Place(State.QUEUED, State.QUEUED, 'candidates'),
@@ -158,6 +159,13 @@ class HostCycle:
         """Add stages of an adapter, each at the place that it names."""
         self.entered = [*self.entered, *stages]
         order = [*CYCLE]
+        for stage in (each for each in self.entered if each.after):
+            # Those that follow the same stage are in the order of the option.
+            same = [e.name for e in self.entered if e.after == stage.after]
+            at = order.index(stage.after) + 1
+            while at < len(order) and order[at] in same:
+                at += 1
+            order.insert(at, stage.name)
         own = self.recall, self.select, self._claim, self.answer
         self._stages = sorted(
             [*own, *self.entered], key=lambda stage: order.index(stage.name)

@@ -585,6 +585,17 @@ class HostJob(Job, eq=False, kw_only=True):
         return True
 
     @property
+    def is_first_claim(self) -> bool:
+        """Whether no earlier claim of its instances may have records."""
+        return not (
+            self.move
+            or self.attempt.held
+            or self.contested
+            or self.attempts
+            or self.excluded_hosts
+        )
+
+    @property
     def is_excluded(self) -> bool:
         """Whether a host that it has refused it."""
         return any(

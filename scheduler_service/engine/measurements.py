@@ -58,6 +58,7 @@ _COUNTERS = {
     'database_timeouts': 'Transactions ended by a time limit',
     'database_history_changes': 'How often the database went back in time',
     'stages_undone': 'What was undone of released claims, by stage',
+    'extender_binds_left': 'Released claims that an extender may have bound',
     'claims_expired': 'Claims released after claim_timeout',
     'moves_expired': 'Claims of moves released after claim_timeout',
     'heartbeats': 'Heartbeats received',

@@ -209,9 +209,21 @@ class Undone(enum.Enum):
     """It may be there still."""
 
 
-class StageUndoer(Protocol):
-    """Undoes what a stage did: see ``store.workers.stage_undoer``."""
+# An instance, the uuid of its host, and JSON that says what is undone.
+Intent = tuple[str, str, str]
 
+
+class StageUndoer(Protocol):
+    """Keeps the records of stages: see ``store.workers.stage_undoer``."""
+
+    def intend(self, stage: Stage, claims: Sequence[Intent]) -> None: ...
+    def ended(
+        self,
+        stage: Stage,
+        claims: Sequence[Intent],
+        made: bool,
+        sure: bool = True,
+    ) -> None: ...
     def undo(
         self, stage: Stage, records: Sequence[StageRecord], held: bool = False
     ) -> Mapping[str, Undone | Exception]: ...
@@ -234,7 +246,8 @@ class Stage:
     is, or with what the stage found out about hosts, or with the ``failure``
     of its attempt. A host that refused it is among its ``excluded_hosts``.
 
-    :cvar name: of its place in ``engine.cycle:CYCLE``
+    :cvar name: of its place in ``engine.cycle:CYCLE``, or of a plug-in
+    :cvar after: the stage that a plug-in's follows; empty: it has a place
     :cvar is_configured: whether a reload of the configuration replaces it
     :cvar is_recorded: whether it records what it does, and undoes it by that
     :cvar allocates: whether it makes allocations: then groups of resources
@@ -243,6 +256,7 @@ class Stage:
     """
 
     name: ClassVar[str]
+    after: str = ''
     is_configured: ClassVar[bool] = False
     is_recorded: ClassVar[bool] = False
     allocates: bool = False

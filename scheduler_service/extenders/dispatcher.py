@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import logging
 import pathlib
-import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableSet, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -33,8 +32,13 @@ from scheduler_service.columns.table_copies import (
     node_name,
 )
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import HostJob, is_late
-from scheduler_service.engine.ports import Stage, StageUndoer
+from scheduler_service.engine.jobs import HostJob
+from scheduler_service.engine.ports import (
+    Stage,
+    StageRecord,
+    StageUndoer,
+    Undone,
+)
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.extenders import objects, policy_file
 from scheduler_service.extenders.chain import Chain, ExtenderArgs
@@ -43,6 +47,7 @@ from scheduler_service.model import Request
 from scheduler_service.pipeline import Bonuses, HostPipeline
 from scheduler_service.pipeline.weighing import Ranking
 from scheduler_service.plan import Policy
+from scheduler_service.stages import WaitingStage
 
 LOG = logging.getLogger(__name__)
 # Different reasons that a refusal lists.
@@ -53,7 +58,7 @@ _REASONS_IN_MESSAGE = 3
 _MAX_REQUERIES = 3
 
 
-class ExtenderDispatcher(Stage):
+class ExtenderDispatcher(WaitingStage):
     """Hands requests to threads that call the extenders.
 
     :param domain: of the labels, annotations and resources that are ours
@@ -64,7 +69,6 @@ class ExtenderDispatcher(Stage):
     """
 
     name = 'extenders'
-    is_configured = True
 
     def __init__(
         self,
@@ -78,10 +82,9 @@ class ExtenderDispatcher(Stage):
     ) -> None:
         self._domain = domain
         self._max_nodes = max_nodes
-        self._queue = queue
         self._pipeline = pipeline
         self._nodes = objects.NodeMaker(domain, pipeline.settings)
-        self._threads = ThreadPoolExecutor(threads, 'extenders')
+        super().__init__(self.name, threads, queue)
         # Prioritize calls run in parallel, in a pool of their own, since the
         # threads above wait for them.
         self._call_threads = ThreadPoolExecutor(
@@ -93,11 +96,8 @@ class ExtenderDispatcher(Stage):
             partial(health.count, 'extender_calls'),
         )
         self._urls = [extender.label for extender in extenders]
-        self._any_binds = any(extender.bind_verb for extender in extenders)
+        self.any_binds = any(extender.bind_verb for extender in extenders)
         self._copier = TableCopier()
-        self._lock = threading.Lock()
-        self._pending = 0
-        self._retired = False
 
     def applies_to(self, request: Request) -> bool:
         """Whether any extender is called for a request."""
@@ -105,12 +105,7 @@ class ExtenderDispatcher(Stage):
 
     def binds(self, request: Request) -> bool:
         """Whether an extender binds the placements of a request."""
-        return self._any_binds and self.applies_to(request)
-
-    @property
-    def pending(self) -> int:
-        """How many jobs are with the dispatcher."""
-        return self._pending
+        return self.any_binds and self.applies_to(request)
 
     def facts(self) -> Mapping[str, Any]:
         """Return the extenders' URLs, without credentials, and its jobs."""
@@ -127,7 +122,7 @@ class ExtenderDispatcher(Stage):
             if given.extender_scores is None and self.applies_to(job.request):
                 given.extender_rounds += 1
                 copy = self._copier.copy(table)
-                self._start(job, partial(self._query, job, copy))
+                self._lend(job, partial(self._query, job, copy))
 
     def forget(self, job: HostJob, table: HostTable | None) -> bool:
         """Have extenders asked again where all that they passed is taken."""
@@ -141,15 +136,22 @@ class ExtenderDispatcher(Stage):
         job.begin_anew(scores=False)
         return True
 
-    def bind(self, job: HostJob, table: HostTable) -> None:
+    def bind(
+        self, job: HostJob, table: HostTable, record: Callable[[], None]
+    ) -> None:
         """Take a job away to bind its placements.
 
         Where that fails, the host is among its ``excluded_hosts``.
+
+        :param record: records on the thread that they may be bound
         """
         copy = self._copier.copy(table)
-        self._start(job, partial(self._bind_all, job, copy))
+        self._lend(job, partial(self._bind_all, job, copy, record))
 
-    def _bind_all(self, job: HostJob, copy: TableCopy) -> None:
+    def _bind_all(
+        self, job: HostJob, copy: TableCopy, record: Callable[[], None]
+    ) -> None:
+        record()
         for placement in job.attempt.placements:
             selected = placement.selected
             row = copy.table.row_of_node(selected.host, selected.node)
@@ -161,41 +163,11 @@ class ExtenderDispatcher(Stage):
                 job.excluded_hosts[selected.host] = str(error)
                 raise
 
-    def retire(self) -> None:
-        """Take no more jobs, and stop when the last one is back."""
-        with self._lock:
-            self._retired = True
-            idle = not self._pending
-        if idle:
-            self.stop()
-
     def stop(self) -> None:
         """End the threads and close the connections."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        super().stop()
         self._call_threads.shutdown(wait=False, cancel_futures=True)
         self._chain.close()
-
-    def _start(self, job: HostJob, work: Callable[[], None]) -> None:
-        """Run *work* on a thread, and give the job back after it.
-
-        A job whose caller stopped waiting comes back with TooLate instead.
-        """
-        with self._lock:
-            self._pending += 1
-
-        def run() -> None:
-            try:
-                if is_late(job.deadline):
-                    raise errors.TooLate()
-                work()
-            finally:
-                with self._lock:
-                    self._pending -= 1
-                    is_last = self._retired and not self._pending
-                if is_last:
-                    self.stop()
-
-        self._queue.lend_to(self._threads, job, run)
 
     def _resources(self, request: Request) -> frozenset[str]:
         return objects.pod_resources(request, self._domain)
@@ -349,19 +321,62 @@ def _no_valid_host(
 
 
 class Bind(Stage):
-    """Has an extender bind what is claimed."""
+    """Has an extender bind what is claimed.
+
+    There is no call of an extender that unbinds: where the claim is released,
+    this is logged and counted.
+    """
 
     name = 'bind'
-    is_configured = True
+    is_configured = is_recorded = True
 
-    def __init__(self, dispatcher: ExtenderDispatcher) -> None:
+    def __init__(
+        self,
+        dispatcher: ExtenderDispatcher,
+        health: Health,
+        undoer: StageUndoer,
+    ) -> None:
         self._dispatcher = dispatcher
+        self._health = health
+        self._undoer = undoer
+
+    def prepare(self, job: HostJob) -> None:
+        """Record what may be bound with its claim."""
+        if job.is_first_claim and self._dispatcher.binds(job.request):
+            uuids = job.request.instance_uuids
+            job.attempt.records[self.name] = dict.fromkeys(uuids, '{}')
 
     def run(self, jobs: Sequence[HostJob], table: HostTable) -> None:
         """Take away jobs that an extender binds."""
         for job in jobs:
             if self._dispatcher.binds(job.request):
-                self._dispatcher.bind(job, table)
+                record = partial(self._record, job)
+                self._dispatcher.bind(job, table, record)
+
+    def _record(self, job: HostJob) -> None:
+        intents = [
+            (placement.instance_uuid, placement.selected.uuid, '{}')
+            for placement in job.attempt.placements
+        ]
+        if self.name not in job.attempt.records:
+            self._undoer.intend(self, intents)
+        # Nothing can be undone, however the call ends.
+        self._undoer.ended(self, intents, True)
+
+    def undo_all(
+        self, records: Sequence[StageRecord], unsure: MutableSet[str]
+    ) -> dict[str, Undone | Exception]:
+        """Say that claims are released that an extender may have bound."""
+        for record in records:
+            if not record.looks:
+                LOG.warning(
+                    'Instance %s may stay bound to host %s: no extender can '
+                    'unbind it',
+                    record.instance_uuid,
+                    record.host,
+                )
+                self._health.count('extender_binds_left')
+        return {record.instance_uuid: Undone.DONE for record in records}
 
 
 def _warn(parsed: policy_file.PolicyFile, path: str, domain: str) -> None:
@@ -423,7 +438,9 @@ def policy(conf: Any) -> Policy:
         dispatcher = ExtenderDispatcher(
             parsed.extenders, *limits, pipeline, health, queue
         )
-        return [dispatcher, Bind(dispatcher)]
+        if not dispatcher.any_binds:
+            return [dispatcher]
+        return [dispatcher, Bind(dispatcher, health, undoer)]
 
     made = stages if parsed.extenders else None
     return Policy(filters, weighers, multipliers, made)

@@ -1,6 +1,7 @@
 """From configured names to plug-ins."""
 
 import sys
+from importlib import metadata
 
 import pytest
 
@@ -178,3 +179,44 @@ def test_log_says_that_a_filter_is_built_in(path, caplog):
         errors.FilterNotFound, match=r'RamFilter \(it is built'
     ):
         plugins.host_filters([path], ['RamFilter'])
+
+
+STAGE = 'tests.packages.thirdparty.src.thirdparty.stages.AddressStage'
+
+
+@pytest.fixture
+def second(monkeypatch):
+    """Another stage, found by its entry point."""
+    point = metadata.EntryPoint('second', STAGE.replace('.A', ':A'), '')
+    monkeypatch.setattr(
+        plugins, '_entry_points', lambda namespace: {'second': point}
+    )
+
+
+def test_stages_come_with_the_stage_that_each_follows(second):
+    found = plugins.stages(
+        [f'{STAGE} after=claim', 'second  after=AddressStage']
+    )
+    assert [each[:2] for each in found] == [
+        ('AddressStage', 'claim'),
+        ('second', 'AddressStage'),
+    ]
+
+
+@pytest.mark.parametrize(
+    ('configured', 'text'),
+    [
+        (['second'], 'NAME after=PLACE'),
+        (['second before=claim'], 'NAME after=PLACE'),
+        (['second after=select'], 'after claim, complete, bind'),
+        (['second after=third'], 'after claim, complete, bind'),
+        (['second after=second'], 'after claim, complete, bind'),
+        (['second after=claim', 'second after=bind'], 'two stages second'),
+        (['secnd after=claim'], 'did you mean second'),
+        ([f'{STAGE}s after=claim'], 'cannot be loaded'),
+        (['logging.Logger after=claim'], 'is not a stage'),
+    ],
+)
+def test_a_stage_that_cannot_be_used_is_an_error(second, configured, text):
+    with pytest.raises(errors.ConfigurationError, match=text):
+        plugins.stages(configured)

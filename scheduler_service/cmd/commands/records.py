@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from scheduler_service import errors, moments, texts
+from scheduler_service import errors, moments, plugins, texts
 from scheduler_service.cmd import output
 from scheduler_service.cmd.commands.resources import default_ratios
 from scheduler_service.cmd.connections import call, open_store, read, write
@@ -200,7 +200,7 @@ def audit(args: Any, conf: Any) -> int:
     with open_store(conf) as store:
         fixed = store.write(auditing.fix) if args.fix else 0
         with store.reading() as conn:
-            report = auditing.audit(conn, fallback)
+            report = auditing.audit(conn, fallback, _stages(conf))
     found = [*report.findings, *report.unmatched]
     status = 1 if found else 0
     if args.format != 'table':
@@ -225,6 +225,16 @@ def audit(args: Any, conf: Any) -> int:
         f'{report.server_groups} server groups{kinds and ": " + kinds}'
     )
     return status
+
+
+def _stages(conf: Any) -> set[str]:
+    """Return the names of the stages that record what they do."""
+    names = {stage.name for stage in plugins.stages(conf.scheduler.stages)}
+    if conf.compute.use_placement:
+        names.add('complete')
+    if conf.extender.policy_file:
+        names.add('bind')
+    return names
 
 
 def message_list(args: Any, conf: Any) -> output.Listing:

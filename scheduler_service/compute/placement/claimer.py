@@ -126,7 +126,7 @@ class PlacementClaimer(Stage):
             for placement in attempt.placements:
                 placement.selected = shared(placement.selected)
                 placement.alternates = list(map(shared, placement.alternates))
-        if not (job.move or attempt.held or job.contested or job.attempts):
+        if job.is_first_claim:
             attempt.records[self.name] = {
                 allocation.consumer: document(allocation.record)
                 for allocation in _allocations_of(job)

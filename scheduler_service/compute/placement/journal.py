@@ -15,10 +15,10 @@ from typing import NamedTuple
 from scheduler_service import errors
 from scheduler_service.compute.placement import records as placement_records
 from scheduler_service.compute.placement.claims import AllocationRequest
-from scheduler_service.engine.ports import StageRecord
+from scheduler_service.engine.ports import Intent, StageRecord
 from scheduler_service.store import rows
 from scheduler_service.store.claims import stage_records
-from scheduler_service.store.claims.stage_records import BeingUndone, Intent
+from scheduler_service.store.claims.stage_records import BeingUndone
 from scheduler_service.store.connection import (
     PersistentWriter,
     Store,

@@ -27,7 +27,7 @@ from oslo_db import exception as db_exception
 from sqlalchemy.engine import Connection
 
 from scheduler_service.engine.jobs import Attempt
-from scheduler_service.engine.ports import StageRecord, Undone
+from scheduler_service.engine.ports import Intent, StageRecord, Undone
 from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.connection import in_chunks
 
@@ -118,10 +118,6 @@ class UndoAttempt(NamedTuple):
     record: StageRecord
     token: str
     until: float | None
-
-
-# An instance, the uuid of its host, and JSON that says what is undone.
-Intent = tuple[str, str, str]
 
 
 class BeingUndone(Exception):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -28,8 +28,8 @@ class Finding(msgspec.Struct, kw_only=True):
         ``unallocated`` (a claim that has no allocations of what it promised),
         ``move`` (of an instance without a claim), ``membership`` (an instance
         that is in no server group, but was claimed for one, or that is in one
-        that does not exist) or ``policy`` (of a server group, which does not
-        hold)
+        that does not exist), ``policy`` (of a server group, which does not
+        hold) or ``stage`` (records of a stage that is not configured)
     """
 
     kind: str
@@ -57,10 +57,15 @@ class Audit(msgspec.Struct):
     unmatched: list[Finding]
 
 
-def audit(conn: Connection, fallback: Mapping[str, float]) -> Audit:
+def audit(
+    conn: Connection,
+    fallback: Mapping[str, float],
+    stages: Collection[str] | None = None,
+) -> Audit:
     """Check everything that claims write; nothing is changed.
 
     :param fallback: resource class -> allocation ratio of hosts without one
+    :param stages: names of those that are configured; None: it is not known
     """
 
     def count(table: Any, *where: Any) -> int:
@@ -120,6 +125,9 @@ def audit(conn: Connection, fallback: Mapping[str, float]) -> Audit:
                  '{number} members are on this host, {most} may be'),
                 ('policy', _apart(),
                  'members are on {number} hosts, and belong on one'),
+                ('stage', _records_of_others(stages),
+                 '{number} records of the stage {stage}, which is not '
+                 'configured: what it did is not undone'),
             ),
         ],
         unmatched=findings(
@@ -144,6 +152,16 @@ def _finding(kind: str, row: Any, text: str, **more: str) -> Finding:
         consumer=columns.get('consumer_uuid'),
         text=text,
     )
+
+
+def _records_of_others(stages: Collection[str] | None) -> Any:
+    table = schema.stage_records
+    query = sa.select(table.c.stage, sa.func.count().label('number')).group_by(
+        table.c.stage
+    )
+    if stages is None:
+        return query.where(sa.false())
+    return query.where(table.c.stage.not_in(stages))
 
 
 def fix(writer: Writer) -> int:

@@ -1,11 +1,12 @@
 """Undoes what stages of the cycle did for claims that are held no more.
 
 A :class:`StageUndoer` owns the thread that looks for such records: those of
-instances that this daemon gave up at once, all others now and then. Any thread
-may call its methods. Calls of stages are made outside transactions: the record
-is marked before a call and gets the result afterwards; meanwhile no claim is
-made for the instance. Another daemon than the one that ran a stage may undo
-it, and twice.
+instances that this daemon gave up at once, all others now and then. The same
+thread records which calls of stages ended. Any thread may call its methods.
+
+Calls of stages are made outside transactions: the record is marked before a
+call and gets the result afterwards; meanwhile no claim is made for the
+instance. Another daemon than the one that ran a stage may undo it, and twice.
 """
 
 from __future__ import annotations
@@ -14,12 +15,21 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.ports import Stage, StageRecord, Undone
+from scheduler_service.engine.ports import (
+    Intent,
+    Stage,
+    StageRecord,
+    Undone,
+)
 from scheduler_service.store.claims import stage_records
-from scheduler_service.store.claims.stage_records import UndoAttempt
+from scheduler_service.store.claims.stage_records import (
+    BeingUndone,
+    UndoAttempt,
+)
 from scheduler_service.store.connection import Store, Writer, in_chunks
 from scheduler_service.worker import Worker
 
@@ -30,6 +40,18 @@ _PAUSE_S = 1.0
 _PAUSE_RATIO = 20.0
 # So many records are undone at a time.
 _AT_ONCE = 50
+# The ends of calls are gathered for so long, in seconds.
+_GATHER_S = 0.1
+
+
+class _Ended(NamedTuple):
+    """Calls of a stage that ended together, at a monotonic time."""
+
+    stage: str
+    claims: Sequence[Intent]
+    made: bool
+    sure: bool
+    at: float
 
 
 class StageUndoer(Worker):
@@ -46,6 +68,7 @@ class StageUndoer(Worker):
         self._health = health
         self._lock = threading.Lock()
         self._given_up: set[str] = set()
+        self._ended: list[_Ended] = []
 
     def released(self, instances: Iterable[str]) -> None:
         """Note that this daemon gave up claims of instances."""
@@ -54,12 +77,71 @@ class StageUndoer(Worker):
                 self._given_up.update(instances)
             self.wake()
 
+    def intend(self, stage: Stage, claims: Sequence[Intent]) -> None:
+        """Record what a stage is about to do, or may have done already.
+
+        Waits a while for an earlier claim that is being undone.
+
+        :raises StageFailed: that takes too long
+        :raises StoreUnavailable: the database does not answer
+        """
+
+        def write(writer: Writer) -> None:
+            stage_records.intend(writer.conn, stage.name, claims, replace=True)
+
+        try:
+            stage_records.intend_patiently(lambda: self._store.write(write))
+        except BeingUndone as fault:
+            raise errors.StageFailed(str(fault), stage=stage.name) from fault
+
+    def ended(
+        self,
+        stage: Stage,
+        claims: Sequence[Intent],
+        made: bool,
+        sure: bool = True,
+    ) -> None:
+        """Note that a stage's calls for claims ended; recorded soon.
+
+        Where the database does not answer, that is not recorded: what is
+        released is then undone again for some minutes.
+
+        :param made: whether it is done
+        :param sure: whether each call was answered
+        """
+        if claims:
+            at = time.monotonic()
+            with self._lock:
+                self._ended.append(_Ended(stage.name, claims, made, sure, at))
+            self.wake()
+
+    def _record_ends(self) -> None:
+        with self._lock:
+            ended, self._ended = self._ended, []
+        if not ended:
+            return
+
+        def write(writer: Writer) -> None:
+            for call in ended:
+                stage_records.end_calls(
+                    writer.conn,
+                    call.stage,
+                    call.claims,
+                    call.made,
+                    call.sure,
+                    time.monotonic() - call.at,
+                )
+
+        self._store.write(write)
+
     def _run(self) -> None:
         due_at = 0.0
         while not self._stopping.is_set():
+            self._stopping.wait(_GATHER_S)
             with self._lock:
                 given_up, self._given_up = self._given_up, set()
             try:
+                self._record_ends()
                 for part in in_chunks(given_up, _AT_ONCE):
                     self.sweep(part)
                 if time.monotonic() >= due_at:

@@ -38,8 +38,10 @@ class Recorded(Stage):
         queue: RequestQueue,
         fails: errors.SchedulerError | None = None,
         wait_s: float = 0.0,
+        after: str = '',
     ) -> None:
         self.name = name  # type: ignore[misc]
+        self.after = after
         self.is_recorded = name in ('complete', 'bind')  # type: ignore[misc]
         self._calls, self._queue = calls, queue
         self._fails, self._wait_s = fails, wait_s
@@ -119,6 +121,22 @@ def test_stages_run_in_the_order_of_the_cycle_whoever_enters_first(start):
     _, answer = select(scheduler)
     assert len(answer.result(LIMIT_S).placements) == 1
     assert calls == [('run', name) for name in ADAPTERS]
+
+
+def test_stages_of_plug_ins_follow_the_stage_that_they_name(start):
+    plugged = {
+        name: {'after': after}
+        for name, after in (
+            ('one', 'claim'), ('two', 'claim'), ('three', 'one'),
+            ('four', 'complete'), ('five', 'bind'),
+        )
+    }  # fmt: skip
+    scheduler, calls = start(**plugged, **ADAPTERS)
+    select(scheduler)[1].result(LIMIT_S)
+    assert [name for _, name in calls] == [
+        'candidates', 'extenders', 'one', 'three', 'two', 'complete', 'four',
+        'bind', 'five',
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,19 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.kube import pod_reader
 from scheduler_service.kube.node_reader import NodeReader
 from scheduler_service.model import documents
+from scheduler_service.store import schema
 from scheduler_service.store.claims import claim_queries
 from tests.support import extenders, kube
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.extenders import Reply, entry, pass_only
 from tests.support.stores import claim_on, load_snapshot, write_claims
+from tests.support.waiting import wait_until
 
 
 def test_hosts_are_left_out_when_an_extender_rejects_them(serve_with):
@@ -216,3 +219,20 @@ def test_no_claim_is_left_when_no_host_can_be_bound(serve_with):
             service.select_hosts()
         with service.store.reading() as conn:
             assert claim_queries.listing(conn) == []
+
+
+def test_a_claim_that_may_stay_bound_is_counted_when_it_is_released(
+    serve_with,
+):
+    def recorded() -> list[Any]:
+        with service.store.reading() as conn:
+            return list(conn.execute(sa.select(schema.stage_records.c.stage)))
+
+    with extenders.extender(extenders.pass_all) as server:
+        service = serve_with(entry(server, bindVerb='bind'))
+        service.select_hosts()
+        assert recorded() == [('bind',)]
+        service.release_all()
+        wait_until(lambda: recorded() == [])
+        counters = service.client.ping(CONTEXT)['counters']
+        assert counters['extender_binds_left'] == 1

@@ -42,7 +42,9 @@ zone = documents.zone({{'name': 'a.', 'attributes': {{'starts_with': 'g'}}}})
 pool = pools.choose(None, {{p.id: p for p in parsed.pools}}, zone.with_ids(),
                     random.Random(1))
 host = choice.assignments[0].placement.selected.host
-print(json.dumps([choice.reasons['funnel'], host, pool.pool.name]))
+(stage,) = plugins.stages(['addresses after=claim'])
+print(json.dumps([choice.reasons['funnel'], host, pool.pool.name,
+                  stage.kind.__name__]))
 """
 
 
@@ -94,9 +96,10 @@ scheduler_filters = my_custom_filter, our_custom_filter
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert told.returncode == 0, told.stderr[-2000:]
-    funnel, host, chosen = json.loads(told.stdout)
+    funnel, host, chosen, stage = json.loads(told.stdout)
     assert [name for name, _, _ in funnel] == [
         'RamFilter', 'RackFilter', 'EvenHostsFilter', 'LoopFilter',
     ]  # fmt: skip
     assert host == 'r1-c'
     assert chosen == 'gold-2'
+    assert stage == 'AddressStage'

@@ -263,3 +263,19 @@ def test_placed_instances_without_their_server_groups_are_found(store):
         ('membership', gone, host, member.consumer),
         ('membership', stored, host, lost.consumer),
     ]
+
+
+def test_records_of_a_stage_that_is_not_configured_are_named(store):
+    import_two_hosts(store)
+    records = [('complete', '{}'), ('gone', '{}')]
+    snapshot = load_snapshot(store)
+    for _ in range(2):
+        write_claims(store, claim_on(snapshot, 0, records=records))
+    with store.reading() as conn:
+        named = audit.audit(conn, {}, {'complete'}).findings
+        all_known = audit.audit(conn, {}, {'complete', 'gone'}).findings
+    assert [(one.kind, one.text) for one in named if one.kind == 'stage'] == [
+        ('stage', '2 records of the stage gone, which is not configured: '
+                  'what it did is not undone'),
+    ]  # fmt: skip
+    assert 'stage' not in {one.kind for one in all_known}

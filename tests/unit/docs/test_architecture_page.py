@@ -10,6 +10,7 @@ import pytest
 import scheduler_service
 from scheduler_service.engine.cycle import CYCLE
 from tests.support.pages import ARCHITECTURE, call_lists, literals
+from tests.support.paths import ROOT
 
 PACKAGE = 'scheduler_service'
 TEXT = ARCHITECTURE.read_text()
@@ -49,6 +50,16 @@ def test_the_stages_on_the_page_are_those_of_the_cycle():
     assert rows == [
         (name, place.takes.name, place.makes.name, place.thread)
         for name, place in CYCLE.items()
+    ]
+
+
+def test_the_picture_of_the_cycle_has_each_stage_in_its_order(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / 'doc/ext'))
+    picture = importlib.import_module('cycle').drawn()
+    names = re.findall(r'-> (\w+) \[label="(\w+)"\]', picture)
+    assert names == [
+        *((name, place.takes.name) for name, place in CYCLE.items()),
+        ('reply', 'DONE'),
     ]
 
 

@@ -18,6 +18,7 @@ from scheduler_service.filters.pools import PoolFilter
 from scheduler_service.model import Pool, documents
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.settings import Settings
+from scheduler_service.stages import HostRefused, Reservation, ReservingStage
 from scheduler_service.testing import (
     check_keys,
     filter_results,
@@ -25,6 +26,7 @@ from scheduler_service.testing import (
     table,
 )
 from scheduler_service.weighers import Weigher
+from tests.rigs.address_service import AddressService
 from tests.support.paths import ROOT
 
 PAGE = ROOT / 'doc/source/contributor/plugins.rst'
@@ -100,7 +102,7 @@ def pipeline_of(page):
         name
         for name in shown
         if name not in weighers
-        and not issubclass(getattr(page, name), PoolFilter)
+        and not issubclass(getattr(page, name), PoolFilter | ReservingStage)
     ]
     assert len(filters) == 6
     assert len(weighers) == 2
@@ -214,6 +216,31 @@ def test_the_pool_filter(page):
     assert choice.pool.name == 'eu'
 
 
+def test_the_stage_reserves_an_address_and_gives_it_back(page):
+    (found,) = plugins.stages([f'{MODULE}.AddressStage after=claim'])
+    stage = found.kind(*found[:2], Settings(), None, None)
+    service = AddressService()
+    settings = Settings(plugin_options={'address_url': service.url})
+    wanted = Reservation('vm', 'a', 'a', {'project_id': 'p'})
+    with service.running():
+        for _ in range(2):
+            stage.make(wanted, settings)
+        assert service.addresses.keys() == {('a', 'vm')}
+        for _ in range(2):
+            stage.undo(wanted, settings)
+        assert not service.addresses
+        service.full.add('a')
+        with pytest.raises(HostRefused):
+            stage.make(wanted, settings)
+    stage.stop()
+
+
+def test_the_package_has_the_stage_of_the_page():
+    package = ROOT / 'tests/packages/thirdparty/src/thirdparty/stages.py'
+    (block,) = (each for each in BLOCKS if 'ReservingStage' in each)
+    assert package.read_text().endswith(f'"""\n\n{block.strip()}\n')
+
+
 def test_the_tests_of_the_page_pass(page):
     (block,) = TESTS
     names = {}
@@ -227,4 +254,4 @@ def test_the_tests_of_the_page_pass(page):
 def test_the_page_shows_no_other_code():
     text = PAGE.read_text()
     assert '::\n\n    ' not in re.sub(r'\.\. code-block:: \w+\n', '', text)
-    assert len(BLOCKS) == text.count('code-block:: python') == 10
+    assert len(BLOCKS) == text.count('code-block:: python') == 11
