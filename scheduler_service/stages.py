@@ -222,7 +222,13 @@ class ReservingStage(WaitingStage):
         }
         intents = [(uuid, hosts[uuid], of) for uuid, of in documents.items()]
         if not is_recorded or time.monotonic() - since > _RECORDED_S:
-            self._undoer.intend(self, intents)
+            try:
+                self._undoer.intend(self, intents)
+            except errors.StageFailed as being_undone:
+                for placement in job.attempt.placements:
+                    host = placement.selected.host
+                    job.excluded_hosts[host] = str(being_undone)
+                raise
         made: list[Intent] = []
         is_answered = True
         try:

@@ -19,6 +19,7 @@ class AddressService(JsonServer):
     :ivar addresses: (host, instance) -> address
     :ivar full: hosts that have no address left
     :ivar is_down: whether it closes each connection without an answer
+    :ivar loses: the method of calls that it closes the connections of
     :ivar slow_s: seconds from a call until it is carried out
     :ivar twice: whether it carries out each call twice, and answers twice
     :ivar on_phase: called with the method and the phase of each call
@@ -29,6 +30,7 @@ class AddressService(JsonServer):
         self.addresses: dict[Key, str] = {}
         self.full: set[str] = set()
         self.is_down = False
+        self.loses = ''
         self.slow_s = 0.0
         self.twice = False
         self.on_phase: Callable[[str, str], None] = lambda method, phase: None
@@ -58,7 +60,7 @@ class _Handler(JsonHandler):
         self.asked()
         host, instance = self.path.strip('/').split('/')
         service.on_phase(method, 'came')
-        if service.is_down:
+        if service.is_down or method == service.loses:
             self.close_connection = True
             return
         time.sleep(service.slow_s)

@@ -11,7 +11,8 @@ have ended and nothing is left: a call without an answer may take effect later.
 A call has ended when it was answered, or :data:`CALL_ENDS_S` after its
 connection was closed. A daemon that undoes something marks the record first
 (:func:`begin_undo`) and records the result afterwards (:func:`end_undo`);
-meanwhile no claim is made for the instance.
+meanwhile no claim is made for the instance on that host, or on any where the
+host takes over what is undone: another service then knows it by the instance.
 """
 
 from __future__ import annotations
@@ -135,11 +136,12 @@ def intending(dialect: str) -> str:
     """Return SQL that records what stages are about to do for claims.
 
     Its parameters are those of :func:`rows.pack` with :data:`INTENT`. It
-    inserts no row for an instance of which the stage undoes an earlier claim,
-    and fails where there is a record of the same claim: then :func:`intend`
-    has to decide.
+    inserts no row where the stage undoes an earlier claim of the instance and
+    the host (of the instance alone, where the host takes over). It fails where
+    there is a record of the same claim: then :func:`intend` has to decide.
     """
     now, names = clock.sql(dialect), ', '.join(INTENT)
+    taken_over = ', '.join(f"'{stage}'" for stage in TAKEN_OVER)
     return (
         f'INSERT INTO stage_records ({names}, asked_at) '  # noqa: S608
         f'SELECT {", ".join(f"a.{name}" for name in INTENT)}, {now} '
@@ -147,6 +149,7 @@ def intending(dialect: str) -> str:
         'WHERE NOT EXISTS (SELECT 1 FROM stage_records AS undone '
         'WHERE undone.stage = a.stage '
         'AND undone.instance_uuid = a.instance_uuid '
+        f'AND (undone.host_id = a.host_id OR a.stage IN ({taken_over})) '
         f'AND undone.undone_until > {now})'
     )
 
@@ -185,11 +188,13 @@ def intend(
     """
     for part in in_chunks(claims):
         of_host = _host_ids(conn, part)
+        keys = {(uuid, of_host.get(host)) for uuid, host, _ in part}
         there = {}
         for row in _lock(conn, stage, [uuid for uuid, _, _ in part]):
-            if row.undone:
+            key = row.instance_uuid, row.host_id
+            if row.undone and (key in keys or stage in TAKEN_OVER):
                 raise BeingUndone(row.instance_uuid)
-            there[row.instance_uuid, row.host_id] = row
+            there[key] = row
         new = []
         for uuid, host, document in part:
             row = there.get((uuid, of_host.get(host)))

@@ -258,3 +258,17 @@ def test_a_record_is_written_with_the_claim_before_a_thread_is_free(
     for answer in answers:
         answer.result(LIMIT_S)
     assert len(addresses.addresses) == 3
+
+
+def test_an_instance_goes_elsewhere_while_an_undo_may_yet_be_carried_out(
+    start, addresses, store
+):
+    engine = start()
+    ((host, vm),) = placed(engine)
+    addresses.loses = 'DELETE'
+    engine.release([vm]).result(LIMIT_S)
+    wait_until(lambda: any(row.undone_until for row in records(store)))
+    ((other, _),) = placed(engine, vm)
+    # A late call for the first host takes nothing from the second.
+    assert other != host
+    assert (other, vm) in addresses.addresses
