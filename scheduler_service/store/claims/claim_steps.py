@@ -20,6 +20,7 @@ of their members. These statements wait for no lock.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -80,6 +81,10 @@ _PLACE = {
 _UUID = {'uuid': 'text'}
 _OWNER = {'uuid': 'text', 'owner': 'text'}
 _GROUP_OF_CLAIM = {'uuid': 'a.group_uuid'}
+_consumer, _host_id, _group, _amounts, _records, _may_stay = map(
+    operator.attrgetter,
+    ('consumer', 'host_id', 'group', 'amounts', 'records', 'may_stay'),
+)
 
 
 _BREAKS_POLICY = 'The host would break the policy of server group {}.'
@@ -147,64 +152,88 @@ def steps(
     :param fallback: resource class -> allocation ratio of hosts without one
     :param policies: server group policies that a claim must not break
     """
-    reported = [c for c in claims if c.is_present and not c.move]
-    groups = sorted({claim.group for claim in claims if claim.group})
+    placed: list[Claim] = []
+    moving: list[Claim] = []
+    reported: list[Claim] = []
+    for claim in claims:
+        known = reported if claim.is_present else placed
+        (moving if claim.move else known).append(claim)
+    groups = sorted({*filter(None, map(_group, claims))})
+    before = [*_inserts(dialect, placed, moving, reported, groups)]
+    if any(map(_records, claims)):
+        before.append(_recording(dialect, claims))
+    hold = None
+    if any(map(_amounts, claims)):
+        stays = any(map(_may_stay, moving))
+        take, hold = _taking(dialect, claims, fallback, stays)
+        before.append(take)
     touched = ChangeRecord(
-        load=sorted({claim.host_id for claim in claims}),
-        instances=[claim.consumer for claim in claims],
+        load=sorted({*map(_host_id, claims)}),
+        instances=[*map(_consumer, claims)],
     )
     more = {}
     for field, query, uuids in (
-        ('load', _leaving(dialect), [claim.consumer for claim in reported]),
+        ('load', _leaving(dialect), map(_consumer, reported)),
         ('groups', _existing(dialect), groups),
     ):
-        if uuids:
-            values = rows.pack(dialect, _UUID, [(u,) for u in uuids], field)
+        if keys := [*zip(uuids)]:
+            values = rows.pack(dialect, _UUID, keys, field)
             more[field] = Step(query, values)
-    before = [*_inserts(dialect, claims)]
-    hold = None
-    if any(claim.amounts for claim in claims):
-        take, hold = _taking(dialect, claims, fallback)
-        before.append(take)
-    return Steps(
-        before,
-        hold,
-        touched,
-        more,
-        _looks(dialect, claims, policies),
-    )
+    after = [*_joins(dialect, claims, groups, policies, moving or reported)]
+    for claim in reported:
+        row = claim_sql.instance_row(claim)
+        values = dict(zip(claim_sql.INSTANCE, row, strict=True))
+        after.append(Step(_claiming_reported(dialect), values, 1))
+    last = outcomes.came_first_values(dialect, claims)
+    if groups:
+        owners = {c.group: c.group_owner for c in claims if c.group}
+        last |= rows.pack(dialect, _OWNER, [*owners.items()], 'owners')
+        last |= after[0].values
+    after.append(Step(_refusing(dialect, bool(groups)), last, refuses=True))
+    return Steps(before, hold, touched, more, after)
 
 
-def _inserts(dialect: str, claims: Sequence[Claim]) -> Iterator[Step]:
+def _inserts(
+    dialect: str,
+    placed: Sequence[Claim],
+    moving: Sequence[Claim],
+    reported: Sequence[Claim],
+    groups: Sequence[str],
+) -> Iterator[Step]:
     """Yield what locks rows, and inserts those that others may insert."""
-    stored = [c.consumer for c in claims if c.is_present or c.move]
-    if stored:
+    if moving or reported:
+        stored = [*map(_consumer, moving), *map(_consumer, reported)]
         yield Step(lifecycle.LOCK, {'keys': stored})
-    groups = sorted({claim.group for claim in claims if claim.group})
     if groups:
         yield Step(_LOCK_GROUPS, {'keys': groups})
-    placed = [c for c in claims if not (c.is_present or c.move)]
     if placed:
         yield _placing(dialect, placed)
-    moving = [_move_row(claim) for claim in claims if claim.move]
     if moving:
-        values = rows.pack(dialect, _MOVE, moving)
+        values = rows.pack(dialect, _MOVE, [*map(_move_row, moving)])
         yield Step(_moving(dialect), values, len(moving))
-    intents = [
+
+
+def _recording(dialect: str, claims: Sequence[Claim]) -> Step:
+    """Return what inserts the records of stages."""
+    records = [
         (stage, claim.consumer, claim.host_id, document)
         for claim in claims
         for stage, document in claim.records
     ]
-    if intents:
-        values = rows.pack(dialect, stage_records.INTENT, intents)
-        yield Step(_intending(dialect), values, len(intents))
+    values = rows.pack(dialect, stage_records.INTENT, records)
+    return Step(_intending(dialect), values, len(records))
 
 
-def _looks(
-    dialect: str, claims: Sequence[Claim], policies: Collection[str]
-) -> list[Step]:
-    """Return what looks at what others may have changed, and ends on that."""
-    pack = functools.partial(rows.pack, dialect)
+def _joins(
+    dialect: str,
+    claims: Sequence[Claim],
+    groups: Sequence[str],
+    policies: Collection[str],
+    stored: Sequence[Claim],
+) -> Iterator[Step]:
+    """Yield what joins server groups, and checks the strict policies."""
+    if not (groups or stored):
+        return
     places = [
         (
             claim.consumer,
@@ -215,25 +244,17 @@ def _looks(
         )
         for claim in claims
     ]
-    owners = {c.group: c.group_owner for c in claims if c.group}
-    steps = []
-    last = outcomes.came_first_values(dialect, claims)
-    if owners:
-        joining = pack(_PLACE, [row for row in places if row[-1]])
-        steps.append(Step(_joining(dialect), joining))
-        last |= {**joining, **pack(_OWNER, sorted(owners.items()), 'owners')}
+    if groups:
+        joining = [row for row in places if row[-1]]
+        yield Step(_joining(dialect), rows.pack(dialect, _PLACE, joining))
     strict = tuple(name for name in _STRICT if name in policies)
-    if strict and (owners or any(stored for _, _, stored, *_ in places)):
-        values = pack(_PLACE, places)
-        breaking = _breaking(dialect, strict)
-        steps.append(Step(breaking, values, refuses=True, why=_BREAKS_POLICY))
-    for claim in claims:
-        if claim.is_present and not claim.move:
-            row = claim_sql.instance_row(claim)
-            values = dict(zip(claim_sql.INSTANCE, row, strict=True))
-            steps.append(Step(_claiming_reported(dialect), values, 1))
-    steps.append(Step(_refusing(dialect, bool(owners)), last, refuses=True))
-    return steps
+    if strict:
+        yield Step(
+            _breaking(dialect, strict),
+            rows.pack(dialect, _PLACE, places),
+            refuses=True,
+            why=_BREAKS_POLICY,
+        )
 
 
 @functools.cache
@@ -254,10 +275,15 @@ def _existing(dialect: str) -> sa.TextClause:
 
 
 def _taking(
-    dialect: str, claims: Sequence[Claim], fallback: Mapping[str, float]
+    dialect: str,
+    claims: Sequence[Claim],
+    fallback: Mapping[str, float],
+    stays: bool,
 ) -> tuple[Step, Step]:
-    """Return what takes capacity and inserts allocations."""
-    stays = any(claim.move and claim.may_stay for claim in claims)
+    """Return what takes capacity and inserts allocations.
+
+    :param stays: whether a move may stay on its instance's host
+    """
     if len(claims) == 1 and not stays and all(claims[0].amounts.values()):
         return _taking_one(dialect, claims[0], fallback)
     sizes: dict[Any, int] = {}
