@@ -78,8 +78,7 @@ def sides(
                 )
             )
             follow = (
-                '[kubernetes]\nenabled = true\nkeep_hosts = false\n'
-                'record_decisions = false\n'
+                '[kubernetes]\nenabled = true\nrecord_decisions = false\n'
                 f'[extender]\napi_server = http://127.0.0.1:{api}\n'
             )
         made = {}

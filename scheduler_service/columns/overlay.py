@@ -25,7 +25,10 @@ _FEW = 8
 
 
 class _Assumed(NamedTuple):
-    """An instance that was put on a host, and its place before."""
+    """An instance that was put on a host, and its place before.
+
+    A pod has no uuid: it only takes its amounts.
+    """
 
     row: int
     amounts: Mapping[str, int]
@@ -95,6 +98,11 @@ class Overlay:
             self._count_build(row, 1)
             table.builds.append(row)
 
+    def assume_pod(self, row: int, amounts: Mapping[str, int]) -> None:
+        """Have a pod take *amounts* of the host of *row*."""
+        self._assumed.append(_Assumed(row, amounts, '', None, None))
+        self.table.take(row, amounts, 1)
+
     def assume_many(
         self,
         rows: Sequence[int],
@@ -134,6 +142,11 @@ class Overlay:
         table = self.table
         gone = self._assumed[start:]
         del self._assumed[start:]
+        pods = [assumed for assumed in gone if not assumed.uuid]
+        if pods:
+            for pod in pods:
+                table.take(pod.row, pod.amounts, -1)
+            gone = [assumed for assumed in gone if assumed.uuid]
         for assumed in reversed(gone):
             table.put_instance(assumed.uuid, assumed.before)
             if assumed.group is not None:

@@ -147,13 +147,20 @@ class HostTable:
         :param amounts: resource class -> what each instance takes
         :param count: of the instances: one number, or int64[m]
         """
+        self.numbers['num_instances'][rows] += count
+        self.load.refresh('num_instances', rows)
+        self.take(rows, amounts, count)
+
+    def take(
+        self, rows: Index, amounts: Mapping[str, int], count: Any
+    ) -> None:
+        """Count what pods take, which are no instances; see above."""
         for name, amount in amounts.items():
             self.resources[name].used[rows] += count * amount
-        self.numbers['num_instances'][rows] += count
         disk = amounts.get('DISK_GB')
         if disk:
             self.numbers['disk_available_least'][rows] -= count * disk
-        for name in (*amounts, 'num_instances'):
+        for name in amounts:
             self.load.refresh(name, rows)
         self.load.changes.add(rows)
 

@@ -178,6 +178,10 @@ class HostCycle:
         """Return the stages that record what they do, the last one first."""
         return [each for each in reversed(self._stages) if each.is_recorded]
 
+    def entered_for(self, job: HostJob) -> list[Stage]:
+        """Return the stages of adapters that run for a job."""
+        return [each for each in self.entered if job.kind in each.kinds]
+
     def facts(self, name: str) -> Mapping[str, Any]:
         """Return what operators see of a stage, nothing where it is none."""
         found = (each for each in self.entered if each.name == name)
@@ -241,7 +245,9 @@ class HostCycle:
             taken = [
                 job
                 for job in jobs
-                if job.claim and stage.name not in job.attempt.passed
+                if job.claim
+                and stage.name not in job.attempt.passed
+                and job.kind in stage.kinds
             ]
             for job in taken:
                 given = job.attempt
@@ -426,6 +432,8 @@ class SchedulingBatch:
         cycle, table, one = self._cycle, self._overlay.table, (job,)
         try:
             for stage in cycle.before:
+                if job.kind not in stage.kinds:
+                    continue
                 stage.run(one, table)
                 if job.away or job.state is not State.QUEUED:
                     break
@@ -433,13 +441,14 @@ class SchedulingBatch:
             if cycle.recall.lent is not None:
                 table.add_use(*cycle.recall.lent, 1)
         if job.claim and job.state is State.SELECTED:
-            for stage in cycle.entered:
+            for stage in cycle.entered_for(job):
                 stage.prepare(job)
 
     def _ask_again(self, job: HostJob, error: errors.NoValidHost) -> None:
         """Have a job's hosts found out anew; else hold its refusal back."""
         table = self._overlay.table
-        if any(stage.forget(job, table) for stage in self._cycle.entered):
+        entered = self._cycle.entered_for(job)
+        if any(stage.forget(job, table) for stage in entered):
             self.unfinished.append(job)
         else:
             self._refused.append((job, errors.without_traceback(error)))
@@ -540,7 +549,7 @@ class SchedulingBatch:
                 self._refuse(job, error)
             return
         for job, _ in doubtful:
-            for stage in self._cycle.entered:
+            for stage in self._cycle.entered_for(job):
                 stage.forget(job, None)
             (self.unfinished if later else self._again).append(job)
 
@@ -549,7 +558,7 @@ class SchedulingBatch:
         if isinstance(error, errors.NoValidHost) and not (
             job.attempt.checked_at
         ):
-            entered, table = self._cycle.entered, self._overlay.table
+            entered, table = self._cycle.entered_for(job), self._overlay.table
             for stage in entered:
                 stage.forget(job, None)
             if any(each.check_refusal(job, error, table) for each in entered):

@@ -57,7 +57,7 @@ class Answer(Stage):
                 job.finish(answer)
         for job in jobs:
             attempt = job.attempt
-            if job.claim and attempt.selection is not None:
+            if job.recorded and attempt.selection is not None:
                 why = {
                     'placements': attempt.placements,
                     'explanation': attempt.selection.reasons,
@@ -78,7 +78,7 @@ class Answer(Stage):
             self._health.count('filter_rejections', str(cause['filter']))
         decisive = explain.decisive_filter(error.facts)
         self._health.count('refusals', decisive, error.name)
-        if job.claim:
+        if job.recorded:
             self._record(job, error.name, {'error': error.to_dict()})
 
     def count_lost_claim(self, job: HostJob, why: str = '') -> None:

@@ -506,6 +506,7 @@ class HostJob(Job, eq=False, kw_only=True):
     """Hosts for the instances of a request.
 
     :cvar verb: the method that it is a call of
+    :cvar kind: of its claims
     :ivar with_pcpu: the request as it came, where dedicated CPUs count as VCPU
         in its place; None: they do not
     :ivar refusal: why no host has them as PCPU, once VCPU is tried
@@ -523,6 +524,7 @@ class HostJob(Job, eq=False, kw_only=True):
     """
 
     verb: ClassVar[str] = 'select_destinations'
+    kind: ClassVar[str] = 'instance'
 
     request: Request
     with_pcpu: Request | None = None
@@ -612,6 +614,11 @@ class HostJob(Job, eq=False, kw_only=True):
         return self.claim
 
     @property
+    def recorded(self) -> bool:
+        """Whether the engine records what became of it."""
+        return self.claim
+
+    @property
     def size(self) -> int:
         return self.request.num_instances or 1
 
@@ -627,6 +634,31 @@ class HostJob(Job, eq=False, kw_only=True):
     def batchable(self) -> bool:
         """Whether it may share a batch that is claimed in portions."""
         return not (self.move or self.moves_unsaid or self.isolated)
+
+
+class PodJob(HostJob, eq=False, kw_only=True):
+    """The host of a pod, which a cluster's scheduler has chosen.
+
+    Nothing is filtered, and the host's allocation ratios do not count. Its
+    request has the pod's uid and what the pod takes.
+
+    :ivar host: the service host
+    :ivar name: of the pod in its namespace, which is the project
+    :ivar doubt: why it is not known whether the pod is bound; its claim stays
+    """
+
+    verb: ClassVar[str] = 'bind'
+    kind: ClassVar[str] = 'pod'
+
+    host: str
+    node: str
+    name: str
+    doubt: errors.SchedulerError | None = None
+
+    @property
+    def recorded(self) -> bool:
+        # Whoever asked for it does, with what was answered before.
+        return False
 
 
 class ExplainJob(Job, eq=False, kw_only=True):

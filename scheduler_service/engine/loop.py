@@ -141,7 +141,8 @@ class EngineLoop(Worker):
         self._count_batch(jobs, start)
         by_kind: dict[type[Job], list[Any]] = {}
         for job in jobs:
-            by_kind.setdefault(type(job), []).append(job)
+            kind = HostJob if isinstance(job, HostJob) else type(job)
+            by_kind.setdefault(kind, []).append(job)
         unfinished: list[HostJob] = []
         changes = by_kind.get(ClaimsJob)
         if changes:

@@ -238,6 +238,9 @@ class StoreMonitor(Protocol):
     def answered(self, waiting: int) -> None: ...
 
 
+ALL_KINDS = ('instance', 'pod')
+
+
 class Stage:
     """A stage of the cycle: what it does for host jobs, and how to undo it.
 
@@ -248,6 +251,7 @@ class Stage:
 
     :cvar name: of its place in ``engine.cycle:CYCLE``, or of a plug-in
     :cvar after: the stage that a plug-in's follows; empty: it has a place
+    :cvar kinds: of the claims of the jobs that it runs for
     :cvar is_configured: whether a reload of the configuration replaces it
     :cvar is_recorded: whether it records what it does, and undoes it by that
     :cvar allocates: whether it makes allocations: then groups of resources
@@ -257,6 +261,7 @@ class Stage:
 
     name: ClassVar[str]
     after: str = ''
+    kinds: ClassVar[Collection[str]] = ('instance',)
     is_configured: ClassVar[bool] = False
     is_recorded: ClassVar[bool] = False
     allocates: bool = False

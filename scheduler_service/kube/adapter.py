@@ -9,14 +9,19 @@ from typing import Any
 from scheduler_service import adapter as base
 from scheduler_service import conf as options
 from scheduler_service import errors, factory
+from scheduler_service.engine.health import Health
+from scheduler_service.engine.ports import Stage
+from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.filters.hosts.compute_filter import ComputeFilter
 from scheduler_service.http.routes import Route
 from scheduler_service.kube import node_reader, quantity, verbs
 from scheduler_service.kube.api import Address, ApiServer
+from scheduler_service.kube.binding import PodBinder
 from scheduler_service.kube.evaluator import PodEvaluator, PodPipeline
 from scheduler_service.kube.following import Follower, Recounter
 from scheduler_service.kube.node_tables import SentNodes
 from scheduler_service.kube.nodes import HostKeeper, NodeSink
+from scheduler_service.kube.pod_book import PodBook
 from scheduler_service.kube.pod_decisions import PodDecisions
 from scheduler_service.kube.pod_filters import (
     OfferedResources,
@@ -37,6 +42,8 @@ from scheduler_service.store.connection import Store
 from scheduler_service.store.records import leases
 from scheduler_service.weighers.base import ColumnWeigher
 
+# How many times as long as a bind may take its pod may stay unseen.
+_BINDS_S = 3.0
 # Weighers of load that are replaced for pods, and the class that they weigh.
 _CLASS_OF_WEIGHER = {
     'CPUWeigher': 'VCPU',
@@ -67,7 +74,12 @@ class Adapter(base.Adapter):
         self._followers: list[Follower] = []
         self._api: ApiServer | None = None
         health = scheduler.health
-        pods = PodSink(self._use, _pod_reader(conf))
+        book = None
+        if _claims_pods(conf):
+            unseen = _BINDS_S * conf.extender.api_timeout
+            book = PodBook(store, unseen)
+        self._book = book
+        pods = PodSink(self._use, _pod_reader(conf), book)
         nominated = NominationSink(self._use, _pod_reader(conf))
         if group.enabled:
             api = self._api = ApiServer(_address_of(conf))
@@ -81,7 +93,8 @@ class Adapter(base.Adapter):
             self._parts = [*self._followers]
             if group.keep_hosts:
                 holder = leases.new_holder(conf.scheduler.server)
-                self._parts.append(HostKeeper(store, holder, self._nodes))
+                keeper = HostKeeper(store, holder, self._nodes, book)
+                self._parts.append(keeper)
         elif _counts_pods(conf):
             self._parts = [
                 Recounter(
@@ -95,8 +108,24 @@ class Adapter(base.Adapter):
             scheduler.recorder.put, group.record_decisions
         )
         self._evaluator: PodEvaluator | None = None
+        self._binder: PodBinder | None = None
         if conf.http.bind_port is not None:
             self._evaluator = self._new_evaluator(conf)
+            scheduler.enter(functools.partial(self._stages, conf))
+
+    def _stages(
+        self,
+        conf: Any,
+        _: HostPipeline,
+        __: Health,
+        queue: RequestQueue,
+        *more: Any,
+    ) -> list[Stage]:
+        assert self._evaluator is not None
+        binder = self._binder = PodBinder(
+            self._evaluator, self._scheduler.put, queue, conf.http.threads
+        )
+        return [binder]
 
     def _new_evaluator(self, conf: Any) -> PodEvaluator:
         return PodEvaluator(
@@ -106,6 +135,7 @@ class Adapter(base.Adapter):
             _pod_reader(conf),
             SentNodes(self._reader, self._nodes.find),
             assuming=_counts_pods(conf),
+            booked=self._book is not None,
             waiting=conf.kubernetes.enabled,
             are_nodes_loaded=self._are_nodes_loaded,
         )
@@ -126,11 +156,10 @@ class Adapter(base.Adapter):
         group, bind = conf.extender, None
         if self._evaluator is None:
             return [], []
-        if group.api_server:
-            bind = functools.partial(
-                ApiServer(_binding_address(conf)).bind,
-                timeout=group.api_timeout,
-            )
+        if group.api_server and self._binder is not None:
+            api = ApiServer(_binding_address(conf))
+            self._binder.use(api, group.api_timeout)
+            bind = self._binder.bind
         health, limit = self._scheduler.health, conf.http.max_body_bytes
         served = verbs.routes(
             self._evaluator, health, self._decisions, bind, limit
@@ -144,6 +173,11 @@ class Adapter(base.Adapter):
         :raises ConfigurationError: an option cannot be used
         """
         pods = _pod_pipeline(conf)
+        if _claims_pods(conf) and self._book is None:
+            raise errors.ConfigurationError(
+                '[extender] api_server: what pods take is claimed from the '
+                'start on: restart the daemon to have it bind them'
+            )
         api = None if self._api is None else ApiServer(_address_of(conf))
 
         def apply() -> None:
@@ -172,6 +206,25 @@ class Adapter(base.Adapter):
             part.stop(timeout)
 
 
+def _claims_pods(conf: Any) -> bool:
+    """Whether what pods take of hosts is claimed.
+
+    :raises ConfigurationError: it has to be, and hosts are not kept
+    """
+    group = conf.kubernetes
+    needed = group.shared_hosts or bool(
+        group.enabled and conf.extender.api_server
+    )
+    kept = group.enabled and group.keep_hosts
+    if needed and not kept:
+        raise errors.ConfigurationError(
+            'Pods are bound, and hosts are shared with instances, only where '
+            'what pods take is claimed: that needs [kubernetes] enabled and '
+            'keep_hosts'
+        )
+    return bool(kept and (needed or group.managed_resources is not None))
+
+
 def _address_of(conf: Any) -> Address:
     return _binding_address(conf)._replace(
         kubeconfig=conf.kubernetes.kubeconfig, context=conf.kubernetes.context
@@ -189,15 +242,17 @@ def _binding_address(conf: Any) -> Address:
 
 def _pod_reader(conf: Any) -> PodReader:
     domain, names = conf.extender.domain, conf.kubernetes.managed_resources
+    shared = conf.kubernetes.shared_hosts
     if names is None:
-        return PodReader(domain)
+        return PodReader(domain, shared=shared)
     classes = {quantity.class_of(name, domain) for name in names}
     if None in classes:
         raise errors.ConfigurationError(
             f'[kubernetes] managed_resources: {names}: not all are extended '
             'resources, such as example.com/fpga'
         )
-    return PodReader(domain, frozenset(filter(None, classes)))
+    listed = frozenset(filter(None, classes))
+    return PodReader(domain, listed, shared)
 
 
 def _counts_pods(conf: Any) -> bool:

@@ -21,6 +21,7 @@ import urllib3
 from scheduler_service import errors, tls_verify
 from scheduler_service import extender_wire as wire
 from scheduler_service.kube import pod_reader
+from scheduler_service.kube.pod_reader import Pod
 
 _GONE = 410
 _CONNECT_S = 5.0
@@ -203,14 +204,13 @@ class ApiServer:
     ) -> None:
         """Bind a pod to a node, unless it is bound there already.
 
+        Where the answer is lost, the pod says whether it is bound.
+
         :param space: the pod's namespace
         :param timeout: seconds within which the pod has to be bound
-        :raises ExtenderFailed: the API server refuses, or is unreachable
+        :raises ExtenderFailed: the API server refuses, or is unreachable; it
+            has the fact ``in_doubt`` if the pod may be bound
         """
-        pod = (
-            f'/api/v1/namespaces/{parse.quote(space, safe="")}'
-            f'/pods/{parse.quote(name, safe="")}'
-        )
         binding = {
             'apiVersion': 'v1',
             'kind': 'Binding',
@@ -218,13 +218,21 @@ class ApiServer:
             'target': {'apiVersion': 'v1', 'kind': 'Node', 'name': node},
         }
         deadline = time.monotonic() + timeout
-        response = self._call_until(
-            'POST', f'{pod}/binding', wire.encode(binding), deadline
-        )
+        path = _path_of(space, name)
+        try:
+            response = self._call_until(
+                'POST', f'{path}/binding', wire.encode(binding), deadline
+            )
+        except errors.ExtenderFailed as lost:
+            if self._is_on(path, uid, node, deadline):
+                return
+            raise lost from None
         status = response.status
         if status in (200, 201):
             return
-        if status == 409 and self._is_on(pod, uid, node, deadline):
+        if (status == 409 or status >= 500) and self._is_on(
+            path, uid, node, deadline
+        ):
             return
         why: Any = status
         with contextlib.suppress(wire.WireError):
@@ -236,8 +244,34 @@ class ApiServer:
             status=status,
         )
 
-    def _is_on(self, pod: str, uid: str, node: str, deadline: float) -> bool:
-        response = self._call_until('GET', pod, None, deadline)
+    def pod(self, space: str, name: str, timeout: float) -> Pod | None:
+        """Return a pod; None: there is none.
+
+        :raises ExtenderFailed: the API server refuses, or is unreachable
+        """
+        deadline = time.monotonic() + timeout
+        path = _path_of(space, name)
+        response = self._call_until('GET', path, None, deadline)
+        if response.status == 404:
+            return None
+        if response.status != 200:
+            raise errors.ExtenderFailed(
+                f'The API server did not return {space}/{name}: '
+                f'{response.status}',
+                status=response.status,
+            )
+        return pod_reader.read(response.data)
+
+    def _is_on(self, path: str, uid: str, node: str, deadline: float) -> bool:
+        """Whether a pod is bound to a node.
+
+        :raises ExtenderFailed: it is not known
+        """
+        try:
+            response = self._call_until('GET', path, None, deadline)
+        except errors.ExtenderFailed as error:
+            error.facts['in_doubt'] = True
+            raise
         if response.status != 200:
             return False
         found = pod_reader.read(response.data)
@@ -352,6 +386,11 @@ class Watch:
         """End the watch, from any thread."""
         with contextlib.suppress(Exception):
             self._response.shutdown()
+
+
+def _path_of(space: str, name: str) -> str:
+    quoted = parse.quote(space, safe=''), parse.quote(name, safe='')
+    return '/api/v1/namespaces/{}/pods/{}'.format(*quoted)
 
 
 def _event(text: bytes) -> WatchEvent:

@@ -43,6 +43,7 @@ from scheduler_service.kube.pod_reader import (
     PodReader,
     PodRequest,
     PodUsage,
+    parts_of,
 )
 from scheduler_service.kube.pod_use import PodUse
 from scheduler_service.pipeline import HostPipeline
@@ -180,6 +181,14 @@ class _Part(NamedTuple):
 _Read = tuple[PodDemand, list[_Part], dict[str, str]]
 
 
+class PodPlace(NamedTuple):
+    """The host that a pod is about to be bound to, and what it takes."""
+
+    host: str
+    node: str
+    amounts: dict[str, int]
+
+
 class PodPipeline(NamedTuple):
     """The filters and weighers for pods.
 
@@ -201,6 +210,7 @@ class PodEvaluator:
     :param sent_nodes: nodes that are not in the store
     :param assuming: whether a scored pod counts on its likely node; only
         where the pods of the cluster are followed or listed
+    :param booked: whether what pods take of hosts is in the store
     :param waiting: whether pods with extended resources, which only this
         service counts, are refused until all pods were listed once
     :ivar are_nodes_loaded: whether nodes can be evaluated yet
@@ -214,6 +224,7 @@ class PodEvaluator:
         reader: PodReader,
         sent_nodes: SentNodes,
         assuming: bool = False,
+        booked: bool = False,
         waiting: bool = False,
         are_nodes_loaded: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -225,6 +236,7 @@ class PodEvaluator:
         self._sent_nodes = sent_nodes
         self.are_nodes_loaded = are_nodes_loaded
         self._assuming = assuming
+        self.booked = booked
         self._waiting = waiting
         # The pod that was filtered last, with the nodes that passed, until
         # they are scored.
@@ -352,28 +364,72 @@ class PodEvaluator:
             with contextlib.suppress(errors.SchedulerError):
                 self._prioritize(pod, nodes)
 
-    def claim(self, uid: str, node: str) -> bool:
+    def claim(
+        self, uid: str, node: str, of: Pod | None = None
+    ) -> PodPlace | None:
         """Count a pod on the node that it is about to be bound to.
 
-        :return: whether :meth:`end_claim` is due
-        :raises Conflict: pods that were placed meanwhile took the resources
+        :param of: the pod, where it was read for this; None: this service may
+            have filtered nodes for it
+        :return: its place, and :meth:`end_claim` is due; None: the pod was
+            seen, or is unknown and counts once it is seen
+        :raises Conflict: pods that were placed meanwhile took the resources,
+            or the node is not kept as a host
         """
         with self._lock:
-            usage = self._asked.get(uid) if self._assuming else None
-            if usage is None or self._use.is_seen(uid):
-                return False
+            usage = self._asked.get(uid)
+            if of is not None:
+                usage = self._usage(of, node)
+            if usage is None or not self._assuming or self._use.is_seen(uid):
+                return None
             copy = self._stored.newest()
+            place = PodPlace('', node, {})
             if copy is not None and node in copy.rows:
-                rows = np.array([copy.rows[node]], np.int64)
+                row = copy.rows[node]
                 numbers = self._use.numbers_of([node])
-                sent = NodeRows(copy.table, rows, numbers)
+                sent = NodeRows(copy.table, np.array([row]), numbers)
                 # A kube-scheduler has weighed nominations before.
                 demand = PodDemand(uid, usage, math.inf)
                 full = self._full(sent, [node], demand)
                 if full:
                     raise errors.Conflict(f'{node}: {full[node]}')
+                parts = {
+                    name: int(self._use.used(parts_of(name), numbers, uid)[0])
+                    for name in usage.parts
+                }
+                place = PodPlace(
+                    copy.table.host_at(row),
+                    copy.table.node_at(row),
+                    usage.claimed(parts),
+                )
+            elif self.booked and (usage.classes or usage.parts):
+                # It may be newer than the table.
+                found = self._sent_nodes.find(node)
+                if found is None:
+                    raise errors.Conflict(f'{node} is not kept as a host')
+                host = found.host
+                place = PodPlace(
+                    host.host, host.hypervisor_hostname, usage.claimed({})
+                )
             self._use.see(PlacedPod(uid, node, usage), binding=True)
-            return True
+            return place
+
+    def knows(self, uid: str) -> bool:
+        """Whether it is known what a pod uses."""
+        return uid in self._asked
+
+    def ignores(self, pod: Pod) -> bool:
+        """Whether a pod is left to the kube-scheduler."""
+        return self._ignored.has(pod)
+
+    def _usage(self, pod: Pod, node: str) -> PodUsage:
+        """Return what a pod uses that a host offers, or its new node does."""
+        self._stored.newest()
+        known = self._stored.offered | self._sent_nodes.offered
+        found = self._sent_nodes.find(node)
+        if found is not None:
+            known |= found.host.resources.keys()
+        return self._reader.usage(pod).having(known)
 
     def _remember(self, demand: PodDemand) -> None:
         self._asked.pop(demand.uid, None)
@@ -388,9 +444,9 @@ class PodEvaluator:
     def _full(
         self, sent: NodeRows, names: Sequence[str], demand: PodDemand
     ) -> dict[str, str]:
-        if not demand.usage.classes:
+        if not (demand.usage.classes or demand.usage.parts):
             return {}
-        reasons = shortages(self._use, sent, demand)
+        reasons = shortages(self._use, sent, demand, self.booked)
         return {
             names[at]: f'{_FREE}: {text}'[:_MAX_REASON_LENGTH]
             for at, text in reasons.items()

@@ -113,7 +113,7 @@ class SentNodes:
         find: Callable[[str], NodeHost | None] = lambda _: None,
     ) -> None:
         self._reader = reader
-        self._find = find
+        self.find = find
         self.offered: set[str] = set()
         # Digest of a node's JSON -> the node.
         self._cached = SizedCache[NodeHost](
@@ -172,7 +172,7 @@ class SentNodes:
         :raises WireError: the node is invalid
         """
         if items is None:
-            return self._find(name)
+            return self.find(name)
         node = items[name]
         size = len(memoryview(node))
         if size > MOST_BYTES:

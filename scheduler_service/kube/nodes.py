@@ -18,6 +18,7 @@ from scheduler_service import errors
 from scheduler_service import extender_wire as wire
 from scheduler_service.kube import node_reader
 from scheduler_service.kube.node_reader import NodeHost, NodeReader
+from scheduler_service.kube.pod_book import PodBook
 from scheduler_service.model import Host, HostReport
 from scheduler_service.store.connection import Store, in_chunks
 from scheduler_service.store.reading import loading
@@ -101,12 +102,21 @@ class HostKeeper(Worker):
     raise StoreUnavailable where the database does not answer.
 
     :param holder: this daemon's unique name
+    :param book: what pods take of the hosts, which is written with them
     """
 
-    def __init__(self, store: Store, holder: str, nodes: NodeSink) -> None:
+    def __init__(
+        self,
+        store: Store,
+        holder: str,
+        nodes: NodeSink,
+        book: PodBook | None = None,
+    ) -> None:
         super().__init__('kube-hosts')
-        self._nodes = nodes
+        self._nodes, self._book = nodes, book
         nodes.on_change = self.wake
+        if book is not None:
+            book.on_change = self.wake
         self._store = store
         self._lease = Lease(store, _LEASE, holder)
         self._leading = False
@@ -121,6 +131,7 @@ class HostKeeper(Worker):
                     self.write(self._nodes.all())
             except LeaseLost:
                 LOG.debug('Another daemon keeps the hosts')
+                self.forget()
             except errors.StoreUnavailable:
                 # The engine's thread logs that the database is unreachable.
                 self.forget()
@@ -128,11 +139,13 @@ class HostKeeper(Worker):
                 LOG.exception('Nodes could not be kept as hosts')
                 self.forget()
             self._pause(_TURN_S)
-            self._stopping.wait(_SETTLE_S)
+            self._stopping.wait(_SETTLE_S if self._leading else _TURN_S)
         self._lease.give_up()
 
     def leads(self) -> bool:
         """Whether this daemon holds the lease, and so writes."""
+        if self._leading and self._lease.is_fresh():
+            return True
         leading = self._lease.take()
         if leading != self._leading:
             LOG.info(
@@ -146,14 +159,31 @@ class HostKeeper(Worker):
     def forget(self) -> None:
         """Compare everything anew: another daemon may have written."""
         self._written = None
+        if self._book is not None:
+            self._book.forget()
 
     def write(self, nodes: Mapping[str, NodeHost]) -> None:
         """Make the nodes of the store equal to these.
 
         :raises LeaseLost: another daemon writes now
         """
-        if self._written == nodes:
-            return
+        stored = None
+        if self._written != nodes:
+            stored = self._write_hosts(nodes)
+        if self._book is not None:
+            foreign = self._foreign
+            kept = {n: node for n, node in nodes.items() if n not in foreign}
+            # Pods on a node that is gone hold nothing of its host any more.
+            self._book.write(self._lease, kept)
+        if stored is not None:
+            self._remove(stored, nodes)
+            self._write_aggregates(nodes)
+            self._written = dict(nodes)
+
+    def _write_hosts(
+        self, nodes: Mapping[str, NodeHost]
+    ) -> dict[str, tuple[int, Host]]:
+        """Write nodes that differ; return the nodes that were stored."""
         stored = self._stored()
         before = self._written
         changed = [
@@ -166,9 +196,7 @@ class HostKeeper(Worker):
         for part in in_chunks(reports, _HOSTS_AT_ONCE):
             self._lease.keep()
             self._store.write(partial(host_rows.report, reports=part))
-        self._remove(stored, nodes)
-        self._write_aggregates(nodes)
-        self._written = dict(nodes)
+        return stored
 
     def _stored(self) -> dict[str, tuple[int, Host]]:
         with self._store.reading() as conn:

@@ -143,6 +143,24 @@ kube-scheduler, its plug-ins and other extenders, except for those of
 Unset: every resource that some host offers.
 """,
     ),
+    cfg.BoolOpt(
+        'shared_hosts',
+        default=False,
+        help="""
+Whether instances are placed on the nodes of the cluster as well.
+
+Then what pods request of processors, memory and storage is claimed of the
+hosts, as instances claim it, and a node passes for a pod only if it has as
+much left beside the instances there. This needs ``enabled`` and
+``keep_hosts``. Pods never overcommit a host, whatever its allocation ratios
+are, which count for instances. Off: only extended resources are claimed.
+
+Related options:
+
+* ``managed_resources``
+* ``[extender] api_server``
+""",
+    ),
     cfg.FloatOpt(
         'assume_seconds',
         default=15.0,

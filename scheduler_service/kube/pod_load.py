@@ -14,7 +14,7 @@ import numpy as np
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.dictionary import Floats, Ints, Rows
 from scheduler_service.filters.base import figure
-from scheduler_service.kube.pod_reader import PodUsage
+from scheduler_service.kube.pod_reader import PARTS, PodUsage, parts_of
 from scheduler_service.kube.pod_use import PodUse
 from scheduler_service.model import STANDARD_CLASSES
 from scheduler_service.settings import Settings
@@ -45,6 +45,19 @@ class PodDemand(NamedTuple):
     uid: str
     usage: PodUsage
     priority: float
+
+
+class _Wanted(NamedTuple):
+    """An amount that a pod requests.
+
+    :ivar key: under which pods on a node are counted
+    :ivar amount: in parts
+    :ivar unit: how many parts are one of the class
+    """
+
+    key: str
+    amount: int
+    unit: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -224,7 +237,13 @@ def _load(use: PodUse, sent: NodeRows, uid: str) -> Floats:
         'use of hosts', lambda: _use_of_hosts(sent.table)
     )
     if host_use is not None:
-        used += host_use.take(sent.rows, axis=1)
+        others = host_use.take(sent.rows, axis=1)
+        for row, name in zip(others, STANDARD_CLASSES, strict=True):
+            # Of pods that are seen, the book has these amounts as well.
+            if parts_of(name) in use:
+                parts = use.used(parts_of(name), sent.numbers)
+                row -= np.minimum(row, np.ceil(parts / PARTS[name]))
+        used += others
     return used
 
 
@@ -239,50 +258,76 @@ def _use_of_hosts(table: HostTable) -> Floats | None:
 
 
 def shortages(
-    use: PodUse, sent: NodeRows, demand: PodDemand
+    use: PodUse, sent: NodeRows, demand: PodDemand, booked: bool = False
 ) -> dict[int, str]:
     """Return index -> reason, for nodes with too little free for the pod.
 
-    Only its extended resources count.
+    Its extended resources count, and all others where hosts are shared with
+    instances.
+
+    :param booked: whether the use of hosts includes that of pods
     """
-    amounts = demand.usage.classes
+    wanted = {
+        name: _Wanted(name, amount, 1)
+        for name, amount in demand.usage.classes.items()
+    }
+    for name, amount in demand.usage.parts.items():
+        wanted[name] = _Wanted(parts_of(name), amount, PARTS[name])
     free_amounts = {
-        name: _free(sent, name, use.used(
-            name, sent.numbers, demand.uid, demand.priority
-        ))
-        for name in amounts
-    }  # fmt: skip
+        name: _free(use, sent, demand, name, one, booked)
+        for name, one in wanted.items()
+    }
     full = np.zeros(len(sent.rows), np.bool_)
-    for name, amount in amounts.items():
-        full |= free_amounts[name] < amount
+    for name, one in wanted.items():
+        full |= free_amounts[name] < one.amount
     # Most nodes lack the same.
     texts: dict[tuple[float, ...], str] = {}
     reasons: dict[int, str] = {}
     for at in np.flatnonzero(full).tolist():
         key = tuple(float(free[at]) for free in free_amounts.values())
         if key not in texts:
-            texts[key] = _shortage(amounts, key)
+            texts[key] = _shortage(wanted, key)
         reasons[at] = texts[key]
     return reasons
 
 
 def _shortage(
-    amounts: Mapping[str, int], free_amounts: Sequence[float]
+    wanted: Mapping[str, _Wanted], free_amounts: Sequence[float]
 ) -> str:
     return '; '.join(
-        f'{amount} {name} requested, {figure(max(0.0, free))} free'
-        for (name, amount), free in zip(
-            amounts.items(), free_amounts, strict=True
+        f'{figure(amount / unit)} {name} requested, '
+        f'{figure(max(0.0, free / unit))} free'
+        for (name, (_, amount, unit)), free in zip(
+            wanted.items(), free_amounts, strict=True
         )
         if free < amount
     )
 
 
-def _free(sent: NodeRows, name: str, used: Floats) -> Floats:
+def _free(
+    use: PodUse,
+    sent: NodeRows,
+    demand: PodDemand,
+    name: str,
+    wanted: _Wanted,
+    booked: bool,
+) -> Floats:
+    """Return how many parts of a class nodes have left, float64[m].
+
+    The book and this daemon's watch know of most pods both: what the book has
+    beyond the pods that were seen belongs to others.
+    """
     columns = sent.table.resources.get(name)
     if columns is None:
         return np.full(len(sent.rows), -1.0)
-    ratio = np.nan_to_num(columns.ratio[sent.rows], nan=1.0)
-    size = (columns.total[sent.rows] - columns.reserved[sent.rows]) * ratio
-    available: Floats = size - used - columns.used[sent.rows]
+    key, _, unit = wanted
+    total = (columns.total - columns.reserved)[sent.rows]
+    size, others = total.astype(float), columns.used[sent.rows].astype(float)
+    if booked:
+        pods = use.used(key, sent.numbers) + use.left(key, sent.numbers)
+        others = np.maximum(others - np.ceil(pods / unit), 0.0)
+    else:
+        size *= np.nan_to_num(columns.ratio[sent.rows], nan=1.0)
+    own = use.used(key, sent.numbers, demand.uid, demand.priority)
+    available: Floats = (size - others) * unit - own
     return available

@@ -19,6 +19,7 @@ from scheduler_service import errors
 from scheduler_service import extender_wire as wire
 from scheduler_service.kube import quantity
 from scheduler_service.model import STANDARD_CLASSES, Request, documents
+from scheduler_service.model.limits import NAME_LENGTH
 
 ZONE_LABELS = (
     'topology.kubernetes.io/zone',
@@ -28,6 +29,18 @@ MIB, GIB = 2**20, 2**30
 MAX_AMOUNT = 2**53
 # Under this name each pod is counted once.
 PODS = 'pods'
+# Amounts of these classes are claimed in whole units, and requested in parts:
+# thousandths, and bytes.
+PARTS = {'VCPU': 1000, 'MEMORY_MB': MIB, 'DISK_GB': GIB}
+_RESOURCES = {'VCPU': 'cpu', 'MEMORY_MB': 'memory',
+              'DISK_GB': 'ephemeral-storage'}  # fmt: skip
+
+
+def parts_of(name: str) -> str:
+    """Return the name under which parts of a class are counted."""
+    return f'parts of {name}'
+
+
 # What a kube-scheduler counts for a container that requests nothing.
 _DEFAULT_CPU = Decimal('0.1')
 _DEFAULT_MEMORY = Decimal(200 * 2**20)
@@ -74,22 +87,40 @@ class PodUsage(NamedTuple):
     :ivar classes: every other resource class -> exact amount
     :ivar foreign: the classes among them that others may offer: a container
         requests them, in a domain that is not ours, and no annotation of ours
+    :ivar parts: class -> requested :data:`PARTS` of it, where hosts are shared
+        with instances
     """
 
     load: dict[str, float]
     classes: dict[str, int]
     foreign: frozenset[str] = frozenset()
+    parts: Mapping[str, int] = {}
 
     def having(self, known: Set[str]) -> PodUsage:
         """Return the use without foreign classes that are not known."""
         left = self.classes.keys() - (self.foreign - known)
         classes = {n: a for n, a in self.classes.items() if n in left}
-        return PodUsage(self.load, classes, self.foreign & known)
+        return self._replace(classes=classes, foreign=self.foreign & known)
 
     @property
     def amounts(self) -> dict[str, float]:
         """Amounts of all resource classes, and of one pod."""
-        return {**self.load, **self.classes, PODS: 1.0}
+        amounts = {**self.load, **self.classes, PODS: 1.0}
+        for name, amount in self.parts.items():
+            amounts[parts_of(name)] = float(amount)
+        return amounts
+
+    def claimed(self, before: Mapping[str, int]) -> dict[str, int]:
+        """Return what a pod takes of its host in whole units.
+
+        :param before: parts that other pods on the host have; what all of them
+            take is their sum, rounded up once
+        """
+        amounts = dict(self.classes)
+        for name, parts in self.parts.items():
+            unit, first = PARTS[name], before.get(name, 0)
+            amounts[name] = -(-(first + parts) // unit) - -(-first // unit)
+        return {name: amount for name, amount in amounts.items() if amount}
 
 
 class PodRequest(NamedTuple):
@@ -206,12 +237,17 @@ class PodReader:
 
     :param domain: of the annotations, labels and resources that are ours
     :param managed: the only foreign classes that are read; None: all
+    :param shared: whether hosts are shared with instances
     """
 
     def __init__(
-        self, domain: str, managed: frozenset[str] | None = None
+        self,
+        domain: str,
+        managed: frozenset[str] | None = None,
+        shared: bool = False,
     ) -> None:
         self._domain = domain
+        self._shared = shared
         self._managed = managed
         self._requests = SizedCache[PodRequest](_MAX_CACHED, _MAX_CACHED_SIZE)
         self._usages = SizedCache[PodUsage](_MAX_CACHED, _MAX_CACHED_SIZE)
@@ -239,17 +275,37 @@ class PodReader:
 
         :param text: JSON of a v1 Pod
         """
+        return self.named(text)[1]
+
+    def named(self, text: msgspec.Raw) -> tuple[str, PlacedPod]:
+        """Return the same after the namespace, a slash, and the name."""
         pod = read(text)
+        metadata, priority = pod.metadata, pod.spec.priority or 0
+        name = f'{metadata.namespace}/{metadata.name}'[:NAME_LENGTH]
+        node = pod.spec.nodeName or pod.status.nominatedNodeName
+        placed = PlacedPod(metadata.uid, node, self.usage(pod), priority)
+        return name, placed
+
+    def usage(self, pod: Pod) -> PodUsage:
+        """Return what a pod uses."""
         key = key_of(pod, self._domain)
         usage = self._usages.get(key)
         if usage is None:
             usage = self._usage_of(pod)
             self._usages.put(key, usage, len(key))
-        node = pod.spec.nodeName or pod.status.nominatedNodeName
-        return PlacedPod(pod.metadata.uid, node, usage, pod.spec.priority or 0)
+        return usage
 
     def _usage_of(self, pod: Pod) -> PodUsage:
         usage = usage_of(pod, self._domain)
+        if self._shared:
+            amounts = pod_amounts(pod)
+            parts = {
+                name: _up(amounts.get(key, Decimal(0)) * 1000, 1)
+                if name == 'VCPU'
+                else _up(amounts.get(key, Decimal(0)), 1)
+                for name, key in _RESOURCES.items()
+            }
+            usage = usage._replace(parts={n: p for n, p in parts.items() if p})
         if self._managed is None:
             return usage
         return usage.having(self._managed)._replace(foreign=frozenset())

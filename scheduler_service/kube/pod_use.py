@@ -7,6 +7,7 @@ node of each pod that it scores, until the pod is seen.
 
 from __future__ import annotations
 
+import collections
 import logging
 import math
 import threading
@@ -20,6 +21,7 @@ import numpy as np
 from scheduler_service import extender_wire as wire
 from scheduler_service.columns.dictionary import Floats, Rows
 from scheduler_service.kube import pod_reader
+from scheduler_service.kube.pod_book import PodBook
 from scheduler_service.kube.pod_reader import PlacedPod, PodReader, PodUsage
 from scheduler_service.model import STANDARD_CLASSES
 
@@ -29,6 +31,8 @@ SELECTOR = 'spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed'
 # Pods for which a kube-scheduler evicts others.
 NOMINATED = 'spec.nodeName=,status.nominatedNodeName!='
 _FIRST_NODES = 1024
+# In this time a claim is released whose pod is gone, in seconds.
+_RELEASED_S = 10.0
 # The number of nodes on which no pod was counted yet.
 _NO_PODS = 0
 
@@ -84,6 +88,10 @@ class PodUse:
         # Assumed pods, the oldest first.
         self._assumed: dict[str, float] = {}
         self._nominated: dict[str, _Counted] = {}
+        # Pods that left, which the book may still have, and until when.
+        self._left: collections.deque[tuple[float, _Counted]] = (
+            collections.deque()
+        )
         # Before this time no assumed pod expires.
         self._due = math.inf
         self._recent: set[str] | None = None
@@ -110,7 +118,7 @@ class PodUse:
             ]
             self._recent = None
             for uid in gone:
-                self._drop(uid)
+                self._leave(uid)
             for pod in placed.values():
                 self._put(pod, None)
             self.complete, self._stale = True, False
@@ -145,7 +153,30 @@ class PodUse:
 
     def remove(self, uid: str) -> None:
         with self._lock:
-            self._drop(uid)
+            self._leave(uid)
+
+    def _leave(self, uid: str) -> None:
+        pod = self._pods.get(uid)
+        if pod is not None and pod.until is None:
+            usage = pod.usage
+            if usage.classes or usage.parts:
+                self._left.append((self._clock() + _RELEASED_S, pod))
+        self._drop(uid)
+
+    def left(self, name: str, numbers: Rows) -> Floats:
+        """Return what pods used that left a moment ago, float64[m].
+
+        The book may have their claims still. A kube-scheduler tries those
+        that wait as soon as a pod is gone, and not again for minutes.
+        """
+        amounts: Floats = np.zeros(len(numbers))
+        with self._lock:
+            now = self._clock()
+            while self._left and self._left[0][0] < now:
+                self._left.popleft()
+            for _, pod in self._left:
+                amounts[numbers == pod.number] += pod.amounts.get(name, 0.0)
+        return amounts
 
     def nominate(self, pod: PlacedPod) -> None:
         """Count a pod on its nominated node, unless it was seen."""
@@ -204,6 +235,10 @@ class PodUse:
                 self._drop(uid)
                 self._on_outcome('expired')
 
+    def __contains__(self, name: str) -> bool:
+        """Whether any pod was counted under a name."""
+        return name in self._used
+
     def is_seen(self, uid: str) -> bool:
         """Whether a pod was seen on a node."""
         counted = self._pods.get(uid)
@@ -254,7 +289,7 @@ class PodUse:
                 amounts[numbers == own.number] -= less
             for uid, pod in self._nominated.items():
                 if uid != without and pod.priority >= priority:
-                    more = pod.usage.classes.get(name, 0.0)
+                    more = pod.usage.amounts.get(name, 0.0)
                     amounts[numbers == pod.number] += more
         return amounts
 
@@ -327,14 +362,17 @@ class PodUse:
 
 
 class PodSink:
-    """Reports pods to a :class:`PodUse`; for one thread.
+    """Reports pods to a :class:`PodUse`, and to a book; for one thread.
 
     :meth:`put` and :meth:`remove` raise WireError where a pod is invalid.
     """
 
-    def __init__(self, use: PodUse, reader: PodReader) -> None:
+    def __init__(
+        self, use: PodUse, reader: PodReader, book: PodBook | None = None
+    ) -> None:
         self._use = use
         self._reader = reader
+        self._book = book
 
     def begin_listing(self) -> None:
         """Note that a list begins, which :meth:`replace` will get."""
@@ -342,28 +380,41 @@ class PodSink:
 
     def replace(self, objects: Sequence[msgspec.Raw]) -> None:
         """Count exactly these pods."""
-        self._use.replace(self._readable(objects))
+        pods = self._readable(objects)
+        self._use.replace(pod for _, pod in pods)
+        if self._book is not None:
+            self._book.replace(pods)
 
-    def _readable(self, objects: Sequence[msgspec.Raw]) -> list[PlacedPod]:
+    def _readable(
+        self, objects: Sequence[msgspec.Raw]
+    ) -> list[tuple[str, PlacedPod]]:
         placed = []
         for text in objects:
             try:
-                placed.append(self._reader.placed(text))
+                placed.append(self._reader.named(text))
             except wire.WireError as fault:
                 LOG.warning('A pod is not counted: %s', fault)
         return placed
 
     def put(self, text: msgspec.Raw) -> None:
         """Count a pod."""
-        self._use.see(self._reader.placed(text))
+        name, pod = self._reader.named(text)
+        self._use.see(pod)
+        if self._book is not None:
+            self._book.put(name, pod)
 
     def remove(self, text: msgspec.Raw) -> None:
         """Stop counting a pod."""
-        self._use.remove(pod_reader.read(text).metadata.uid)
+        pod = pod_reader.read(text)
+        self._use.remove(pod.metadata.uid)
+        if self._book is not None:
+            self._book.remove(pod.metadata.uid, pod.spec.nodeName)
 
     def set_lost(self, lost: bool) -> None:
         """Keep assumed pods while pods are not followed."""
         self._use.set_stale(lost)
+        if self._book is not None:
+            self._book.is_lost = lost
 
 
 class NominationSink(PodSink):
@@ -371,7 +422,7 @@ class NominationSink(PodSink):
 
     def replace(self, objects: Sequence[msgspec.Raw]) -> None:
         """Count exactly these pods as nominated."""
-        self._use.nominate_only(self._readable(objects))
+        self._use.nominate_only(pod for _, pod in self._readable(objects))
 
     def put(self, text: msgspec.Raw) -> None:
         """Count a pod on its nominated node."""

@@ -70,6 +70,7 @@ class _MetaVictims(msgspec.Struct):
     NumPDBViolations: int = 0
 
 
+Bind = Callable[[PodMetadata, str], None]
 _NULL = msgspec.Raw(b'null')
 # Fields of large bodies, spelled as in Go or in lower case.
 _Fields = msgspec.defstruct(
@@ -420,7 +421,7 @@ class BindVerb(_Verb):
     name = 'bind'
     needs_nodes = False
 
-    def __init__(self, bind: Callable[..., None], *shared: Any) -> None:
+    def __init__(self, bind: Bind, *shared: Any) -> None:
         super().__init__(*shared)
         self._bind = bind
 
@@ -436,13 +437,7 @@ class BindVerb(_Verb):
             raise wire.WireError('PodName and PodNamespace have to be names')
         pod = PodMetadata(space, name, uid)
         with self.recording(pod):
-            claimed, bound = self._evaluator.claim(uid, node), False
-            try:
-                self._bind(space, name, uid, node)
-                bound = True
-            finally:
-                if claimed:
-                    self._evaluator.end_claim(uid, bound)
+            self._bind(pod, node)
         self.count_nodes(1, 1)
         self._decisions.bound(pod, node)
         return {'Error': ''}
@@ -452,10 +447,10 @@ def routes(
     evaluator: PodEvaluator,
     health: Health,
     decisions: PodDecisions,
-    bind: Callable[..., None] | None,
+    bind: Bind | None,
     max_bytes: int,
 ) -> list[Route]:
-    """Return the routes of the verbs; *bind* binds a pod at an API server.
+    """Return the routes of the verbs; *bind* binds a pod to a node.
 
     Binds wait for an API server, on threads of their own.
     """

@@ -16,6 +16,7 @@ from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine import headroom, host_listing
 from scheduler_service.factory import plan
 from scheduler_service.model import Request, client_documents, documents
+from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.reading import residents
 from scheduler_service.store.reading.snapshot import load_snapshot
 
@@ -81,6 +82,12 @@ def _fits(args: Any, conf: Any) -> output.Listing:
     return output.Listing(rows, columns)
 
 
+_DRAINED = [
+    'instance', 'project_id', 'vcpus', 'memory_mb', 'disk_gb', 'to', 'zone',
+    'reason',
+]  # fmt: skip
+
+
 def _request(text: str) -> Request:
     """Return a request for one instance of a flavor.
 
@@ -108,11 +115,12 @@ def drain(args: Any, conf: Any) -> output.Listing:
 
     :raises HostNotFound: the host does not exist
     """
-    snapshot, requests = read(
+    snapshot, requests, claims = read(
         conf,
         lambda conn: (
             load_snapshot(conn),
             residents.requests(conn, args.host),
+            claim_queries.listing(conn, args.host),
         ),
     )
     if not len(snapshot.hosts.rows_of_host(args.host)):
@@ -137,13 +145,19 @@ def drain(args: Any, conf: Any) -> output.Listing:
         }
         for move in moves
     ]
+    stuck = any(row['to'] is None for row in rows)
+    rows += [
+        {
+            **dict.fromkeys([*_DRAINED, 'node']),
+            'instance': claim['request_id'],
+            'project_id': claim['project_id'],
+            'reason': 'a pod: its cluster evicts it',
+        }
+        for claim in sorted(claims, key=lambda row: str(row['request_id']))
+        if claim['kind'] == 'pod'
+    ]
     if not rows:
         output.remark(
             f'No instance is on host {args.host}: there is nothing to move'
         )
-    columns = [
-        'instance', 'project_id', 'vcpus', 'memory_mb', 'disk_gb', 'to',
-        'zone', 'reason',
-    ]  # fmt: skip
-    stuck = any(row['to'] is None for row in rows)
-    return output.Listing(rows, columns, ['node'], status=int(stuck))
+    return output.Listing(rows, _DRAINED, ['node'], status=int(stuck))

@@ -43,25 +43,28 @@ class PodClaim(NamedTuple):
     amounts: Mapping[str, int]
 
 
-def stored(conn: Connection) -> dict[str, tuple[str, str]]:
-    """Return the host and the state of each pod that has a claim, by uid."""
-    query = sa.select(
-        _INSTANCES.c.uuid, _INSTANCES.c.host, _INSTANCES.c.state
-    ).where(_INSTANCES.c.kind == POD)
-    return {row.uuid: (row.host, row.state) for row in conn.execute(query)}
+class StoredClaim(NamedTuple):
+    """A claim of a pod.
 
-
-def unseen(conn: Connection, seconds: float) -> list[str]:
-    """Return the pods that were claimed so long ago and never seen.
-
-    :param seconds: by the database's clock
+    :ivar age: seconds since it was made, by the database's clock
     """
-    query = sa.select(_INSTANCES.c.uuid).where(
-        _INSTANCES.c.kind == POD,
-        _INSTANCES.c.state == 'claimed',
-        clock.is_older(_INSTANCES.c.created_at, clock.read(conn), seconds),
-    )
-    return list(conn.execute(query).scalars())
+
+    uid: str
+    host: str
+    state: str
+    age: float
+
+
+def stored(conn: Connection) -> list[StoredClaim]:
+    """Return the claims of all pods."""
+    made, now = _INSTANCES.c.created_at, clock.read(conn)
+    query = sa.select(
+        _INSTANCES.c.uuid, _INSTANCES.c.host, _INSTANCES.c.state, made
+    ).where(_INSTANCES.c.kind == POD)
+    return [
+        StoredClaim(uid, host, state, now - at)
+        for uid, host, state, at in conn.execute(query)
+    ]
 
 
 def release(

@@ -398,6 +398,7 @@ def _add_claims(
                     if uuid in documents
                 ],
                 releases_seen=job.releases_seen.get(uuid, 0),
+                kind=job.kind,
             )
         )
 

@@ -10,6 +10,7 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service import errors, moments, texts
 from scheduler_service.store import schema
+from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.reading import loading
 from scheduler_service.store.records import refused_reports
 
@@ -17,7 +18,8 @@ from scheduler_service.store.records import refused_reports
 def of_host(conn: Connection, host: str) -> list[dict[str, Any]]:
     """Return the documents of a service host's nodes.
 
-    :return: where reports were refused, with ``refused_reports``
+    :return: where reports were refused, with ``refused_reports``; where pods
+        hold claims, with ``pods``
     :raises HostNotFound: the host does not exist
     """
     hosts = schema.hosts.c
@@ -38,4 +40,8 @@ def of_host(conn: Connection, host: str) -> list[dict[str, Any]]:
         raise errors.HostNotFound(f'There is no host {host}{report}')
     if refused:
         nodes = [{**node, 'refused_reports': refused} for node in nodes]
-    return nodes
+    held = claim_queries.listing(conn, host)
+    pods = [row['request_id'] for row in held if row['kind'] == 'pod']
+    return (
+        [{**node, 'pods': sorted(pods)} for node in nodes] if pods else nodes
+    )

@@ -102,12 +102,16 @@ class Lease:
         )
         return bool(taken.rowcount)
 
+    def is_fresh(self) -> bool:
+        """Whether it was taken or renewed so lately that none is due."""
+        return time.monotonic() - self._renewed_at <= _RENEW_S
+
     def keep(self) -> None:
         """Renew the lease where that is due.
 
         :raises LeaseLost: another daemon has it
         """
-        if time.monotonic() - self._renewed_at > _RENEW_S and not self.take():
+        if not self.is_fresh() and not self.take():
             raise LeaseLost
 
     def give_up(self) -> None:
@@ -117,6 +121,7 @@ class Lease:
         """
         if not self._renewed_at:
             return
+        self._renewed_at = 0.0
         table = schema.leases
         mine = (table.c.name == self._name) & (table.c.holder == self._holder)
         with contextlib.suppress(errors.StoreUnavailable):

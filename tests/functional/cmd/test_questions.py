@@ -12,6 +12,8 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service.store import schema
+from scheduler_service.store.claims import pod_claims
+from scheduler_service.store.claims.pod_claims import PodClaim
 from scheduler_service.store.connection import Store
 from tests.support.commands import printed_json
 
@@ -243,6 +245,27 @@ def test_where_the_instances_of_a_host_could_go(listed, select, run):
     assert [one['host'] for one in left].count('compute-1') == 4
     run('claim', 'release', others[3])
     assert run('host', 'drain', 'compute-1', '--plan')[0] == 0
+
+
+def test_pods_of_a_host_are_shown_and_stay(listed, run, ready_sqlite):
+    store = Store.connect(ready_sqlite)
+    pods = [
+        PodClaim(f'u{n}', f'shop/p{n}', 'compute-1', 'compute-1', {'VCPU': 1})
+        for n in range(2)
+    ]
+    store.write(lambda writer: pod_claims.confirm(writer, pods))
+    store.dispose()
+    status, out, _ = run('host', 'drain', 'compute-1', '--plan', '-f', 'json')
+    assert status == 0
+    assert [
+        (row['instance'], row['to'], row['reason']) for row in json.loads(out)
+    ] == [(pod.name, None, 'a pod: its cluster evicts it') for pod in pods]
+    assert 'shop/p0' in run('host', 'show', 'compute-1')[1]
+    kinds = {row['kind'] for row in listed('claim', 'list')}
+    assert kinds == {'pod'}
+    assert printed_json(run('claim', 'show', 'u0', '-f', 'json'))['kind'] == (
+        'pod'
+    )
 
 
 def test_members_of_a_server_group_keep_apart_in_the_plan(listed, select, run):

@@ -127,14 +127,15 @@ def _daemons(
 ) -> Iterator[Callable[..., Daemon]]:
     running: list[Daemon] = []
 
-    def start(like: Daemon | None = None, **more: str) -> Daemon:
+    def start(
+        like: Daemon | None = None, store: Store | None = None, **more: str
+    ) -> Daemon:
         """Start one; *like* another: on its port, with its store."""
         port = like.port if like else free_port()
-        store = (
-            like.store
-            if like
-            else Store.connect(migrated_database(f'sqlite:///{tmp_path}/'))
-        )
+        if like is not None:
+            store = like.store
+        elif store is None:
+            store = Store.connect(migrated_database(f'sqlite:///{tmp_path}/'))
         options = {
             'DEFAULT__transport_url': 'inproc://',
             'database__connection': store.engine.url.render_as_string(

@@ -336,3 +336,20 @@ def test_replies_say_the_same_in_any_order_and_however_often_written(names):
             {'Host': names[row], 'Score': score}
             for row, score in zip(rows, scores, strict=True)
         ]
+
+
+def test_a_device_is_free_once_its_pod_is_gone_whatever_the_book_has():
+    cluster = with_fpgas(1, 0)
+    cluster.evaluator.booked = True
+    classes = cluster.snapshot.hosts.resources
+    classes['CUSTOM_EXAMPLE_COM_FPGA'].used[0] = 1
+    usage = usage_of(wanting_fpga(9), 'd')
+    cluster.use.see(PlacedPod('old', 'n0', usage))
+
+    def passed() -> list[str]:
+        nodes = Nodes(cluster.names)
+        return cluster.evaluator.filter(wanting_fpga(1), nodes).passed
+
+    assert passed() == []
+    cluster.use.remove('old')
+    assert passed() == ['n0']

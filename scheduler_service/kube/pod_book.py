@@ -1,0 +1,208 @@
+"""Keeps what pods take of hosts as claims in the store.
+
+The thread that follows pods writes to a :class:`PodBook`; the thread that
+keeps hosts has it written, in the one daemon that does. A pod that is seen on
+its node confirms the claim that its binding made, or is claimed as it is seen.
+A claim of a pod that was never seen ends after a while: its binding failed,
+and the daemon that would have said so is gone.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from scheduler_service.kube.node_reader import NodeHost
+from scheduler_service.kube.pod_reader import PlacedPod
+from scheduler_service.store.claims import pod_claims
+from scheduler_service.store.claims.pod_claims import PodClaim, StoredClaim
+from scheduler_service.store.connection import Store, in_chunks
+from scheduler_service.store.records.leases import Lease
+
+_PODS_AT_ONCE = 500
+# How often claims of pods that were never seen are looked for, in seconds.
+_LOOK_S = 5.0
+# By uid, each after its namespace, a slash, and its name.
+_Pods = dict[str, tuple[str, PlacedPod]]
+
+
+class PodBook:
+    """The pods that were seen, and their claims.
+
+    :param unseen_seconds: how long a pod that is bound may stay unseen
+    :ivar on_change: called after each change, by the follower's thread
+    :ivar is_lost: whether pods are not followed at the moment
+    """
+
+    def __init__(self, store: Store, unseen_seconds: float) -> None:
+        self._store = store
+        self._unseen_seconds = unseen_seconds
+        self.on_change: Callable[[], None] = lambda: None
+        self.is_lost = False
+        self._lock = threading.Lock()
+        # By node; None: pods were not listed yet.
+        self._seen: dict[str, _Pods] | None = None
+        # Nodes of which pods changed, and pods that are gone, since the book
+        # was written.
+        self._changed: set[str] = set()
+        self._gone: set[str] = set()
+        # Node -> uid -> claim; None: the store has to be read first.
+        self._written: dict[str, dict[str, PodClaim]] | None = None
+        self._nodes: Mapping[str, NodeHost] = {}
+        self._looked_at = 0.0
+
+    def replace(self, pods: Sequence[tuple[str, PlacedPod]]) -> None:
+        """Have exactly these pods.
+
+        :param pods: each after its namespace, a slash, and its name
+        """
+        seen: dict[str, _Pods] = {}
+        for name, pod in pods:
+            seen.setdefault(pod.node, {})[pod.uid] = name, pod
+        with self._lock:
+            if self._written is not None:
+                self._changed.update(seen, self._seen or ())
+            self._seen = seen
+        self.on_change()
+
+    def put(self, name: str, pod: PlacedPod) -> None:
+        """Have a pod on its node."""
+        with self._lock:
+            assert self._seen is not None
+            pods = self._seen.setdefault(pod.node, {})
+            if pods.get(pod.uid) == (name, pod):
+                return
+            pods[pod.uid] = name, pod
+            if self._written is not None:
+                self._changed.add(pod.node)
+        self.on_change()
+
+    def remove(self, uid: str, node: str) -> None:
+        """Have a pod no more."""
+        with self._lock:
+            assert self._seen is not None
+            self._seen.get(node, {}).pop(uid, None)
+            if self._written is not None:
+                self._changed.add(node)
+                self._gone.add(uid)
+        self.on_change()
+
+    def forget(self) -> None:
+        """Compare everything anew: another daemon may have written."""
+        with self._lock:
+            self._written = None
+            self._changed, self._gone = set(), set()
+
+    def write(self, lease: Lease, nodes: Mapping[str, NodeHost]) -> None:
+        """Make the claims of pods equal to the pods that are seen.
+
+        :param nodes: those that are kept as hosts
+        :raises LeaseLost: another daemon writes now
+        :raises StoreUnavailable: the database does not answer
+        """
+        with self._lock:
+            if self._seen is None:
+                return
+            changed, self._changed = self._changed, set()
+            gone, self._gone = self._gone, set()
+            is_first = self._written is None
+            if self._written is None:
+                self._written, changed = {}, {*self._seen}
+            else:
+                changed |= {
+                    name
+                    for name in nodes.keys() | self._nodes.keys()
+                    if nodes.get(name) is not self._nodes.get(name)
+                }
+            seen = {name: {**self._seen.get(name, {})} for name in changed}
+        if is_first:
+            there = {uid for pods in seen.values() for uid in pods}
+            gone |= {
+                claim.uid
+                for claim in self._stored()
+                if claim.state == 'confirmed' and claim.uid not in there
+            }
+        self._nodes, written = nodes, self._written
+        fresh: list[PodClaim] = []
+        for name, pods in seen.items():
+            wanted = _claims(pods, nodes.get(name))
+            before = written.pop(name, {})
+            fresh += [
+                claim
+                for uid, claim in wanted.items()
+                if before.get(uid) != claim
+            ]
+            gone |= before.keys() - wanted.keys()
+            if wanted:
+                written[name] = wanted
+        for uids in in_chunks(sorted(gone), _PODS_AT_ONCE):
+            lease.keep()
+            self._store.write(partial(pod_claims.release, uids=uids))
+        for claims in in_chunks(fresh, _PODS_AT_ONCE):
+            lease.keep()
+            self._store.write(partial(pod_claims.confirm, pods=claims))
+        if time.monotonic() - self._looked_at > _LOOK_S and not self.is_lost:
+            self._look(lease)
+
+    def _stored(self) -> list[StoredClaim]:
+        with self._store.reading() as conn:
+            return pod_claims.stored(conn)
+
+    def _look(self, lease: Lease) -> None:
+        """Release claims of pods that were never seen.
+
+        Where the store is not as it was written, it is compared anew: it was
+        restored, or an operator released claims.
+        """
+        stored = self._stored()
+        with self._lock:
+            written = {u for some in (self._written or {}).values()
+                       for u in some}  # fmt: skip
+            seen = {u for some in (self._seen or {}).values() for u in some}
+        late = [
+            claim.uid
+            for claim in stored
+            if claim.state == 'claimed'
+            and claim.age > self._unseen_seconds
+            and claim.uid not in seen
+        ]
+        if late:
+            lease.keep()
+            self._store.write(
+                partial(pod_claims.release, uids=late, state='claimed')
+            )
+        if written != {c.uid for c in stored if c.state == 'confirmed'}:
+            self.forget()
+            self.on_change()
+        self._looked_at = time.monotonic()
+
+
+def _claims(pods: _Pods, node: NodeHost | None) -> dict[str, PodClaim]:
+    """Return the claims of the pods on a node by uid.
+
+    Parts of processors and bytes are rounded up for all of them together.
+    """
+    if node is None:
+        return {}
+    host, claims = node.host, {}
+    before = Counter[str]()
+    for uid, (full_name, pod) in sorted(pods.items()):
+        if not (pod.usage.classes or pod.usage.parts):
+            continue
+        amounts = pod.usage.claimed(before)
+        before.update(pod.usage.parts)
+        claims[uid] = PodClaim(
+            uid,
+            full_name,
+            host.host,
+            host.hypervisor_hostname,
+            {
+                name: amount
+                for name, amount in amounts.items()
+                if name in host.resources or name not in pod.usage.classes
+            },
+        )
+    return claims
