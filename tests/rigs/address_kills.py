@@ -142,7 +142,7 @@ class Kills:
             self._restart(asked)
         self._service.is_down = False
         try:
-            answer = asked.result(60)
+            answer = asked.result(120)
         except errors.SchedulerError:
             self.failures += 1
             return
@@ -169,11 +169,11 @@ class Kills:
             done = caller.submit(self._client.release, CONTEXT, vms)
             if point is not None:
                 self._restart(done)
-            done.result(60)
+            done.result(120)
 
     def _restart(self, call: Future[Any]) -> None:
         """Start another daemon once this one is killed."""
-        if not self._killed.wait(30):
+        if not self._killed.wait(60):
             self.wrong.append(f'not killed at {self._kill_at}: {call}')
             self._kill_at = None
             return

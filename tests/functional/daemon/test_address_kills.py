@@ -35,7 +35,7 @@ def test_addresses_are_those_of_claims_whenever_daemons_are_killed(
             running.wait_for('Ready:')
             return running
 
-        client = connect(rabbitmq[1], topic)
+        client = connect(rabbitmq[1], topic, timeout=90)
         kills = Kills(service, store, start, client, seed=_ROUNDS)
         kills.run(_ROUNDS)
     store.dispose()
