@@ -141,7 +141,8 @@ def test_a_pod_gets_no_more_than_a_host_has(store):
         write_claims(store, new_claim(snapshot, 512, **pod))
     # Neither together with an instance, whichever comes first.
     for number in '01':
-        low = {'consumer': f'{number}-instance', 'amounts': {'VCPU': 4}}
+        low = {'consumer': f'{number}-instance', 'amounts': {'VCPU': 4},
+               'ratios': {'VCPU': 4.0}}  # fmt: skip
         with pytest.raises(claims.ClaimLost):
             write_claims(
                 store,
