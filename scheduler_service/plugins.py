@@ -135,10 +135,15 @@ def stages(configured: Sequence[str]) -> list[StagePlugin]:
         wanted, after = parts.groups()
         kinds = _pick(universe, [wanted], 'stage')
         kind = kinds[0] if len(kinds) == 1 else None
-        if not (inspect.isclass(kind) and issubclass(kind, ReservingStage)):
+        if (
+            not inspect.isclass(kind)
+            or not issubclass(kind, ReservingStage)
+            or inspect.isabstract(kind)
+        ):
             raise errors.FilterNotFound(
                 f'{wanted} is not a stage: it does not extend '
-                'scheduler_service.stages.ReservingStage',
+                'scheduler_service.stages.ReservingStage, or lacks one of '
+                'document, make and undo',
                 names=[wanted],
             )
         name = wanted if wanted in universe else kind.__name__

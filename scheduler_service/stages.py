@@ -7,6 +7,7 @@ threads and the deadline are looked after here.
 
 from __future__ import annotations
 
+import abc
 import logging
 import threading
 import time
@@ -34,7 +35,7 @@ from scheduler_service.settings import Settings
 LOG = logging.getLogger(__name__)
 # A job that waits for a thread for longer is recorded anew, in seconds.
 _RECORDED_S = 60.0
-# So many records are undone at the same time.
+# How many records are undone at the same time: each waits for a service.
 _UNDOERS = 4
 
 
@@ -113,7 +114,7 @@ class HostRefused(Exception):
     """
 
 
-class ReservingStage(WaitingStage):
+class ReservingStage(WaitingStage, abc.ABC):
     """Base of plug-ins that reserve something for each claim.
 
     A method may be called again for the same instance and host: after a fault,
@@ -139,6 +140,7 @@ class ReservingStage(WaitingStage):
         self.after = after
         self._settings, self._undoer = settings, undoer
 
+    @abc.abstractmethod
     def document(
         self, request: Request, placement: Placement, settings: Settings
     ) -> Mapping[str, Any] | None:
@@ -146,8 +148,8 @@ class ReservingStage(WaitingStage):
 
         The engine's thread calls it: it must not wait.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def make(self, reservation: Reservation, settings: Settings) -> None:
         """Make a reservation, or find that it was made before.
 
@@ -155,15 +157,14 @@ class ReservingStage(WaitingStage):
         :raises Exception: it is not known whether it is made; the request
             fails, and it is undone
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def undo(self, reservation: Reservation, settings: Settings) -> None:
         """Undo a reservation, if there is one.
 
         :raises Exception: it is not known whether it is undone: that is tried
             again
         """
-        raise NotImplementedError
 
     def prepare(self, job: HostJob) -> None:
         """Have reservations recorded with the claim."""

@@ -31,6 +31,7 @@ from scheduler_service.engine.jobs import (
     State,
     is_late,
 )
+from scheduler_service.engine.pods import PlacePod
 from scheduler_service.engine.ports import (
     Claimer,
     ClaimLost,
@@ -116,6 +117,7 @@ class HostCycle:
         self._explainer = Explainer(pipeline, parts.rng, parts.queue)
         self.recall = Recall(parts, pipeline)
         self.select = Select(parts)
+        self.place_pod = PlacePod(parts.claimer)
         self._claim = Claim(parts.claimer)
         self.answer = Answer(parts, retries)
         self.entered: list[Stage] = []
@@ -166,7 +168,9 @@ class HostCycle:
             while at < len(order) and order[at] in same:
                 at += 1
             order.insert(at, stage.name)
-        own = self.recall, self.select, self._claim, self.answer
+        own = (
+            self.recall, self.select, self.place_pod, self._claim, self.answer,
+        )  # fmt: skip
         self._stages = sorted(
             [*own, *self.entered], key=lambda stage: order.index(stage.name)
         )
@@ -316,7 +320,7 @@ class SchedulingBatch:
         self._health, self._queue = parts.health, parts.queue
         self._cycle, self._next_jobs = cycle, next_jobs
         self._overlay = Overlay(self._source.current().hosts)
-        cycle.select.overlay = self._overlay
+        cycle.select.overlay = cycle.place_pod.overlay = self._overlay
         # When what the first jobs are judged by was known to be current.
         self._current_at = self._source.current_at
         self._claimed = False
@@ -440,6 +444,7 @@ class SchedulingBatch:
         finally:
             if cycle.recall.lent is not None:
                 table.add_use(*cycle.recall.lent, 1)
+                cycle.recall.lent = None
         if job.claim and job.state is State.SELECTED:
             for stage in cycle.entered_for(job):
                 stage.prepare(job)

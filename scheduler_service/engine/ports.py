@@ -238,9 +238,6 @@ class StoreMonitor(Protocol):
     def answered(self, waiting: int) -> None: ...
 
 
-ALL_KINDS = ('instance', 'pod')
-
-
 class Stage:
     """A stage of the cycle: what it does for host jobs, and how to undo it.
 

@@ -16,8 +16,8 @@ from scheduler_service import errors, time_slice
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.dictionary import Rows
 from scheduler_service.columns.instances import PlacedInstance
-from scheduler_service.engine.jobs import HostJob, PodJob, State
-from scheduler_service.engine.ports import ALL_KINDS, Parts, Stage
+from scheduler_service.engine.jobs import HostJob, State
+from scheduler_service.engine.ports import Parts, Stage
 from scheduler_service.model import Placement, Request, Selection
 from scheduler_service.pipeline import (
     Assignment,
@@ -42,7 +42,6 @@ class Recall(Stage):
     """
 
     name = 'recall'
-    kinds = ALL_KINDS
 
     def __init__(self, parts: Parts, pipeline: HostPipeline) -> None:
         self._claimer = parts.claimer
@@ -59,31 +58,7 @@ class Recall(Stage):
         :raises InvalidRequest: it cannot be served as it is configured
         """
         for job in jobs:
-            self.lent = None
-            if isinstance(job, PodJob):
-                self._recall_pod(job)
-            else:
-                self._recall(job, table)
-
-    def _recall_pod(self, job: PodJob) -> None:
-        """Find the claim that a pod has, once another one is refused.
-
-        :raises Conflict: it is on another host
-        """
-        self._claimer.recall(job)
-        attempt = job.attempt
-        attempt.request = job.request
-        if not job.attempts:
-            return
-        held = self._claimer.find(job.request.instance_uuids, False)
-        for placement in held.values():
-            selected = placement.selected
-            if (selected.host, selected.node) != (job.host, job.node):
-                raise errors.Conflict(
-                    f'The pod is claimed on {selected.node} already'
-                )
-            attempt.placements, attempt.held = [placement], held
-            job.state = State.CLAIMED
+            self._recall(job, table)
 
     def _recall(self, job: HostJob, table: HostTable) -> None:
         job.take_form(table.resources)
@@ -210,7 +185,6 @@ class Select(Stage):
     """
 
     name = 'select'
-    kinds = ALL_KINDS
 
     def __init__(self, parts: Parts) -> None:
         self.selections = 0
@@ -231,12 +205,6 @@ class Select(Stage):
         for job in jobs:
             attempt, request = job.attempt, job.attempt.request
             assert request is not None
-            if isinstance(job, PodJob):
-                attempt.selection = _place_pod(job, overlay)
-                attempt.table, job.state = overlay.table, State.SELECTED
-                made = attempt.selection.assignments
-                attempt.placements = [made[0].placement]
-                continue
             found = attempt.candidates
             selection = self._select_hosts(job, request, attempt.placed)
             while found is not None and not found.assign(
@@ -295,42 +263,6 @@ class Select(Stage):
                     job.attempts,
                     request.num_instances,
                 )
-
-
-def _place_pod(job: PodJob, overlay: Overlay) -> ScheduleResult:
-    """Put a pod on its host, which may not be overcommitted by it.
-
-    :raises NoValidHost: it does not fit, or there is no such host
-    """
-    table, host, node = overlay.table, job.host, job.node
-    row, amounts = table.row_of_node(host, node), job.request.resources
-    if row is None:
-        raise errors.NoValidHost(f'{node} is not kept as a host')
-    for name, amount in amounts.items():
-        columns, free = table.resources.get(name), 0
-        if columns is not None:
-            free = int(columns.total[row] - columns.reserved[row])
-            free = max(0, free - int(columns.used[row]))
-        if amount > free:
-            raise errors.NoValidHost(
-                f'{node}: free_resources: {amount} {name} requested, '
-                f'{free} free'
-            )
-    uid = job.request.instance_uuids[0]
-    selected = Selection(
-        host=host, node=node, uuid=table.coded['uuid'].at(row)
-    )
-    overlay.assume_pod(row, amounts)
-    assignment = Assignment(
-        uuid=uid,
-        row=row,
-        host_id=table.ids.item(row),
-        amounts=amounts,
-        ratios=dict.fromkeys(amounts, 1.0),
-        placement=Placement(instance_uuid=uid, selected=selected),
-        placed=PlacedInstance(uid, host, node),
-    )
-    return ScheduleResult([assignment], {})
 
 
 def _state_amounts(placement: Placement, amounts: Mapping[str, int]) -> None:

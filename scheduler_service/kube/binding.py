@@ -11,25 +11,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.columns import HostTable
-from scheduler_service.engine.jobs import (
-    DeliveredMessage,
-    HostJob,
-    PodJob,
-    is_late,
-)
-from scheduler_service.engine.ports import Stage
+from scheduler_service.engine.jobs import DeliveredMessage, HostJob, PodJob
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.kube.api import ApiServer
 from scheduler_service.kube.evaluator import PodEvaluator
 from scheduler_service.kube.pod_reader import Pod, PodMetadata
 from scheduler_service.model import Request
 from scheduler_service.model.limits import NAME_LENGTH
+from scheduler_service.stages import WaitingStage
 
 _MESSAGE = DeliveredMessage(lane='pods')
 # The engine answers a job whose deadline has passed, unless the database
@@ -37,17 +32,17 @@ _MESSAGE = DeliveredMessage(lane='pods')
 _LONGER_S = 0.5
 
 
-class PodBinder(Stage):
+class PodBinder(WaitingStage):
     """Binds pods at the API server: those that take something claimed.
 
-    :param api: where pods are bound
-    :param timeout: seconds within which a pod has to be bound
     :param put: queues a job for the engine
-    :ivar pending: how many jobs its threads have
+    :ivar api: where pods are bound
+    :ivar timeout: seconds within which a pod has to be bound
     """
 
     name = 'bind'
     kinds = ('pod',)
+    is_configured = False
 
     def __init__(
         self,
@@ -56,9 +51,8 @@ class PodBinder(Stage):
         queue: RequestQueue,
         threads: int,
     ) -> None:
-        self._evaluator = evaluator
-        self._put, self._queue = put, queue
-        self._threads = ThreadPoolExecutor(threads, 'kube-bind')
+        super().__init__('kube-bind', threads, queue)
+        self._evaluator, self._put = evaluator, put
         self.api: ApiServer
         self.timeout = 0.0
 
@@ -136,13 +130,9 @@ class PodBinder(Stage):
         """Take away the jobs of pods; they come back bound."""
         for job in jobs:
             assert isinstance(job, PodJob)
-            self._queue.lend_to(
-                self._threads, job, partial(self._bind_job, job)
-            )
+            self._lend(job, partial(self._bind_job, job))
 
     def _bind_job(self, job: PodJob) -> None:
-        if is_late(job.deadline):
-            raise errors.TooLate()
         space, [uid] = job.request.project_id, job.request.instance_uuids
         pod = PodMetadata(str(space), job.name, uid)
         try:
@@ -155,7 +145,3 @@ class PodBinder(Stage):
     def _call(self, pod: PodMetadata, node: str, deadline: float) -> None:
         timeout = deadline - time.monotonic()
         self.api.bind(pod.namespace, pod.name, pod.uid, node, timeout)
-
-    def stop(self) -> None:
-        """End the threads."""
-        self._threads.shutdown(wait=False, cancel_futures=True)

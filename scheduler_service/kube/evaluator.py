@@ -402,7 +402,7 @@ class PodEvaluator:
                     copy.table.node_at(row),
                     usage.claimed(parts),
                 )
-            elif self.booked and (usage.classes or usage.parts):
+            elif self.booked and usage.is_claimed:
                 # It may be newer than the table.
                 found = self._sent_nodes.find(node)
                 if found is None:
@@ -444,7 +444,7 @@ class PodEvaluator:
     def _full(
         self, sent: NodeRows, names: Sequence[str], demand: PodDemand
     ) -> dict[str, str]:
-        if not (demand.usage.classes or demand.usage.parts):
+        if not demand.usage.is_claimed:
             return {}
         reasons = shortages(self._use, sent, demand, self.booked)
         return {

@@ -30,7 +30,7 @@ _Pods = dict[str, tuple[str, PlacedPod]]
 
 
 class PodBook:
-    """The pods that were seen, and their claims.
+    """The pods that were seen and take something, and their claims.
 
     :param unseen_seconds: how long a pod that is bound may stay unseen
     :ivar on_change: called after each change, by the follower's thread
@@ -61,6 +61,8 @@ class PodBook:
         """
         seen: dict[str, _Pods] = {}
         for name, pod in pods:
+            if not pod.usage.is_claimed:
+                continue
             seen.setdefault(pod.node, {})[pod.uid] = name, pod
         with self._lock:
             if self._written is not None:
@@ -73,9 +75,12 @@ class PodBook:
         with self._lock:
             assert self._seen is not None
             pods = self._seen.setdefault(pod.node, {})
-            if pods.get(pod.uid) == (name, pod):
+            now = (name, pod) if pod.usage.is_claimed else None
+            if pods.get(pod.uid) == now:
                 return
-            pods[pod.uid] = name, pod
+            pods.pop(pod.uid, None)
+            if now is not None:
+                pods[pod.uid] = now
             if self._written is not None:
                 self._changed.add(pod.node)
         self.on_change()
@@ -84,7 +89,8 @@ class PodBook:
         """Have a pod no more."""
         with self._lock:
             assert self._seen is not None
-            self._seen.get(node, {}).pop(uid, None)
+            if self._seen.get(node, {}).pop(uid, None) is None:
+                return
             if self._written is not None:
                 self._changed.add(node)
                 self._gone.add(uid)
@@ -111,7 +117,7 @@ class PodBook:
             is_first = self._written is None
             if self._written is None:
                 self._written, changed = {}, {*self._seen}
-            else:
+            elif nodes != self._nodes:
                 changed |= {
                     name
                     for name in nodes.keys() | self._nodes.keys()
@@ -190,8 +196,6 @@ def _claims(pods: _Pods, node: NodeHost | None) -> dict[str, PodClaim]:
     host, claims = node.host, {}
     before = Counter[str]()
     for uid, (full_name, pod) in sorted(pods.items()):
-        if not (pod.usage.classes or pod.usage.parts):
-            continue
         amounts = pod.usage.claimed(before)
         before.update(pod.usage.parts)
         claims[uid] = PodClaim(

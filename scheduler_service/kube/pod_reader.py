@@ -103,6 +103,11 @@ class PodUsage(NamedTuple):
         return self._replace(classes=classes, foreign=self.foreign & known)
 
     @property
+    def is_claimed(self) -> bool:
+        """Whether it takes something that is claimed."""
+        return bool(self.classes or self.parts)
+
+    @property
     def amounts(self) -> dict[str, float]:
         """Amounts of all resource classes, and of one pod."""
         amounts = {**self.load, **self.classes, PODS: 1.0}

@@ -157,10 +157,8 @@ class PodUse:
 
     def _leave(self, uid: str) -> None:
         pod = self._pods.get(uid)
-        if pod is not None and pod.until is None:
-            usage = pod.usage
-            if usage.classes or usage.parts:
-                self._left.append((self._clock() + _RELEASED_S, pod))
+        if pod is not None and pod.until is None and pod.usage.is_claimed:
+            self._left.append((self._clock() + _RELEASED_S, pod))
         self._drop(uid)
 
     def left(self, name: str, numbers: Rows) -> Floats:
@@ -169,14 +167,20 @@ class PodUse:
         The book may have their claims still. A kube-scheduler tries those
         that wait as soon as a pod is gone, and not again for minutes.
         """
-        amounts: Floats = np.zeros(len(numbers))
         with self._lock:
             now = self._clock()
             while self._left and self._left[0][0] < now:
                 self._left.popleft()
-            for _, pod in self._left:
-                amounts[numbers == pod.number] += pod.amounts.get(name, 0.0)
-        return amounts
+            return self._sum((pod for _, pod in self._left), name, numbers)
+
+    def _sum(
+        self, pods: Iterable[_Counted], name: str, numbers: Rows
+    ) -> Floats:
+        """Return what some pods use of a class on nodes, float64[m]."""
+        amounts: Floats = np.zeros(self._width)
+        for pod in pods:
+            amounts[pod.number] += pod.usage.amounts.get(name, 0.0)
+        return amounts.take(numbers)
 
     def nominate(self, pod: PlacedPod) -> None:
         """Count a pod on its nominated node, unless it was seen."""
@@ -287,10 +291,13 @@ class PodUse:
             if own is not None:
                 less = own.amounts.get(name, 0.0)
                 amounts[numbers == own.number] -= less
-            for uid, pod in self._nominated.items():
-                if uid != without and pod.priority >= priority:
-                    more = pod.usage.amounts.get(name, 0.0)
-                    amounts[numbers == pod.number] += more
+            nominated = [
+                pod
+                for uid, pod in self._nominated.items()
+                if uid != without and pod.priority >= priority
+            ]
+            if nominated:
+                amounts += self._sum(nominated, name, numbers)
         return amounts
 
     def load(self, numbers: Rows, without: str = '') -> Floats:

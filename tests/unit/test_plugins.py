@@ -215,6 +215,10 @@ def test_stages_come_with_the_stage_that_each_follows(second):
         (['secnd after=claim'], 'did you mean second'),
         ([f'{STAGE}s after=claim'], 'cannot be loaded'),
         (['logging.Logger after=claim'], 'is not a stage'),
+        (
+            ['scheduler_service.stages.ReservingStage after=claim'],
+            'lacks one of document, make and undo',
+        ),
     ],
 )
 def test_a_stage_that_cannot_be_used_is_an_error(second, configured, text):

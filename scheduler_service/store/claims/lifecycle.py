@@ -472,13 +472,26 @@ def _take_again(
         unknown, and nothing is taken
     """
     amounts = placement and msgspec.json.decode(placement).get('amounts')
-    if not amounts:
+    if amounts:
+        takes = {(host_id, name): n for name, n in amounts.items()}
+        take(writer, [(consumer, takes)])
+
+
+def take(
+    writer: Writer,
+    taken: Sequence[tuple[str, Mapping[tuple[int, str], int]]],
+) -> None:
+    """Have consumers hold amounts, also where there is no room for them.
+
+    :param taken: consumers, each with (host id, resource class) -> amount
+    """
+    total = Counter[tuple[int, str]]()
+    for _, takes in taken:
+        total.update(takes)
+    if not total:
         return
     dialect = writer.conn.dialect.name
-    changes = [
-        (host_id, name, amount, None, None)
-        for name, amount in sorted(amounts.items())
-    ]
+    changes = [(*key, n, None, None) for key, n in sorted(total.items())]
     writer.conn.execute(
         claim_sql.change_use(dialect, where_it_fits=False),
         claim_sql.parameters(dialect, changes),
@@ -487,7 +500,7 @@ def _take_again(
         writer.conn,
         'allocations',
         claim_sql.ALLOCATION,
-        [(consumer, host_id, *item) for item in amounts.items()],
+        [(uid, *key, n) for uid, takes in taken for key, n in takes.items()],
     )
 
 

@@ -7,7 +7,7 @@ room, since it is a fact. Nothing here concerns instances.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -131,31 +131,10 @@ def confirm(writer: Writer, pods: Sequence[PodClaim]) -> None:
             [_row(pod) for pod, _ in added],
             'created_at',
         )
-    _take(writer, [(pod.uid, takes) for pod, takes in changed + added])
-
-
-def _take(
-    writer: Writer,
-    taken: Sequence[tuple[str, Mapping[tuple[int, str], int]]],
-) -> None:
-    total = Counter[tuple[int, str]]()
-    for _, takes in taken:
-        total.update(takes)
-    if not total:
-        return
-    dialect = writer.conn.dialect.name
-    changes = [(*key, n, None, None) for key, n in sorted(total.items())]
-    writer.conn.execute(
-        claim_sql.change_use(dialect, where_it_fits=False),
-        claim_sql.parameters(dialect, changes),
-    )
-    rows.insert_packed(
-        writer.conn,
-        'allocations',
-        claim_sql.ALLOCATION,
-        [(uid, *key, n) for uid, takes in taken for key, n in takes.items()],
-    )
-    writer.touched.load += sorted({host_id for host_id, _ in total})
+    taken = [(pod.uid, takes) for pod, takes in changed + added]
+    lifecycle.take(writer, taken)
+    hosts = {host_id for _, takes in taken for host_id, _ in takes}
+    writer.touched.load += sorted(hosts)
 
 
 def _row(pod: PodClaim) -> tuple[Any, ...]:

@@ -393,10 +393,12 @@ def forget_unused(conn: Connection, attempt: Attempt) -> None:
         placement.instance_uuid: placement.selected.uuid
         for placement in attempt.placements
     }
-    for stage in attempt.records.keys() - {*attempt.passed}:
-        of_host = dict(
-            map(tuple, rows.select_among(conn, _HOST_IDS, hosts.values()))
-        )
+    unused = attempt.records.keys() - {*attempt.passed}
+    of_host: dict[str, int] = {}
+    if unused:
+        found = rows.select_among(conn, _HOST_IDS, hosts.values())
+        of_host = dict(map(tuple, found))
+    for stage in unused:
         keys = {
             (uuid, of_host[hosts[uuid]])
             for uuid in attempt.records[stage]

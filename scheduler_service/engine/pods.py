@@ -1,0 +1,95 @@
+"""The stage *select* of pods, whose host a cluster's scheduler has chosen.
+
+It belongs to the engine's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scheduler_service import errors
+from scheduler_service.columns import HostTable, Overlay
+from scheduler_service.columns.instances import PlacedInstance
+from scheduler_service.engine.jobs import HostJob, PodJob, State
+from scheduler_service.engine.ports import Claimer, Stage
+from scheduler_service.model import Placement, Selection
+from scheduler_service.pipeline import Assignment, ScheduleResult
+
+
+class PlacePod(Stage):
+    """Puts pods on their hosts, unless they are claimed there already.
+
+    :ivar overlay: of the batch; what is placed for a claim stays assumed
+    """
+
+    name = 'select'
+    kinds = ('pod',)
+
+    def __init__(self, claimer: Claimer) -> None:
+        self._claimer = claimer
+        self.overlay: Overlay
+
+    def run(self, jobs: Sequence[HostJob], table: HostTable) -> None:
+        """Place pods; those that another try has claimed are CLAIMED.
+
+        :raises Conflict: a pod is claimed on another host
+        :raises NoValidHost: it does not fit, or there is no such host
+        """
+        for job in jobs:
+            assert isinstance(job, PodJob)
+            self._recall(job)
+            if job.state is State.QUEUED:
+                assignment = _placed(job, self.overlay)
+                attempt = job.attempt
+                attempt.selection = ScheduleResult([assignment], {})
+                attempt.table, job.state = table, State.SELECTED
+                attempt.placements = [assignment.placement]
+
+    def _recall(self, job: PodJob) -> None:
+        """Find the claim that a pod has, once another one is refused."""
+        self._claimer.recall(job)
+        attempt = job.attempt
+        attempt.request = job.request
+        if not job.attempts:
+            return
+        held = self._claimer.find(job.request.instance_uuids, False)
+        for placement in held.values():
+            selected = placement.selected
+            if (selected.host, selected.node) != (job.host, job.node):
+                raise errors.Conflict(
+                    f'The pod is claimed on {selected.node} already'
+                )
+            attempt.placements, attempt.held = [placement], held
+            job.state = State.CLAIMED
+
+
+def _placed(job: PodJob, overlay: Overlay) -> Assignment:
+    """Put a pod on its host, which may not be overcommitted by it."""
+    table, host, node = overlay.table, job.host, job.node
+    row, amounts = table.row_of_node(host, node), job.request.resources
+    if row is None:
+        raise errors.NoValidHost(f'{node} is not kept as a host')
+    for name, amount in amounts.items():
+        columns, free = table.resources.get(name), 0
+        if columns is not None:
+            free = int(columns.total[row] - columns.reserved[row])
+            free = max(0, free - int(columns.used[row]))
+        if amount > free:
+            raise errors.NoValidHost(
+                f'{node}: free_resources: {amount} {name} requested, '
+                f'{free} free'
+            )
+    uid = job.request.instance_uuids[0]
+    selected = Selection(
+        host=host, node=node, uuid=table.coded['uuid'].at(row)
+    )
+    overlay.assume_pod(row, amounts)
+    return Assignment(
+        uuid=uid,
+        row=row,
+        host_id=table.ids.item(row),
+        amounts=amounts,
+        ratios=dict.fromkeys(amounts, 1.0),
+        placement=Placement(instance_uuid=uid, selected=selected),
+        placed=PlacedInstance(uid, host, node),
+    )
