@@ -14,10 +14,10 @@ from scheduler_service.conf.filter_scheduler import GROUP
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.ports import MakeStages, Stage, StageUndoer
 from scheduler_service.engine.queue import RequestQueue
+from scheduler_service.engine_config import EngineConfig, EngineOptions, Policy
 from scheduler_service.filters.hosts import HostFilter
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.pipeline.search_cache import SearchCache
-from scheduler_service.plan import EngineOptions, Plan, Policy
 from scheduler_service.scheduler import Scheduler
 from scheduler_service.store.connection import Store
 from scheduler_service.weighers import Weigher
@@ -39,14 +39,14 @@ def build(
     :raises ConfigurationError: a filter, a weigher or TLS material of an
         extender does not load
     """
-    made = plan(conf, policy)
+    made = engine_config(conf, policy)
     scheduler = Scheduler(store, made.hosts, made.pools, made.options, rng)
     if made.stages is not None:
         scheduler.enter(made.stages)
     return scheduler
 
 
-def plan(conf: Any, policy: Policy | None = None) -> Plan:
+def engine_config(conf: Any, policy: Policy | None = None) -> EngineConfig:
     """Return what the options of *conf* make of the engine.
 
     :param policy: what the policy file says; None: there is none
@@ -79,7 +79,7 @@ def plan(conf: Any, policy: Policy | None = None) -> Plan:
     if chosen['claim_timeout'] is None:
         followed = conf.compute.api_database
         chosen['claim_timeout'] = _FOLLOWED_TIMEOUT_S if followed else 0.0
-    return Plan(
+    return EngineConfig(
         hosts=hosts,
         pools=PoolPipeline(pool_filters, settings),
         options=EngineOptions(**chosen),

@@ -39,6 +39,7 @@ from scheduler_service.engine.newest_copy import NewestCopy
 from scheduler_service.engine.ports import MakeStages, Parts, Stage
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.zones import ZoneStages
+from scheduler_service.engine_config import EngineConfig, EngineOptions
 from scheduler_service.introspection import Introspection
 from scheduler_service.listings import READ_S, Listings
 from scheduler_service.model import (
@@ -49,7 +50,6 @@ from scheduler_service.model import (
     ZoneRequest,
 )
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
-from scheduler_service.plan import EngineOptions, Plan
 from scheduler_service.store.connection import Store
 from scheduler_service.store.ports.claimer import StoreClaimer
 from scheduler_service.store.ports.host_source import StoreHostSource
@@ -149,28 +149,28 @@ class Scheduler:
         )
         self._hosts.enter(made)
 
-    def check(self, plan: Plan) -> Callable[[], Future[None]]:
-        """Check what a plan needs beside itself; return what applies it.
+    def check(self, config: EngineConfig) -> Callable[[], Future[None]]:
+        """Check what a configuration needs; return what applies it.
 
         That function returns the future of the moment, between two batches,
-        from which requests are decided by the plan.
+        from which requests are decided by the configuration.
 
         :raises ConfigurationError: TLS material of an extender does not load
         """
         stages: Sequence[Stage] = ()
-        if plan.stages is not None:
-            stages = plan.stages(
-                plan.hosts, self.health, self._queue, self._undoer
+        if config.stages is not None:
+            stages = config.stages(
+                config.hosts, self.health, self._queue, self._undoer
             )
         return lambda: self._loop.between_batches(
-            lambda: self._apply(plan, stages)
+            lambda: self._apply(config, stages)
         )
 
-    def _apply(self, plan: Plan, stages: Sequence[Stage]) -> None:
-        options = plan.options
-        self._hosts.use(plan.hosts, _CLAIM_RETRIES, stages)
+    def _apply(self, config: EngineConfig, stages: Sequence[Stage]) -> None:
+        options = config.options
+        self._hosts.use(config.hosts, _CLAIM_RETRIES, stages)
         self._warn_of_groups()
-        self._zones.pipeline = plan.pools
+        self._zones.pipeline = config.pools
         self._loop.batch_size = options.batch_size
         self._source.forget(options.snapshot_max_age)
         self.outcomes.retention = options.outcome_retention
@@ -181,8 +181,8 @@ class Scheduler:
         writer = self.host_state_writer
         writer.service_down_time = options.service_down_time
         writer.claim_timeout = options.claim_timeout
-        if plan.timeouts != self._store.timeouts:
-            self._store.timeouts = plan.timeouts
+        if config.timeouts != self._store.timeouts:
+            self._store.timeouts = config.timeouts
             self._source.drop()
 
     def _warn_of_groups(self) -> None:

@@ -17,7 +17,7 @@ from scheduler_service.kube import options as kube_options
 
 if TYPE_CHECKING:
     from scheduler_service.adapter import Adapter
-    from scheduler_service.plan import Policy
+    from scheduler_service.engine_config import Policy
     from scheduler_service.scheduler import Scheduler
     from scheduler_service.store.connection import Store
 

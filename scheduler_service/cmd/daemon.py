@@ -20,7 +20,7 @@ from scheduler_service.cmd.connections import new_store, registration
 from scheduler_service.cmd.daemon_register import DaemonRegister
 from scheduler_service.cmd.program import run_within
 from scheduler_service.cmd.serving import HttpServing
-from scheduler_service.factory import build, plan
+from scheduler_service.factory import build, engine_config
 from scheduler_service.model import documents
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.delivery import new_notifier
@@ -181,11 +181,11 @@ class Daemon:
         :raises ConfigurationError: the configuration cannot be used, and
             nothing is changed
         """
-        new_plan = plan(conf, adapters.policy(conf))
+        config = engine_config(conf, adapters.policy(conf))
         checked = [adapter.check(conf) for adapter in self.adapters]
         policy = policies.Enforcer(conf)
         serve = self.http.check(conf)
-        decide = self.scheduler.check(new_plan)
+        decide = self.scheduler.check(config)
 
         def apply() -> None:
             decide().result()

@@ -37,21 +37,22 @@ class PlacePod(Stage):
         """
         for job in jobs:
             assert isinstance(job, PodJob)
-            self._recall(job)
-            if job.state is State.QUEUED:
-                assignment = _placed(job, self.overlay)
-                attempt = job.attempt
-                attempt.selection = ScheduleResult([assignment], {})
-                attempt.table, job.state = table, State.SELECTED
-                attempt.placements = [assignment.placement]
+            if self._recall(job):
+                job.state = State.CLAIMED
+                continue
+            assignment = _placed(job, self.overlay)
+            attempt = job.attempt
+            attempt.selection = ScheduleResult([assignment], {})
+            attempt.table, job.state = table, State.SELECTED
+            attempt.placements = [assignment.placement]
 
-    def _recall(self, job: PodJob) -> None:
+    def _recall(self, job: PodJob) -> bool:
         """Find the claim that a pod has, once another one is refused."""
         self._claimer.recall(job)
         attempt = job.attempt
         attempt.request = job.request
         if not job.attempts:
-            return
+            return False
         held = self._claimer.find(job.request.instance_uuids, False)
         for placement in held.values():
             selected = placement.selected
@@ -60,7 +61,7 @@ class PlacePod(Stage):
                     f'The pod is claimed on {selected.node} already'
                 )
             attempt.placements, attempt.held = [placement], held
-            job.state = State.CLAIMED
+        return bool(held)
 
 
 def _placed(job: PodJob, overlay: Overlay) -> Assignment:

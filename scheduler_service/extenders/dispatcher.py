@@ -40,13 +40,13 @@ from scheduler_service.engine.ports import (
     Undone,
 )
 from scheduler_service.engine.queue import RequestQueue
+from scheduler_service.engine_config import Policy
 from scheduler_service.extenders import objects, policy_file
 from scheduler_service.extenders.chain import Chain, ExtenderArgs
 from scheduler_service.extenders.policy_file import Extender
 from scheduler_service.model import Request
 from scheduler_service.pipeline import Bonuses, HostPipeline
 from scheduler_service.pipeline.weighing import Ranking
-from scheduler_service.plan import Policy
 from scheduler_service.stages import WaitingStage
 
 LOG = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from scheduler_service.cmd.connections import read
 from scheduler_service.cmd.program import WrongUsage
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine import headroom, host_listing
-from scheduler_service.factory import plan
+from scheduler_service.factory import engine_config
 from scheduler_service.model import Request, client_documents, documents
 from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.reading import residents
@@ -63,7 +63,7 @@ def _fits(args: Any, conf: Any) -> output.Listing:
     rows = [
         place.row(args.by)
         for place in headroom.fits(
-            plan(conf).hosts,
+            engine_config(conf).hosts,
             snapshot.hosts,
             request,
             conf.default_availability_zone,
@@ -74,7 +74,7 @@ def _fits(args: Any, conf: Any) -> output.Listing:
     if not (_check_zone(args, conf, snapshot, rows) or fits):
         default = conf.default_availability_zone
         (move,) = headroom.drain(
-            plan(conf).hosts, snapshot.hosts, [request], default
+            engine_config(conf).hosts, snapshot.hosts, [request], default
         )
         reason = move.reason or 'no host has room'
         output.remark(f'No instance fits: {reason}')
@@ -126,7 +126,7 @@ def drain(args: Any, conf: Any) -> output.Listing:
     if not len(snapshot.hosts.rows_of_host(args.host)):
         raise errors.HostNotFound(f'There is no host {args.host}')
     moves = headroom.drain(
-        plan(conf).hosts,
+        engine_config(conf).hosts,
         snapshot.hosts,
         requests,
         conf.default_availability_zone,

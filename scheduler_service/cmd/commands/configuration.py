@@ -14,7 +14,7 @@ from scheduler_service import (
 from scheduler_service.cmd import adapters, daemon, output
 from scheduler_service.cmd.connections import read
 from scheduler_service.conf import effective, option_names
-from scheduler_service.factory import plan
+from scheduler_service.factory import engine_config
 from scheduler_service.store import clock
 from scheduler_service.store.reading.snapshot import load_snapshot
 from scheduler_service.store.records import daemons as daemon_rows
@@ -98,7 +98,7 @@ def _unenforced(conf: Any) -> list[str]:
     except errors.SchedulerError as error:
         output.remark(f'Stored server groups are not checked: {error}')
         return []
-    pipeline = plan(conf, adapters.policy(conf)).hosts
+    pipeline = engine_config(conf, adapters.policy(conf)).hosts
     return pipeline.group_policies.unenforced(table)
 
 

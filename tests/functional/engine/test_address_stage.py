@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service import errors
-from scheduler_service.factory import build, plan
+from scheduler_service.factory import build, engine_config
 from scheduler_service.model import documents
 from scheduler_service.scheduler import Scheduler
 from scheduler_service.store import schema
@@ -220,13 +220,13 @@ def test_a_reload_takes_stages_in_and_out(start, addresses, conf_of, store):
     engine = start()
     addresses.slow_s = 0.5
     _, answer = select(engine)
-    engine.check(plan(conf_of()))().result(LIMIT_S)
+    engine.check(engine_config(conf_of()))().result(LIMIT_S)
     # What was under way keeps what its stage made.
     (before,) = answer.result(LIMIT_S).placements
     kept = {(before.selected.host, before.instance_uuid)}
     without = placed(engine)
     assert addresses.addresses.keys() == kept
-    engine.check(plan(conf_of(*STAGES)))().result(LIMIT_S)
+    engine.check(engine_config(conf_of(*STAGES)))().result(LIMIT_S)
     after = placed(engine)
     assert addresses.addresses.keys() == kept | after
     vms = [vm for _, vm in kept | without | after]

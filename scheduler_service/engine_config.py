@@ -1,8 +1,8 @@
 """What a configuration makes of the engine, checked and ready for use.
 
-Plain values and loaded plug-ins, made by ``factory``. The engine's
-thread takes a new plan between two batches, so that a request is decided by
-one of them as a whole.
+Plain values and loaded plug-ins, made by ``factory``. The engine's thread
+takes new ones between two batches, so that a request is decided by one
+configuration as a whole.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Policy:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Plan:
+class EngineConfig:
     """How the engine decides.
 
     :ivar hosts: filters and weighers of hosts, with the values they read
