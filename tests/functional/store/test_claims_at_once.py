@@ -1,6 +1,6 @@
-"""Claims of all kinds, which PostgreSQL makes in one round trip.
+"""Claims and releases of all kinds, which PostgreSQL makes in one round trip.
 
-They have to do what the same claims do statement by statement.
+They have to do what the same ones do statement by statement.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -21,7 +21,8 @@ from sqlalchemy.engine import Connection
 from scheduler_service import errors
 from scheduler_service.model import documents
 from scheduler_service.store import claims, schema
-from scheduler_service.store.claims import outcomes
+from scheduler_service.store.claims import lifecycle, outcomes
+from scheduler_service.store.claims.pg_claims import PendingRelease
 from scheduler_service.store.connection import ChangeRecord, Store, Writer
 from scheduler_service.store.reading import change_feed, loading
 from scheduler_service.store.writing import inventory_import, server_groups
@@ -40,6 +41,8 @@ TABLES = (
     schema.server_group_members,
     schema.moves,
     schema.stage_records,
+    schema.outcomes,
+    schema.releases,
 )
 
 
@@ -114,10 +117,10 @@ def send(store: Store, conn: Connection, *batch: claims.Claim) -> bool:
 
 
 def rows_of(conn: Connection) -> list[list[tuple[Any, ...]]]:
-    """Return all rows that claims write, without the times."""
+    """Return all rows that claims and releases write, without the times."""
     return [
         sorted(
-            tuple(v for name, v in row._mapping.items() if name[-3:] != '_at')
+            repr([v for name, v in row._mapping.items() if name[-3:] != '_at'])
             for row in conn.execute(sa.select(table))
         )
         for table in TABLES
@@ -125,16 +128,16 @@ def rows_of(conn: Connection) -> list[list[tuple[Any, ...]]]:
 
 
 def stepwise(
-    store: Store, batch: Sequence[claims.Claim]
+    store: Store, make: Callable[[Writer], object]
 ) -> tuple[Any, ChangeRecord] | None:
-    """Return what claims write statement by statement, and roll it back.
+    """Return what is written statement by statement, and roll it back.
 
     None: the claims are lost.
     """
     found: list[Any] = []
 
-    def work(writer: Any) -> None:
-        claims.ClaimBatch(store, batch, FALLBACK, STRICT).make(writer)
+    def work(writer: Writer) -> None:
+        make(writer)
         found.extend((rows_of(writer.conn), writer.touched))
         raise RolledBack
 
@@ -145,6 +148,14 @@ def stepwise(
     except RolledBack:
         return found[0], found[1]
     raise AssertionError('the transaction was not rolled back')
+
+
+def changed_keys(record: ChangeRecord) -> dict[str, Any]:
+    """Return what a change names, in an order that is the same each time."""
+    return {
+        name: sorted(set(value)) if isinstance(value, list) else value
+        for name, value in msgspec.structs.asdict(record).items()
+    }
 
 
 def random_cloud(store: Store, dice: random.Random) -> list[str]:
@@ -274,7 +285,8 @@ def test_one_round_trip_does_what_single_statements_do(store, conn, seed):
     verdicts = Counter[bool]()
     for _ in range(30):
         batch = random_batch(store, dice, groups)
-        expected = stepwise(store, batch)
+        made = claims.ClaimBatch(store, batch, FALLBACK, STRICT).make
+        expected = stepwise(store, made)
         before = rows_of(conn)
         revision, _ = loading.newest_change(conn)
         actual = send(store, conn, *batch)
@@ -288,6 +300,52 @@ def test_one_round_trip_does_what_single_statements_do(store, conn, seed):
         _, change = change_feed.since(conn, revision)
         assert change.record() == touched
     assert min(verdicts[True], verdicts[False]) > 0
+
+
+def random_release(
+    conn: Connection, dice: random.Random
+) -> dict[str, outcomes.ReleaseRequest]:
+    """Return releases of instances that are stored, and of one that is not."""
+    found = conn.execute(sa.select(schema.instances.c.uuid)).scalars().all()
+    some = dice.sample(found, min(len(found), dice.randrange(4)))
+    return {
+        one: outcomes.ReleaseRequest(project_id=dice.choice((None, 'p', 'q')))
+        for one in (*some, str(uuid.uuid4()))
+    }
+
+
+@pytest.mark.parametrize('seed', range(2))
+def test_releases_in_one_round_trip_do_what_single_statements_do(
+    store, conn, seed
+):
+    dice = random.Random(seed)
+    groups = random_cloud(store, dice)
+    gone = Counter[str]()
+    for _ in range(30):
+        for one in random_batch(store, dice, groups):
+            key, amounts = str(uuid.uuid4()), dice.choice(({}, one.amounts))
+            send(
+                store,
+                conn,
+                msgspec.structs.replace(one, key=key, amounts=amounts),
+            )
+        asked = random_release(conn, dice)
+        written = stepwise(store, lambda w, r=asked: lifecycle.cancel(w, r))
+        assert written is not None
+        revision, _ = loading.newest_change(conn)
+        pending = PendingRelease(
+            store, conn, asked, dict.fromkeys(asked, None), []
+        )
+        pending.finish()
+        released = pending.wait()
+        assert released is not None
+        rows, touched = written
+        assert rows_of(conn) == rows
+        _, change = change_feed.since(conn, revision)
+        found = changed_keys(change.record())
+        assert found == {**changed_keys(touched), 'released': sorted(asked)}
+        gone.update(name for name, keys in found.items() if keys)
+    assert {'instances', 'instances_gone', 'groups', 'load'} <= gone.keys()
 
 
 def test_a_group_that_does_not_exist_gets_no_members(store, conn):
