@@ -99,7 +99,7 @@ def unknown_zone(
         zones = table.split_metadata(every).get('availability_zone', ())
         return sorted({default, *zones})
 
-    known: list[str] = table.topology.memoize(('zones', default), work)
+    known: list[str] = table.topology.memoize(('zone names', default), work)
     if not zone or request.lenient or zone in known:
         return ''
     # To compare long names, or all of many, would take long.

@@ -1,7 +1,8 @@
 """Hosts as columns."""
 
 from scheduler_service.columns.build import with_hosts
-from scheduler_service.model import Host
+from scheduler_service.filters.hosts.aggregate_filter import unknown_zone
+from scheduler_service.model import Host, Request
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
 
@@ -72,3 +73,19 @@ def test_hosts_are_added_replaced_and_removed_when_rebuilt():
     assert after.resources['VCPU'].total.tolist() == [9, 0]
     assert [after.host_at(row) for row in range(2)] == ['b', 'c']
     assert before.resources['VCPU'].total.tolist() == [1, 2]
+
+
+def test_the_zone_of_a_host_is_its_own_after_a_refusal_named_all_zones():
+    hosts = table(
+        {
+            'hosts': [{'host': name} for name in 'abc'],
+            'aggregates': [
+                {'id': 1, 'hosts': ['b']},
+                {'id': 2, 'hosts': ['a'],
+                 'metadata': {'availability_zone': 'z'}},
+            ],
+        }
+    )  # fmt: skip
+    assert unknown_zone(hosts, Request(availability_zone='x'), Settings())
+    zones = [hosts.zone_at(row, 'nova') for row in range(3)]
+    assert zones == ['z', 'nova', 'nova']
