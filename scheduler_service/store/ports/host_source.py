@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -48,7 +49,9 @@ class RecentReleases:
 
     def __init__(self) -> None:
         self.made_here: dict[str, int] = {}
-        self._added_at: dict[str, float] = {}
+        # The first one of a plain dict is found ever slower where the first
+        # ones are deleted.
+        self._added_at: OrderedDict[str, float] = OrderedDict()
         # Before, there may have been others.
         self._complete_since = 0.0
 
@@ -62,16 +65,14 @@ class RecentReleases:
         now = time.monotonic()
         if instances is None:
             self._complete_since = now
+        added_at = self._added_at
         for uuid in instances or ():
-            self._added_at.pop(uuid, None)
-            self._added_at[uuid] = now
+            added_at[uuid] = now
+            added_at.move_to_end(uuid)
             if made_here:
                 self.made_here[uuid] = made_here
-        while (
-            now - next(iter(self._added_at.values()), now) > _RELEASES_KEPT_S
-        ):
-            oldest = next(iter(self._added_at))
-            del self._added_at[oldest]
+        while now - next(iter(added_at.values()), now) > _RELEASES_KEPT_S:
+            oldest, _ = added_at.popitem(last=False)
             self.made_here.pop(oldest, None)
 
     def any_of(self, instances: Iterable[str], since: float) -> bool:
