@@ -1,7 +1,8 @@
 """The host table: one array per attribute, one row per host.
 
-One thread owns a table and alone writes to it: the engine's thread owns the
-newest table, other threads their copies.
+One thread owns a table and alone has it written to, by
+:mod:`scheduler_service.columns.changes`: the engine's thread owns the newest
+table, other threads their copies.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from scheduler_service.columns.dictionary import (
     Mask,
     Rows,
 )
-from scheduler_service.columns.instances import InstanceIndex, PlacedInstance
-from scheduler_service.columns.load import Formula, Index, LoadColumns
+from scheduler_service.columns.instances import InstanceIndex
+from scheduler_service.columns.load import Formula, LoadColumns
 from scheduler_service.columns.topology import Topology
 from scheduler_service.model import Aggregate, Request, ServerGroup
 from scheduler_service.settings import Settings
@@ -138,32 +139,6 @@ class HostTable:
             builds=None,
         )
 
-    def add_use(
-        self, rows: Index, amounts: Mapping[str, int], count: Any
-    ) -> None:
-        """Count instances more, or less where *count* is negative.
-
-        :param rows: a row, or int64[m] different rows
-        :param amounts: resource class -> what each instance takes
-        :param count: of the instances: one number, or int64[m]
-        """
-        self.numbers['num_instances'][rows] += count
-        self.load.refresh('num_instances', rows)
-        self.take(rows, amounts, count)
-
-    def take(
-        self, rows: Index, amounts: Mapping[str, int], count: Any
-    ) -> None:
-        """Count what pods take, which are no instances; see above."""
-        for name, amount in amounts.items():
-            self.resources[name].used[rows] += count * amount
-        disk = amounts.get('DISK_GB')
-        if disk:
-            self.numbers['disk_available_least'][rows] -= count * disk
-        for name in amounts:
-            self.load.refresh(name, rows)
-        self.load.changes.add(rows)
-
     def groups_of(self, uuids: Iterable[str]) -> dict[str, list[str]]:
         """Return the server groups of instances that are members of some."""
         wanted = set(uuids)
@@ -178,52 +153,6 @@ class HostTable:
         """Return the groups with a policy of the instance to be placed."""
         groups = (self.groups.get(uuid) for uuid in request.groups)
         return [group for group in groups if group and group.policy == policy]
-
-    def put_instance(
-        self, uuid: str, placed: PlacedInstance | None
-    ) -> PlacedInstance | None:
-        """Put an instance on its host; None: remove the instance.
-
-        :return: where it was; None: it was not there
-        """
-        before = self.instances.put(uuid, placed)
-        if self.load.follows('instances'):
-            hosts = {
-                item.host for item in (before, placed) if item is not None
-            }
-            rows = self.rows_of_hosts(hosts)
-            self.load.refresh('instances', rows)
-            self.load.changes.add(rows)
-        return before
-
-    def set_load(
-        self,
-        used: Mapping[str, Mapping[int, int]],
-        numbers: Mapping[str, Mapping[int, float]],
-    ) -> None:
-        """Write new figures of use.
-
-        :param used: resource class -> row -> used
-        :param numbers: plain column -> row -> value
-        """
-        changed: set[int] = set()
-        for name, by_row in used.items():
-            self.resources[name].used[list(by_row)] = list(by_row.values())
-            changed.update(by_row)
-        for name, values in numbers.items():
-            self.numbers[name][list(values)] = list(values.values())
-            changed.update(values)
-        if not self.some_measure_disk() and any(
-            value == value
-            for value in numbers.get('disk_available_least', {}).values()
-        ):
-            # The first host that measures its disk: other formulas hold.
-            self.topology.forget('measured')
-            self.load.clear()
-        rows = np.array(sorted(changed), np.intp)
-        for source in (*self.resources, *numbers):
-            self.load.refresh(source, rows)
-        self.load.changes.add(rows)
 
     def load_column(
         self, key: Hashable, source: str, make: Callable[[], Formula]
@@ -419,6 +348,15 @@ class HostTable:
         if row < len(self.ids) and self.ids[row] == store_id:
             return row
         return None
+
+    def rows_of_ids(self, store_ids: Sequence[int]) -> tuple[Rows, Mask]:
+        """Return the rows of those store ids that there are.
+
+        :return: int64[m], and which of the ids these are
+        """
+        sought = np.array(store_ids, np.int64)
+        there = np.isin(sought, self.ids)
+        return np.searchsorted(self.ids, sought[there]), there
 
     def mask_of(self, rows: npt.NDArray[Any] | Sequence[int]) -> Mask:
         """Return bool[n], true at *rows*."""

@@ -320,7 +320,8 @@ class SchedulingBatch:
         self._health, self._queue = parts.health, parts.queue
         self._cycle, self._next_jobs = cycle, next_jobs
         self._overlay = Overlay(self._source.current().hosts)
-        cycle.select.overlay = cycle.place_pod.overlay = self._overlay
+        for stage in (cycle.recall, cycle.select, cycle.place_pod):
+            stage.overlay = self._overlay
         # When what the first jobs are judged by was known to be current.
         self._current_at = self._source.current_at
         self._claimed = False
@@ -442,9 +443,7 @@ class SchedulingBatch:
                 if job.away or job.state is not State.QUEUED:
                     break
         finally:
-            if cycle.recall.lent is not None:
-                table.add_use(*cycle.recall.lent, 1)
-                cycle.recall.lent = None
+            self._overlay.take_back()
         if job.claim and job.state is State.SELECTED:
             for stage in cycle.entered_for(job):
                 stage.prepare(job)

@@ -284,7 +284,7 @@ def fits(
                 every[rows] += counts
             if len(forms) > 1:
                 # The next form gets what is left.
-                table.add_use(rows, form.resources, most)
+                Overlay(table).take(rows, form.resources, most)
     fits = []
     rows = np.flatnonzero(passed)
     zone = request.availability_zone

@@ -37,8 +37,7 @@ class Recall(Stage):
 
     :ivar pipeline: what hosts are selected by
     :ivar allocates: whether a stage makes allocations: see ``Stage``
-    :ivar lent: rows and amounts that do not count for the job that it ran for
-        last: they are in the table again once its hosts are selected
+    :ivar overlay: of the batch
     """
 
     name = 'recall'
@@ -47,7 +46,7 @@ class Recall(Stage):
         self._claimer = parts.claimer
         self.pipeline = pipeline
         self.allocates = False
-        self.lent: tuple[Rows, Mapping[str, int]] | None = None
+        self.overlay: Overlay
 
     def run(self, jobs: Sequence[HostJob], table: HostTable) -> None:
         """Find out what is to be placed, what is held, and who may ask.
@@ -96,8 +95,7 @@ class Recall(Stage):
         attempt.request, attempt.held = request, held
         attempt.present = present.keys() - held.keys()
         if job.moves_unsaid and job.move and not self.allocates:
-            self.lent = self._lent(table, request, present)
-            table.add_use(*self.lent, -1)
+            self.overlay.lend(*self._lent(table, request, present))
 
     def _lent(
         self,

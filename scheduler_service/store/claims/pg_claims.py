@@ -29,6 +29,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from scheduler_service.columns.changes import Release
 from scheduler_service.engine.ports import ClaimLost
 from scheduler_service.store import clock, postgresql, rows
 from scheduler_service.store.claims import (
@@ -277,21 +278,13 @@ _LOOK = f"""
 """
 
 
-class Released(msgspec.Struct):
+class Released(Release):
     """The allocations and places that releases gave back.
 
     :ivar revision: of their change
-    :ivar placed: (instance, service host, node) of each claim
-    :ivar moved: instances of which a move was released
-    :ivar held: (consumer, host id, resource class, amount) of each allocation
-    :ivar members: (group, instance) of each membership that ended
     """
 
     revision: int
-    placed: list[tuple[str, str, str]]
-    moved: list[str]
-    held: list[tuple[str, int, str, int]]
-    members: list[tuple[str, str]]
 
     @property
     def consumers(self) -> list[str]:

@@ -14,7 +14,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-import msgspec
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
@@ -236,27 +235,7 @@ class StoreHostSource:
         self.releases.add(pending.instances, released.revision)
         if self.snapshot is None:
             return
-        table, complete = self.snapshot.hosts, not released.moved
-        amounts: dict[tuple[str, int], dict[str, int]] = {}
-        for uuid, host_id, name, amount in released.held:
-            amounts.setdefault((uuid, host_id), {})[name] = amount
-        for uuid, host, node in released.placed:
-            placed = table.instances.get(uuid)
-            row = table.row_of_node(host, node)
-            if row is None or placed is None or placed.host != host:
-                complete = False
-                continue
-            held = amounts.get((uuid, table.ids.item(row)), {})
-            table.add_use(row, held, -1)
-            table.put_instance(uuid, None)
-        for group_uuid, uuid in released.members:
-            group = table.groups.get(group_uuid)
-            if group is not None:
-                members = [other for other in group.members if other != uuid]
-                table.groups[group_uuid] = msgspec.structs.replace(
-                    group, members=members
-                )
-        if complete:
+        if released.apply(self.snapshot.hosts):
             self._note_own(released.revision, pending.lineage, pending.sent_at)
         else:
             self._behind = self._stale = True

@@ -1,4 +1,4 @@
-"""The change feed: applies writes since a revision to a snapshot.
+"""The change feed: reads what was written since a revision.
 
 Daemons learn of each other's writes from the feed. The last change that was
 read is read again each time: where it is gone or differs, the database went
@@ -7,21 +7,20 @@ back in time, and nothing of the snapshot is certain.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
+import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 import msgspec
-import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from scheduler_service.columns.build import with_aggregates, with_hosts
+from scheduler_service.columns.changes import Update
 from scheduler_service.columns.snapshot import Snapshot
-from scheduler_service.columns.table import HostTable
 from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.connection import ChangeRecord, in_chunks
 from scheduler_service.store.reading import loading
@@ -158,7 +157,7 @@ def refresh(
         on_released(touched.released)
     if touched.everything:
         return _load(conn, on_released)
-    table = _apply(conn, snapshot.hosts, touched)
+    table = _read(conn, touched).apply(snapshot.hosts)
     pools = loading.pools(conn) if touched.pools else snapshot.pools
     return Snapshot(table, pools, new[-1].revision, new[-1].lineage)
 
@@ -234,10 +233,8 @@ def _merge(changes: Iterable[ChangeRecord]) -> ChangeRecord:
     return whole
 
 
-def _apply(
-    conn: Connection, table: HostTable, touched: ChangeRecord
-) -> HostTable:
-    """Return the table with all touched entities read again."""
+def _read(conn: Connection, touched: ChangeRecord) -> Update:
+    """Return all touched entities as they are now."""
     instances, groups = touched.instances, touched.groups
     load = sorted({*touched.load} - {*touched.hosts})
     conn = _send(
@@ -252,60 +249,59 @@ def _apply(
             (_USES, load),
         ],
     )
+    update = Update()
     if instances or touched.instances_gone:
-        stored = {row.uuid: row for row in loading.instances(conn, instances)}
-        for uuid in {*instances, *touched.instances_gone}:
-            table.put_instance(uuid, stored.get(uuid))
+        update.instances = loading.instances(conn, instances)
+        gone = {*instances, *touched.instances_gone}
+        gone.difference_update(each.uuid for each in update.instances)
+        update.instances_gone = sorted(gone)
     if groups:
-        kept = dict(table.groups)
-        for uuid in groups:
-            kept.pop(uuid, None)
-        table = dataclasses.replace(
-            table, groups=kept | loading.groups(conn, groups)
-        )
-    if touched.hosts or touched.hosts_gone:
-        changed = {*touched.hosts, *touched.hosts_gone}
+        stored = loading.groups(conn, groups)
+        update.groups = [*stored.values()]
+        update.groups_gone = [uuid for uuid in groups if uuid not in stored]
+    changed = {*touched.hosts, *touched.hosts_gone}
+    if changed:
         hosts = loading.hosts(conn, sorted(changed))
-        table = with_hosts(table, list(hosts.items()), changed - hosts.keys())
+        update.hosts = [*hosts.items()]
+        update.hosts_gone = sorted(changed - hosts.keys())
     if touched.aggregates:
-        table = with_aggregates(table, loading.aggregates(conn))
+        update.aggregates = loading.aggregates(conn)
     if load:
-        _set_loads(conn, table, load)
-    return table
+        _read_loads(conn, load, update)
+    return update
 
 
-def _set_loads(conn: Connection, table: HostTable, ids: list[int]) -> None:
+def _read_loads(conn: Connection, ids: list[int], update: Update) -> None:
     """Read again the columns of hosts that claims change."""
-    used: dict[str, dict[int, int]] = {name: {} for name in table.resources}
-    numbers: dict[str, dict[int, float]] = {
-        'num_instances': {},
-        'num_io_ops': {},
-        'disk_available_least': {},
-        'up': {},
-    }
+    columns: dict[str, list[float]] = defaultdict(list)
+    place: dict[int, int] = {}
     for part in in_chunks(ids):
         counts = loading.instance_counts(conn, part)
-        row_of: dict[int, int] = {}
         for host in conn.execute(_LOADS, {'keys': part}):
-            row = table.row_of_id(host.id)
-            if row is None:
-                continue
-            row_of[host.id] = row
+            place[host.id] = len(update.loaded)
+            update.loaded.append(host.id)
             count = counts.get((host.host, host.node), 0)
-            numbers['num_instances'][row] = host.instances_other + count
-            numbers['num_io_ops'][row] = host.num_io_ops
-            numbers['up'][row] = host.state == 'up'
-            numbers['disk_available_least'][row] = np.nan
+            for name, value in (
+                ('num_instances', host.instances_other + count),
+                ('num_io_ops', host.num_io_ops),
+                ('up', host.state == 'up'),
+                ('disk_available_least', math.nan),
+            ):
+                columns[name].append(value)
+    used: dict[str, list[int]] = {}
+    for part in in_chunks(ids):
         for host_id, name, amount, least in conn.execute(
             _USES, {'keys': part}
         ):
-            row = row_of.get(host_id)
-            if row is None or name not in used:
+            at = place.get(host_id)
+            if at is None:
                 continue
-            used[name][row] = amount
+            if name not in used:
+                used[name] = [-1] * len(place)
+            used[name][at] = amount
             if name == 'DISK_GB' and least is not None:
-                numbers['disk_available_least'][row] = least
-    table.set_load({name: use for name, use in used.items() if use}, numbers)
+                columns['disk_available_least'][at] = least
+    update.numbers, update.used = dict(columns), used
 
 
 def _send(

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scheduler_service.columns import Overlay
+from scheduler_service.columns.changes import Update
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.columns.topology import Topology
 from scheduler_service.filters import hosts as host_filters
@@ -124,9 +125,26 @@ def take_step(overlay, number, kind, *arguments):
         if row is not None:
             host = overlay.table.host_at(row)
             placed = PlacedInstance(uuid, host, host, flavorid=flavor)
-        overlay.table.put_instance(uuid, placed)
+        update = (
+            Update(instances=[placed])
+            if placed
+            else Update(instances_gone=[uuid])
+        )
+        update.apply(overlay.table)
     elif kind == 'report':
-        overlay.table.set_load(*arguments)
+        used, numbers = arguments
+        for name, by_row in used.items():
+            update = Update(
+                loaded=overlay.table.ids[[*by_row]].tolist(),
+                used={name: [*by_row.values()]},
+            )
+            update.apply(overlay.table)
+        for name, by_row in numbers.items():
+            update = Update(
+                loaded=overlay.table.ids[[*by_row]].tolist(),
+                numbers={name: [*by_row.values()]},
+            )
+            update.apply(overlay.table)
     else:
         getattr(overlay, kind)()
 

@@ -75,8 +75,9 @@ def test_all_nodes_of_a_host_have_its_instances():
     request = documents.request({'flavor': SMALL}).with_ids()
     arguments = hosts, request, Settings()
     assert TypeAffinityFilter().mask(*arguments).all()
-    hosts.put_instance('1', PlacedInstance('1', 'a', 'a2', flavorid='2'))
+    overlay = Overlay(hosts)
+    overlay.assume(0, {}, PlacedInstance('1', 'a', 'a2', flavorid='2'))
     mask = TypeAffinityFilter().mask(*arguments)
     assert mask.tolist() == [False, False, True]
-    hosts.put_instance('1', None)
+    overlay.forget()
     assert TypeAffinityFilter().mask(*arguments).all()

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from scheduler_service.columns import Overlay
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine.newest_copy import NewestCopy
@@ -66,9 +67,9 @@ def test_pods_that_ask_the_same_share_filter_results(world):
 
 def test_use_is_seen_by_the_next_call(world):
     assert world.ask().passing().tolist() == [True, True]
-    world.snapshot.hosts.add_use(0, {'MEMORY_MB': 500}, 1)
+    Overlay(world.snapshot.hosts).take(0, {'MEMORY_MB': 500}, 1)
     assert world.ask().passing().tolist() == [False, True]
-    world.snapshot.hosts.add_use(0, {'MEMORY_MB': 500}, -1)
+    Overlay(world.snapshot.hosts).take(0, {'MEMORY_MB': 500}, -1)
     assert world.ask().passing().tolist() == [True, True]
 
 

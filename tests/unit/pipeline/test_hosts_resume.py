@@ -93,7 +93,7 @@ def test_an_instance_is_placed_anew_when_others_took_its_host():
 
     def take(turn):
         if turn == 2:
-            found.add_use(0, {'MEMORY_MB': 500}, 1)
+            Overlay(found).take(0, {'MEMORY_MB': 500}, 1)
 
     with pytest.raises(errors.NoValidHost):
         in_turns(chain, found, asked, take)
@@ -162,7 +162,7 @@ def test_a_search_that_uses_what_earlier_ones_left_sees_every_turn():
         )
 
         def others_ask(turn, chain=chain, found=found, rows=rows):
-            found.add_use(turn % 100, {'MEMORY_MB': 1}, 1)
+            Overlay(found).take(turn % 100, {'MEMORY_MB': 1}, 1)
             overlay = Overlay(found)
             other = request(1, 600)
             result = chain.select(overlay, other, random.Random(1))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from scheduler_service import errors
 from scheduler_service.columns import HostTable, Overlay, load
+from scheduler_service.columns.changes import Update
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.hosts import all_filters
 from scheduler_service.model import documents
@@ -229,10 +230,13 @@ class World:
         """Let a host report other figures."""
         self.overlay.commit()
         row = self.rng.randrange(self.count)
-        self.overlay.table.set_load(
-            {'MEMORY_MB': {row: self.rng.randrange(12_000)}},
-            {'up': {row: self.rng.random() < 0.7}},
+        table = self.overlay.table
+        update = Update(
+            loaded=[table.ids.item(row)],
+            numbers={'up': [self.rng.random() < 0.7]},
+            used={'MEMORY_MB': [self.rng.randrange(12_000)]},
         )
+        update.apply(table)
 
     def commit(self, turn: int) -> None:
         """Keep what was assumed."""

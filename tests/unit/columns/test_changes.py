@@ -1,10 +1,63 @@
 """Placements that are assumed, taken back or kept."""
 
+import ast
+
 import pytest
 
 from scheduler_service.columns import Overlay
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.testing import table
+from tests.support.paths import ROOT
+
+# What a table consists of, and what writes to it.
+COLUMNS = {'used', 'numbers', 'groups', 'resources', 'builds'}
+WRITERS = {
+    ('instances', 'put'),
+    ('load', 'refresh'),
+    ('changes', 'add'),
+    ('groups', 'pop'),
+    ('groups', 'update'),
+}
+
+
+def writes(node: ast.AST) -> bool:
+    """Whether a node of a program writes to a host table."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        owner = node.func.value
+        name = owner.attr if isinstance(owner, ast.Attribute) else ''
+        return (name, node.func.attr) in WRITERS
+    targets = getattr(node, 'targets', [getattr(node, 'target', None)])
+    return any(map(is_column, targets))
+
+
+def is_column(target: ast.AST | None) -> bool:
+    """Whether a target is an item of a table's column, or its builds."""
+    if not isinstance(target, ast.Subscript):
+        return isinstance(target, ast.Attribute) and target.attr == 'builds'
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    return (
+        isinstance(target, ast.Attribute)
+        and target.attr in COLUMNS
+        # An object's own mapping.
+        and not (
+            isinstance(target.value, ast.Name) and target.value.id == 'self'
+        )
+    )
+
+
+def test_nothing_else_writes_to_a_host_table():
+    found = {}
+    for path in (ROOT / 'scheduler_service').rglob('*.py'):
+        lines = [
+            node.lineno
+            for node in ast.walk(ast.parse(path.read_text()))
+            if writes(node)
+        ]
+        if lines:
+            found['/'.join(path.parts[-2:])] = lines
+    # A table that is built is nobody's yet.
+    assert found.keys() == {'columns/changes.py', 'columns/build.py'}, found
 
 
 def test_placements_are_taken_back_unless_they_were_committed():
