@@ -41,6 +41,9 @@ class Settings:
     cross_cell_move_weight_multiplier: float = 1000000.0
     hypervisor_version_weight_multiplier: float = 1.0
     num_instances_weight_multiplier: float = 0.0
+    host_order_weight_multiplier: float = 0.0
+    resource_weight_multiplier: float = 1.0
+    resource_weight_setting: tuple[str, ...] = ()
     image_props_weight_multiplier: float = 0.0
     image_props_weight_setting: tuple[str, ...] = ()
     metrics_weight_multiplier: float = 1.0

@@ -7,7 +7,7 @@ host's values alone. The thread that owns the table writes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ Column = npt.NDArray[Any]
 class LoadColumns:
     """The load columns of one table, each made at its first use.
 
-    A column is registered under the source that it is made of: a resource
+    A column is registered under each source that it is made of: a resource
     class, or the name of a plain column.
 
     :ivar changes: rows that changed, whichever column
@@ -51,11 +51,14 @@ class LoadColumns:
             return value
 
     def get(
-        self, key: Hashable, source: str, make: Callable[[], Formula]
+        self,
+        key: Hashable,
+        sources: Iterable[str],
+        make: Callable[[], Formula],
     ) -> Column:
         """Return the column under *key*, [n], kept up to date.
 
-        :param source: the resource class or plain column that the values
+        :param sources: the resource classes or plain columns that the values
             follow, or ``instances``
         :param make: returns the formula, which gives the values of a row or
             of several; it is called once for a key
@@ -65,7 +68,10 @@ class LoadColumns:
             formula = make()
             column = np.array(formula(slice(None)))
             self._by_key[key] = column
-            self._by_source.setdefault(source, []).append((column, formula))
+            for source in sources:
+                self._by_source.setdefault(source, []).append(
+                    (column, formula)
+                )
         return column
 
     def follows(self, source: str) -> bool:

@@ -161,7 +161,7 @@ class HostTable:
 
         The column is read-only. See :meth:`LoadColumns.get`.
         """
-        return self.load.get(key, source, make)
+        return self.load.get(key, (source,), make)
 
     def count_column(self, name: str) -> Floats:
         """Return a plain column of counts, float64[n], that follows load."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from oslo_config import cfg
+from oslo_config import cfg, types
 
 GROUP = 'filter_scheduler'
 
@@ -157,6 +157,44 @@ over equal hosts; it weighs all hosts for each request, which takes longer.
     ),
     _multiplier('hypervisor_version_weight_multiplier', 'newer hypervisors'),
     _multiplier('num_instances_weight_multiplier', 'instances', 0.0),
+    cfg.FloatOpt(
+        'host_order_weight_multiplier',
+        default=0.0,
+        help="""
+Multiplier of HostOrderWeigher, which opens empty hosts in an order.
+
+If it is larger than all multipliers that choose among used hosts, instances
+go to empty hosts only where no used host passes the filters.
+
+Metadata with the name of this option on a host's aggregates overrides it; if
+aggregates have several values, the smallest counts.
+""",
+    ),
+    cfg.ListOpt(
+        'resource_weight_setting',
+        default=[],
+        item_type=types.String(regex=r'^[A-Z0-9_]+=[-+]?\d+(\.\d+)?$'),
+        help="""
+Resource classes that ResourceWeigher weighs, as ``CLASS=ratio``.
+
+A positive ratio prefers hosts where more of the class is free, a negative
+ratio those where less is. Empty: it weighs none.
+""",
+    ),
+    cfg.FloatOpt(
+        'resource_weight_multiplier',
+        default=1.0,
+        help="""
+Multiplier of ResourceWeigher.
+
+Metadata with the name of this option on a host's aggregates overrides it; if
+aggregates have several values, the smallest counts.
+
+Related options:
+
+* ``resource_weight_setting``
+""",
+    ),
     _multiplier(
         'image_props_weight_multiplier',
         'instances of similar images',

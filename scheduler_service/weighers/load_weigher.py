@@ -7,7 +7,7 @@ import numpy as np
 from scheduler_service.columns.dictionary import Floats
 from scheduler_service.columns.load import Formula
 from scheduler_service.columns.table import HostTable
-from scheduler_service.settings import Settings
+from scheduler_service.settings import Settings, ratios
 from scheduler_service.weighers.base import ColumnWeigher
 
 
@@ -97,3 +97,51 @@ class NumInstancesWeigher(ColumnWeigher):
 
     def column(self, table: HostTable, settings: Settings) -> Floats:
         return table.count_column('num_instances')
+
+
+class ResourceWeigher(ColumnWeigher):
+    """Weighs hosts by what is free of any resource classes.
+
+    ``resource_weight_setting`` names the classes, each with a ratio. The
+    weight is the sum of what is free of each, under the host's allocation
+    ratio, times the ratio of the setting; a negative amount counts as 0.
+    """
+
+    multiplier_option = 'resource_weight_multiplier'
+
+    def column(self, table: HostTable, settings: Settings) -> Floats:
+        ratio_of = dict(ratios(settings.resource_weight_setting))
+        classes = [name for name in ratio_of if name in table.resources]
+
+        def make() -> Formula:
+            nothing = np.zeros(len(table))
+            parts = [
+                (
+                    ratio_of[name],
+                    table.capacity(name, settings),
+                    table.resources[name].used,
+                )
+                for name in classes
+            ]
+            return lambda rows: sum(
+                (
+                    ratio * np.maximum(limit[rows] - used[rows], 0.0)
+                    for ratio, limit, used in parts
+                ),
+                nothing[rows],
+            )
+
+        key = (
+            self.name,
+            tuple(
+                (name, ratio_of[name], settings.default_ratio(name))
+                for name in classes
+            ),
+        )
+        return table.load.get(key, classes, make)
+
+    def multiplier(self, settings: Settings) -> float:
+        """Return the configured multiplier, 0 where no class is set."""
+        if not settings.resource_weight_setting:
+            return 0.0
+        return super().multiplier(settings)

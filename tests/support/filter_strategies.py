@@ -13,6 +13,7 @@ SETTINGS = Settings(
     isolated_hosts=('h0', 'h3'),
     isolated_images=('image-1',),
     metrics_weight_setting=('load=1.0',),
+    resource_weight_setting=('VCPU=1.0', 'MEMORY_MB=-0.5', 'CUSTOM_NONE=2.0'),
     max_io_ops_per_host=4,
     max_instances_per_host=2,
     pci_aliases=('{"name": "nic", "vendor_id": "8086"}',),

@@ -18,6 +18,7 @@ from scheduler_service.weighers.load_weigher import (
     IoOpsWeigher,
     NumInstancesWeigher,
     RAMWeigher,
+    ResourceWeigher,
 )
 from tests.support.plugins import (
     GROUP,
@@ -97,6 +98,35 @@ def test_the_weight_of_a_host(weigher, host, weight):
     document = inventory(a=host, instances=PLACED[:2])
     weights = raw_weights(weigher, document, cpu_allocation_ratio=2.0)
     assert weights == {'a': weight}
+
+
+def weights_of_resources(*setting, **host):
+    document = inventory(a=host, b={'resources': {'VGPU': {'total': 9}}})
+    weights = raw_weights(
+        ResourceWeigher(), document, resource_weight_setting=setting
+    )
+    return weights['a']
+
+
+def test_free_amounts_of_the_classes_are_summed_up_with_their_ratios():
+    vgpu = {'total': 8, 'reserved': 1, 'used': 2, 'allocation_ratio': 2.0}
+    host = {'vcpus': 4, 'vcpus_used': 1, 'resources': {'VGPU': vgpu}}
+    # (8 - 1) x 2 - 2 of the one, and 4 x 16 - 1 of the other.
+    assert weights_of_resources('VGPU=-1', **host) == -12
+    assert weights_of_resources('VGPU=-1', 'VCPU=0.5', **host) == 19.5
+
+
+@pytest.mark.parametrize(
+    'host', [{}, {'resources': {'VGPU': {'total': 2, 'used': 5}}}]
+)
+def test_a_class_without_a_free_amount_adds_nothing(host):
+    assert weights_of_resources('VGPU=-1', 'CUSTOM_NONE=1', **host) == 0
+
+
+def test_no_class_is_weighed_by_default():
+    assert ResourceWeigher().multiplier(Settings()) == 0.0
+    weighed = Settings(resource_weight_setting=('VGPU=-1',))
+    assert ResourceWeigher().multiplier(weighed) == 1.0
 
 
 @pytest.mark.parametrize(
