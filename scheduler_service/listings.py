@@ -121,15 +121,13 @@ class Listings:
     ) -> tuple[list[dict[str, Any]], list[str]]:
         """Return how many instances of a request fit where.
 
-        :param by: ``zone`` or ``host``
+        :param by: ``zone``, ``aggregate`` or ``host``
         :raises FilterFault: a filter failed
         """
         table = self.table()
         pipeline = self._pipeline().for_another_thread()
         default = pipeline.settings.default_availability_zone
-        found = headroom.fits(
-            pipeline, table, request.with_ids(), default, by == 'host'
-        )
+        found = headroom.fits(pipeline, table, request.with_ids(), default, by)
         rows = [place.row(by) for place in found]
         criteria = HostCriteria(request.availability_zone)
         return rows, self._remarks(table, rows, criteria)

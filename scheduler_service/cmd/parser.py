@@ -246,12 +246,15 @@ _ALL = (
     _list('capacity', 'capacity:capacity',
         'how full the zones are, and what fits where',
         argument('--zone', 'only this availability zone'),
-        argument('--flavor', 'print how many more instances of this flavor '
+        _several('--flavor', 'print how many more instances of this flavor '
                  'fit: a file with a flavor or a request, or for example '
                  'vcpus=2,memory_mb=4096,root_gb=20',
                  metavar='FILE|KEY=VALUE,...'),
-        argument('--by', 'with --flavor: count by zone or by host (default: '
-                 'zone)', choices=('zone', 'host'), default='zone')),
+        argument('--flavors', 'the same for each flavor of a list',
+                 metavar='FILE'),
+        argument('--by', 'with flavors: count by zone, aggregate or host '
+                 '(default: zone)', choices=('zone', 'aggregate', 'host'),
+                 default='zone')),
     _list('zone list', 'resources:zones', 'list zones that have a pool'),
     _do('zone schedule', 'scheduling:zone', 'select a pool',
         argument('--request', 'a zone document', metavar='FILE'),

@@ -23,8 +23,8 @@ from scheduler_service import errors
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.dictionary import (
     DictionaryColumn,
-    Floats,
     Ints,
+    Mask,
 )
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.columns.table import ResourceColumns
@@ -213,13 +213,13 @@ def zone_rows(
 
 
 class Fit(NamedTuple):
-    """How many more instances of a request a zone or a host takes.
+    """How many more instances of a request a zone, aggregate or host takes.
 
     :ivar hosts: how many hosts pass the filters
     :ivar instances: what these have room for, each host by itself; None: any
         number, since the request asks for no resource
-    :ivar ends: the resource class that is used up first; empty: the request
-        asks for none
+    :ivar ends: the resource class that is used up first, or the filter that
+        passes no host first; empty: the request asks for no resource
     """
 
     place: str
@@ -256,17 +256,53 @@ def fits(
     table: HostTable,
     request: Request,
     default_zone: str,
-    by_host: bool = False,
+    by: str = 'zone',
 ) -> list[Fit]:
-    """Return how much of a request fits where, by zone or by host.
+    """Return how much of a request fits where.
 
-    Zones where nothing fits are there; hosts where nothing fits are not.
+    Places where nothing fits are there; hosts where nothing fits are not.
     Dedicated CPUs count in the forms in which hosts are selected, in turn.
 
+    :param by: ``zone``, ``aggregate`` or ``host``
     :raises FilterFault: a filter failed
     """
-    passed = np.zeros(len(table), np.bool_)
+    passed, whole, rooms = _rooms(pipeline, table, request)
+    # Of equal sums the first is the least: a resource class.
+    names = sorted(rooms, key=lambda name: (not name.isupper(), name))
+    room = np.array([rooms[name] for name in names])
+    fits = []
+    empty: dict[str, Ints] = {}
+    zone = request.availability_zone
+    for place, there in _places(table, passed, default_zone, by):
+        rows = there[passed[there]]
+        if len(rows) and not names:
+            fits.append(Fit(place, len(rows), None, ''))
+        elif len(rows):
+            least = names[int(room[:, rows].sum(axis=1).argmin())]
+            fits.append(Fit(place, len(rows), int(whole[rows].sum()), least))
+        elif not zone or (by == 'zone' and is_in(place, zone)):
+            empty[place] = there
+            fits.append(Fit(place, 0, 0, ''))
+    if not empty:
+        return fits
+    *_, form = request.forms(table.resources)
+    ends = pipeline.ends(table, form, empty.values())
+    by_place = dict(zip(empty, ends, strict=True))
+    return [
+        fit._replace(ends=by_place.get(fit.place, fit.ends)) for fit in fits
+    ]
+
+
+def _rooms(
+    pipeline: HostPipeline, table: HostTable, request: Request
+) -> tuple[Mask, Ints, dict[str, Ints]]:
+    """Return which hosts pass, and how many instances each takes.
+
+    :return: bool[n]; int64[n]; and int64[n] by what is used up, of which the
+        least counts: see :meth:`HostPipeline.rooms`
+    """
     whole = np.zeros(len(table), np.int64)
+    passed = np.zeros(len(table), np.bool_)
     rooms: dict[str, Ints] = {}
     forms = [*request.forms(table.resources)]
     if len(forms) > 1:
@@ -274,64 +310,50 @@ def fits(
         table = table.copy(Topology(table.topology.aggregates))
     for form in forms:
         rows = np.flatnonzero(pipeline.filter_hosts(table, form))
-        room = _room(table, form, pipeline.settings, rows)
         passed[rows] = True
-        if len(rows) and room:
-            most = np.minimum.reduce(list(room.values()))
-            whole[rows] += most
-            for name, counts in room.items():
-                every = rooms.setdefault(name, np.zeros_like(whole))
-                every[rows] += counts
-            if len(forms) > 1:
-                # The next form gets what is left.
-                Overlay(table).take(rows, form.resources, most)
-    fits = []
-    rows = np.flatnonzero(passed)
-    zone = request.availability_zone
-    for place, picked in _places(table, rows, default_zone, by_host):
-        if not len(picked):
-            if not zone or is_in(place, zone):
-                fits.append(Fit(place, 0, 0, ''))
+        found = pipeline.rooms(table, form, rows, whole[rows])
+        if not len(rows) or not found:
             continue
-        sums = {name: int(free[picked].sum()) for name, free in rooms.items()}
-        ends = min(sums, key=lambda name: (sums[name], name), default='')
-        instances = int(whole[picked].sum()) if request.resources else None
-        fits.append(Fit(place, len(picked), instances, ends))
-    return fits
-
-
-def _room(
-    table: HostTable, request: Request, settings: Settings, rows: Ints
-) -> dict[str, Ints]:
-    """Return for each class how many instances each of some hosts takes."""
-    instances = {}
-    for name, amount in request.resources.items():
-        if name not in table.resources:
-            continue
-        columns = table.resources[name]
-        total = np.maximum(columns.total[rows], 1)
-        free: Floats = (
-            table.capacity(name, settings)[rows]
-            * ((total - columns.reserved[rows]) / total)
-            - columns.used[rows]
-        )
-        instances[name] = np.maximum(free // amount, 0).astype(np.int64)
-    return instances
+        most = np.minimum.reduce(list(found.values()))
+        whole[rows] += most
+        for name, counts in found.items():
+            every = rooms.setdefault(name, np.zeros_like(whole))
+            every[rows] += counts
+        if len(forms) > 1:
+            # The next form gets what is left.
+            Overlay(table).take(rows, form.resources, most)
+    return passed, whole, rooms
 
 
 def _places(
-    table: HostTable, rows: Ints, default_zone: str, by_host: bool
-) -> Iterator[tuple[str, Ints]]:
-    """Yield the places of some hosts, and which of these are there."""
-    if by_host:
-        hosts = [table.host_at(row) for row in rows]
-        names, codes = sorted(set(hosts)), np.array(hosts, dtype=object)
-        marks: Any = names
-    else:
-        names, of_hosts = zones(table, default_zone)
-        codes, marks = of_hosts[rows], range(len(names))
-    for name, mark in zip(names, marks, strict=True):
-        yield name, rows[codes == mark]
+    table: HostTable, passed: Mask, default_zone: str, by: str
+) -> Iterable[tuple[str, Ints]]:
+    """Return places, and the hosts that are there.
+
+    :param passed: bool[n]: hosts without any of these are left out
+    """
+    if by == 'host':
+        names = table.coded['host'].values_at(np.flatnonzero(passed))
+        return [(name, table.rows_of_host(name)) for name in sorted({*names})]
+    if by == 'aggregate':
+        return _aggregates(table)
+    names, codes = zones(table, default_zone)
+    return [
+        (name, np.flatnonzero(codes == code))
+        for code, name in enumerate(names)
+    ]
+
+
+def _aggregates(table: HostTable) -> Iterator[tuple[str, Ints]]:
+    """Yield each aggregate, and then the hosts that are in none."""
+    sets = table.coded['aggregate_set']
+    for key, aggregate in sorted(table.topology.aggregates.items()):
+        members = np.array([key in ids for ids in sets.values])
+        yield aggregate.name, np.flatnonzero(sets.expand(members))
+    alone = np.array([not ids for ids in sets.values])
+    rows = np.flatnonzero(sets.expand(alone))
+    if len(rows):
+        yield '', rows
 
 
 def drain(

@@ -101,7 +101,10 @@ CAPACITY_CRITERIA: Criteria = {
         'count how many more instances of it fit, such as '
         'vcpus=2,memory_mb=4096,root_gb=20',
     ),
-    'by': (one_of('zone', 'host'), 'with flavor: count by zone or by host'),
+    'by': (
+        one_of('zone', 'aggregate', 'host'),
+        'with flavor: count by zone, aggregate or host',
+    ),
 }
 _Serve = Callable[[HttpRequest, bytes], Any]
 

@@ -75,7 +75,13 @@ def inventory(document: Any, default_pool_id: str) -> Any:
 
 
 def flavor(document: Any) -> Any:
-    """Return a flavor that a client prints as a flavor of ours."""
+    """Return a flavor that a client prints as a flavor of ours.
+
+    Alone, or as an entry of a list, whose names are capitalized.
+    """
+    if isinstance(document, dict) and 'RAM' in document:
+        document = {name.lower(): value for name, value in document.items()}
+        document['OS-FLV-EXT-DATA:ephemeral'] = document.get('ephemeral')
     if _kind(document, document) != 'flavors':
         return document
     # Without swap, clients of earlier releases print an empty text.

@@ -117,15 +117,31 @@ class CapacityCheck(ComparisonFilter):
     def miss(
         self, table: HostTable, request: Request, settings: Settings
     ) -> tuple[np.ndarray[Any, Any], str] | None:
-        worst: tuple[int, np.ndarray[Any, Any], str] | None = None
-        for name, amount in request.resources.items():
-            if name not in table.resources:
-                continue
-            lacking = amount - self.room(table, name, settings)
-            out = int(np.count_nonzero(lacking > 0))
-            if out and (worst is None or out > worst[0]):
-                worst = out, lacking, name
-        return (worst[1], worst[2]) if worst else None
+        name = self.scarcest(table, request, settings)
+        if name not in table.resources:
+            return None
+        amount = request.resources[name]
+        return amount - self.room(table, name, settings), name
+
+    def scarcest(
+        self,
+        table: HostTable,
+        request: Request,
+        settings: Settings,
+        rows: Any = slice(None),
+    ) -> str:
+        """Return the class that most of some hosts lack; empty: none does."""
+        lacking = {
+            name: int(
+                np.count_nonzero(
+                    self.room(table, name, settings)[rows] < amount
+                )
+            )
+            for name, amount in request.resources.items()
+            if name in table.resources
+        }
+        most = max(lacking, key=lambda name: lacking[name], default='')
+        return most if most and lacking[most] else ''
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scheduler_service import errors
-from scheduler_service.columns.dictionary import Mask, Rows
+from scheduler_service.columns.dictionary import Ints, Mask, Rows
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import EACH_TIME
 from scheduler_service.filters.base import (
@@ -20,7 +20,7 @@ from scheduler_service.filters.base import (
     OneHostFilter,
     RowFilter,
 )
-from scheduler_service.filters.capacity import CapacityFilter
+from scheduler_service.filters.capacity import CapacityFilter, CountFilter
 from scheduler_service.filters.hosts.aggregate_filter import (
     AvailabilityZoneFilter,
 )
@@ -40,6 +40,9 @@ from scheduler_service.time_slice import Counts
 # Forms of a filter's verdict. Plain numbers: a request compares them some
 # sixty times.
 MASK, COMPARISONS, ROWS, ONE_HOST = range(4)
+
+# More instances than any host takes.
+_MOST_INSTANCES = 2**31
 
 # A filter in the plan of a request: the filter, its form, its verdict (None:
 # every host passes, or not evaluated yet), and whether it is evaluated for
@@ -102,7 +105,8 @@ class Filtering:
         self.resources = CapacityCheck(filters)
         self.settings = settings
         room = (self.resources,) if check_room else ()
-        checks = *room, EarlierInstances(filters)
+        self._earlier = EarlierInstances(filters)
+        checks = *room, self._earlier
         zone = AvailabilityZone()
         named = any(
             isinstance(each, AvailabilityZoneFilter) for each in filters
@@ -298,6 +302,61 @@ class Filtering:
                 mask |= ~roomy
             results.append(FilterResult(host_filter, mask))
         return results
+
+    def rooms(
+        self, table: HostTable, request: Request, rows: Rows, placed: Ints
+    ) -> dict[str, Ints]:
+        """Return how many more instances each of some hosts takes, int64[m].
+
+        See :meth:`HostPipeline.rooms`.
+        """
+        rooms = {
+            name: self.resources.room(table, name, self.settings)[rows]
+            // amount
+            for name, amount in request.resources.items()
+            if name in table.resources
+        }
+        for host_filter, *_ in () if request.forced else self._all:
+            if (
+                isinstance(host_filter, CountFilter)
+                and host_filter.column == 'num_instances'
+            ):
+                limit = host_filter.limit(table, self.settings)
+                count = table.number('num_instances')
+                rooms[host_filter.name] = np.ceil(limit - count)[rows]
+        found = {
+            name: np.clip(room, 0, _MOST_INSTANCES).astype(np.int64)
+            for name, room in rooms.items()
+        }
+        most = np.full(len(rows), _MOST_INSTANCES)
+        for room in found.values():
+            most = np.minimum(most, room)
+        found.update(
+            self._earlier.rooms(
+                table, request, self.settings, rows, placed, most
+            )
+        )
+        return found
+
+    def label(
+        self,
+        table: HostTable,
+        request: Request,
+        host_filter: HostFilter,
+        rows: Rows,
+    ) -> str:
+        """Return what hosts lack that a filter rejects: a class, or its name.
+
+        :param rows: of the hosts, int64[m]
+        """
+        if isinstance(host_filter, CapacityFilter):
+            return host_filter.resource
+        if host_filter is not self.resources:
+            return host_filter.name
+        for name in request.resources:
+            if name not in table.resources:
+                return name
+        return self.resources.scarcest(table, request, self.settings, rows)
 
     def _evaluate(
         self,

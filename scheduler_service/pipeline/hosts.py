@@ -9,14 +9,14 @@ called by any thread on a table of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from scheduler_service import errors, time_slice
 from scheduler_service.columns import HostTable, Overlay
-from scheduler_service.columns.dictionary import Mask
+from scheduler_service.columns.dictionary import Ints, Mask, Rows
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.capacity import CapacityFilter
 from scheduler_service.filters.hosts.pci_passthrough_filter import (
@@ -225,6 +225,46 @@ class HostPipeline:
         """Return the free capacity of a host for a resource class."""
         room = self._filtering.resources.room(table, name, self.settings)
         return float(room[row])
+
+    def rooms(
+        self, table: HostTable, request: Request, rows: Rows, placed: Ints
+    ) -> dict[str, Ints]:
+        """Return how many more instances each of some hosts takes, int64[m].
+
+        By resource class, and by each filter that instances fill as well:
+        placed one after the other, the least of these numbers fits.
+
+        :param rows: hosts that pass, int64[m]
+        :param placed: instances of the request that the table counts there,
+            but of whose NUMA cells and devices hosts have not reported
+        """
+        return self._filtering.rooms(table, request, rows, placed)
+
+    def ends(
+        self, table: HostTable, request: Request, places: Iterable[Rows]
+    ) -> list[str]:
+        """Return for each of some places what leaves no host there.
+
+        The name of the first filter after which no host is left, or of the
+        resource class that hosts lack most, if it compares amounts. Empty:
+        there is no host, or some pass.
+
+        :param places: rows of the hosts of each
+        """
+        results = self.filter_results(table, request)
+        ends = []
+        for rows in places:
+            name = ''
+            for host_filter, mask in results if len(rows) else ():
+                left = rows[mask[rows]]
+                if not len(left):
+                    name = self._filtering.label(
+                        table, request, host_filter, rows
+                    )
+                    break
+                rows = left
+            ends.append(name)
+        return ends
 
     def has_devices(
         self, table: HostTable, row: int, request: Request

@@ -11,7 +11,12 @@ from collections.abc import Collection, Iterable, Sequence
 import numpy as np
 
 from scheduler_service import time_slice
-from scheduler_service.columns.dictionary import Mask, Rows, combinations
+from scheduler_service.columns.dictionary import (
+    Ints,
+    Mask,
+    Rows,
+    combinations,
+)
 from scheduler_service.columns.reports import decoded
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
@@ -387,6 +392,38 @@ class EarlierInstances(RowFilter):
             return None
         return interned(Needs(guest, devices))
 
+    def rooms(
+        self,
+        table: HostTable,
+        request: Request,
+        settings: Settings,
+        rows: Rows,
+        placed: Ints,
+        most: Ints,
+    ) -> dict[str, Ints]:
+        """Return how many more instances NUMA cells and devices take.
+
+        :param rows: of hosts, int64[m]
+        :param placed: how many instances there have taken theirs, int64[m]
+        :param most: where to stop to count, int64[m]
+        :return: the filter that checks them -> int64[m]; empty: none does
+        """
+        needs = self._needs(request, settings)
+        if needs is None:
+            return {}
+        # Of equal hosts the instances are placed once.
+        first: dict[HostReports, tuple[int, HostReports | None]] = {}
+        fitting = np.zeros_like(most)
+        for at in np.argsort(placed + most).tolist():
+            reports = _reports(table, rows[at], settings)
+            count, now = first.get(reports, (-1, reports))
+            while now is not None and count < placed[at] + most[at]:
+                count, now = count + 1, with_instance(now, needs)
+            first[reports] = count, now
+            fitting[at] = count
+        checking = NUMATopologyFilter if needs.guest else PciPassthroughFilter
+        return {checking.name: np.clip(fitting - placed, 0, most)}
+
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
@@ -400,19 +437,22 @@ class EarlierInstances(RowFilter):
 def _fits(
     table: HostTable, row: int, needs: Needs, count: int, settings: Settings
 ) -> bool:
-    cpu_ratio, ram_ratio = (
-        host_attributes.ratios(table, name, settings).at(row)
-        for name in ('cpu_allocation_ratio', 'ram_allocation_ratio')
-    )
-    host: HostReports | None = HostReports(
-        table.coded['numa_topology'].at(row),
-        table.coded['pci_device_pools'].at(row),
-        cpu_ratio,
-        ram_ratio,
-    )
+    host: HostReports | None = _reports(table, row, settings)
     for _ in range(count):
         host = host and with_instance(host, needs)
     return host is not None
+
+
+def _reports(table: HostTable, row: int, settings: Settings) -> HostReports:
+    """Return what the host of a row reported."""
+    return HostReports(
+        table.coded['numa_topology'].at(row),
+        table.coded['pci_device_pools'].at(row),
+        *(
+            host_attributes.ratios(table, name, settings).at(row)
+            for name in ('cpu_allocation_ratio', 'ram_allocation_ratio')
+        ),
+    )
 
 
 MANDATORY_FILTERS: tuple[HostFilter, ...] = (

@@ -23,10 +23,12 @@ from scheduler_service.store.reading.snapshot import load_snapshot
 
 def capacity(args: Any, conf: Any) -> output.Listing:
     """Return how full the zones are, or how many instances fit where."""
-    if args.flavor:
+    if args.flavor or args.flavors:
         return _fits(args, conf)
-    if args.by == 'host':
-        raise WrongUsage('argument --by: host needs --flavor')
+    if args.by != 'zone':
+        raise WrongUsage(
+            f'argument --by: {args.by} needs --flavor or --flavors'
+        )
     snapshot = read(conf, load_snapshot)
     settings = options.settings(conf)
     rows = headroom.zone_rows(snapshot.hosts, settings, args.zone)
@@ -56,30 +58,33 @@ def _check_zone(
 
 
 def _fits(args: Any, conf: Any) -> output.Listing:
-    request = _request(args.flavor).with_ids()
-    if args.zone:
-        request.availability_zone = args.zone
+    wanted = [(text, _request(text)) for text in args.flavor]
+    if args.flavors:
+        wanted += _requests(args.flavors)
+    several = len(wanted) > 1
     snapshot = read(conf, load_snapshot)
-    rows = [
-        place.row(args.by)
-        for place in headroom.fits(
-            engine_config(conf).hosts,
-            snapshot.hosts,
-            request,
-            conf.default_availability_zone,
-            args.by == 'host',
+    pipeline = engine_config(conf).hosts
+    default = conf.default_availability_zone
+    rows: list[dict[str, Any]] = []
+    for name, request in wanted:
+        asked = request.with_ids()
+        if args.zone:
+            asked.availability_zone = args.zone
+        found = headroom.fits(
+            pipeline, snapshot.hosts, asked, default, args.by
         )
-    ]
-    fits = any(row['instances'] != 0 for row in rows)
-    if not (_check_zone(args, conf, snapshot, rows) or fits):
-        default = conf.default_availability_zone
-        (move,) = headroom.drain(
-            engine_config(conf).hosts, snapshot.hosts, [request], default
-        )
-        reason = move.reason or 'no host has room'
-        output.remark(f'No instance fits: {reason}')
+        if found and all(place.instances == 0 for place in found):
+            (move,) = headroom.drain(
+                pipeline, snapshot.hosts, [asked], default
+            )
+            reason = move.reason or 'no host has room'
+            which = f' of {name}' if several else ''
+            output.remark(f'No instance{which} fits: {reason}')
+        first = {'flavor': name} if several else {}
+        rows += [{**first, **place.row(args.by)} for place in found]
+    _check_zone(args, conf, snapshot, rows)
     columns = [args.by, 'hosts', 'instances', 'ends_first']
-    return output.Listing(rows, columns)
+    return output.Listing(rows, ['flavor', *columns] if several else columns)
 
 
 _DRAINED = [
@@ -97,15 +102,37 @@ def _request(text: str) -> Request:
     :raises WrongUsage: the text is neither a file nor a flavor
     """
     if '=' not in text or pathlib.Path(text).exists():
-        document = read_document(text, errors.InvalidRequest)
-        if isinstance(document, dict) and 'flavor' not in document:
-            document = {'flavor': client_documents.flavor(document)}
-        return documents.checked_request(document)
+        return _of_document(read_document(text, errors.InvalidRequest))
     try:
         flavor = client_documents.flavor_of_text(text)
         return documents.checked_request({'flavor': flavor})
     except errors.InvalidRequest as fault:
         raise WrongUsage(f'argument --flavor: {fault.args[0]}') from None
+
+
+def _requests(path: str) -> list[tuple[str, Request]]:
+    """Return the names of the flavors of a file, and requests for them.
+
+    :param path: of a list of flavors, also as a client prints it, or of
+        requests
+    :raises InvalidRequest: it is no list, or an entry is neither
+    """
+    listed = read_document(path, errors.InvalidRequest)
+    if not isinstance(listed, list):
+        raise errors.InvalidRequest(f'{path}: expected a list of flavors')
+    found = []
+    for number, entry in enumerate(listed, 1):
+        request = _of_document(entry)
+        flavor = request.flavor
+        name = flavor.name or flavor.flavorid or f'{path} {number}'
+        found.append((name, request))
+    return found
+
+
+def _of_document(document: Any) -> Request:
+    if isinstance(document, dict) and 'flavor' not in document:
+        document = {'flavor': client_documents.flavor(document)}
+    return documents.checked_request(document)
 
 
 def drain(args: Any, conf: Any) -> output.Listing:

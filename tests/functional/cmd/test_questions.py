@@ -142,7 +142,8 @@ def test_capacity_says_how_many_of_a_flavor_fit(listed, select, tmp_path):
     assert select(QUARTER, 4, availability_zone='north')[0] == 1
     assert select(QUARTER, 3, availability_zone='north')[0] == 0
     assert listed(*words[:3]) == [
-        {'zone': 'north', 'hosts': 0, 'instances': 0, 'ends_first': ''},
+        {'zone': 'north', 'hosts': 0, 'instances': 0,
+         'ends_first': 'MEMORY_MB'},
         {'zone': 'nova', 'hosts': 2, 'instances': 8,
          'ends_first': 'MEMORY_MB'},
     ]  # fmt: skip
@@ -158,6 +159,53 @@ def test_capacity_of_hosts_is_asked_for_a_request(listed, tmp_path):
     assert rows == [
         {'host': 'compute-2', 'hosts': 1, 'instances': 4,
          'ends_first': 'MEMORY_MB'}
+    ]  # fmt: skip
+
+
+def test_capacity_of_several_flavors_is_one_list(listed, run, tmp_path):
+    """From the command line, and from a list as a client prints it."""
+    path = tmp_path / 'flavors.json'
+    path.write_text(
+        json.dumps(
+            [
+                {'ID': '1', 'Name': 'small', 'RAM': 2048, 'Disk': 1,
+                 'Ephemeral': 0, 'VCPUs': 1, 'Is Public': True, 'Swap': '',
+                 'RXTX Factor': 1.0, 'Properties': {}},
+                {'ID': '2', 'Name': 'absent', 'RAM': 2048, 'Disk': 1,
+                 'Ephemeral': 0, 'VCPUs': 1, 'Is Public': True, 'Swap': 0,
+                 'RXTX Factor': 1.0,
+                 'Properties': {'resources:CUSTOM_ABSENT': '1'}},
+            ]
+        )
+    )  # fmt: skip
+    words = [
+        'capacity', '--flavor', 'memory_mb=4096', '--flavors', str(path),
+        '--zone', 'north',
+    ]  # fmt: skip
+    rows = listed(*words)
+    assert [
+        (row['flavor'], row['zone'], row['instances'], row['ends_first'])
+        for row in rows
+    ] == [
+        ('memory_mb=4096', 'north', 4, 'MEMORY_MB'),
+        ('small', 'north', 8, 'MEMORY_MB'),
+        ('absent', 'north', 0, 'CUSTOM_ABSENT'),
+    ]
+    _, _, err = run(*words)
+    assert err.startswith('No instance of absent fits: ')
+    path.write_text('{"vcpus": 1}')
+    status, _, err = run('capacity', '--flavors', str(path))
+    assert (status, err) == (
+        1, f'InvalidRequest: {path}: expected a list of flavors\n',
+    )  # fmt: skip
+
+
+def test_capacity_by_aggregate(listed):
+    rows = listed(
+        'capacity', '--flavor', 'memory_mb=4096', '--by', 'aggregate'
+    )
+    assert [tuple(row.values()) for row in rows] == [
+        ('aggregate-1', 2, 4, 'MEMORY_MB'), ('', 2, 4, 'MEMORY_MB'),
     ]  # fmt: skip
 
 

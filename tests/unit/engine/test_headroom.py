@@ -3,6 +3,7 @@
 import contextlib
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -105,11 +106,14 @@ def test_nothing_is_told_before_the_hosts_are_loaded():
 
 
 FEW = ('ComputeFilter', 'RamFilter', 'CoreFilter', 'DiskFilter')
-PIPELINE = HostPipeline(
-    [kind() for kind in all_filters() if kind.name in FEW],
-    [RAMWeigher()],
-    Settings(),
-)
+
+
+def pipeline(*names, **settings):
+    chain = [kind() for kind in all_filters() if kind.name in names]
+    return HostPipeline(chain, [RAMWeigher()], Settings(**settings))
+
+
+PIPELINE = pipeline(*FEW)
 HOST = st.fixed_dictionaries(
     {
         'vcpus': st.integers(1, 4),
@@ -158,6 +162,183 @@ def test_as_many_fit_as_can_be_placed(hosts, flavor):
         assert found[0].ends in ('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB')
 
 
+CELL = st.fixed_dictionaries(
+    {
+        'cpuset': st.sets(st.integers(0, 5), max_size=4).map(sorted),
+        'cpu_usage': st.integers(0, 2),
+        'memory': st.integers(0, 3000),
+        'memory_usage': st.integers(0, 500),
+        'siblings': st.sampled_from([[], [[0, 1], [2, 3], [4, 5]]]),
+    }
+)
+POOL = st.fixed_dictionaries(
+    {
+        'vendor_id': st.sampled_from(['8086', '10de']),
+        'numa_node': st.sampled_from([0, 1, None]),
+        'count': st.integers(0, 4),
+    }
+)
+REPORTING_HOST = st.fixed_dictionaries(
+    {
+        'vcpus': st.integers(1, 8),
+        'memory_mb': st.integers(0, 8000),
+        'num_instances': st.integers(0, 4),
+        'numa_topology': st.fixed_dictionaries(
+            {'cells': st.lists(CELL, max_size=2)}
+        ),
+        'pci_device_pools': st.lists(POOL, max_size=3),
+        'resources': st.sampled_from(
+            [{}, {'CUSTOM_X': {'total': 8, 'reserved': 2}}]
+        ),
+    }
+)
+SPECS = st.fixed_dictionaries(
+    {},
+    optional={
+        'hw:numa_nodes': st.sampled_from(['1', '2']),
+        'hw:cpu_policy': st.sampled_from(['dedicated', 'shared']),
+        'pci_passthrough:alias': st.sampled_from(['nic:1', 'nic:2']),
+        'resources:CUSTOM_X': st.just('1'),
+    },
+)
+
+
+def most_placed(chain, hosts, flavor):
+    """Return how many instances of one request find their hosts."""
+    placed = 0
+    while True:
+        wanted = request(flavor, num_instances=placed + 1)
+        (form,) = wanted.forms(hosts.resources)
+        overlay = Overlay(hosts)
+        try:
+            chain.select(overlay, form, random.Random(1))
+        except errors.NoValidHost:
+            return placed
+        overlay.forget()
+        placed += 1
+
+
+@given(
+    hosts=st.lists(REPORTING_HOST, min_size=1, max_size=3),
+    vcpus=st.sampled_from([2, 4]),
+    specs=SPECS,
+    by_aggregate=st.sampled_from([None, '3']),
+)
+@settings(deadline=None, max_examples=60)
+def test_cells_devices_and_numbers_of_instances_count(
+    hosts, vcpus, specs, by_aggregate
+):
+    """Hosts report what instances took of them; until then it is known."""
+    chain = pipeline(
+        *FEW, 'NUMATopologyFilter', 'PciPassthroughFilter',
+        'AggregateNumInstancesFilter',
+        cpu_allocation_ratio=2.0, max_instances_per_host=6,
+        pci_aliases=('{"name": "nic", "vendor_id": "8086"}',),
+    )  # fmt: skip
+    inventory = {
+        'hosts': [
+            {'host': f'h{number}', **host} for number, host in enumerate(hosts)
+        ]
+    }
+    if by_aggregate:
+        metadata = {'max_instances_per_host': by_aggregate}
+        inventory['aggregates'] = [
+            {'id': 1, 'hosts': ['h0'], 'metadata': metadata}
+        ]
+    flavor = {'vcpus': vcpus, 'memory_mb': 300, 'extra_specs': specs}
+    own = table(inventory)
+    found = headroom.fits(chain, own, request(flavor), 'nova')
+    placed = most_placed(chain, own, flavor)
+    assert sum(one.instances for one in found) == placed
+
+
+@pytest.mark.parametrize(
+    ('specs', 'host', 'ends'),
+    [
+        ({}, {}, 'MEMORY_MB'),
+        ({}, {'num_instances': 5}, 'NumInstancesFilter'),
+        (
+            {'pci_passthrough:alias': 'nic:1'},
+            {'pci_device_pools': [{'vendor_id': '8086', 'count': 1}]},
+            'PciPassthroughFilter',
+        ),
+        (
+            {'hw:cpu_policy': 'dedicated'},
+            {
+                'numa_topology': {
+                    'cells': [{'cpuset': [0, 1, 2], 'memory': 9000}]
+                }
+            },
+            'NUMATopologyFilter',
+        ),
+    ],
+)
+def test_what_ends_first_may_be_what_a_filter_checks(specs, host, ends):
+    chain = pipeline(
+        *FEW, 'NUMATopologyFilter', 'PciPassthroughFilter',
+        'NumInstancesFilter', max_instances_per_host=6,
+        ram_allocation_ratio=1.0,
+        pci_aliases=('{"name": "nic", "vendor_id": "8086"}',),
+    )  # fmt: skip
+    hosts = [{'host': 'a', 'vcpus': 8, 'memory_mb': 3000, **host}]
+    flavor = {'vcpus': 2, 'memory_mb': 1000, 'extra_specs': specs}
+    (found,) = headroom.fits(
+        chain, table({'hosts': hosts}), request(flavor), 'nova'
+    )
+    assert found.ends == ends
+    assert found.instances == (3 if ends == 'MEMORY_MB' else 1)
+
+
+def fits_by(by, flavor, **more):
+    hosts = [
+        host('full', 1, vcpus_used=16),
+        host('down', 8, state='down'),
+        host('free', 8, resources={'CUSTOM_X': {'total': 1, 'used': 1}}),
+        host('alone', 8),
+    ]
+    aggregates = [
+        in_zone(1, 'north', 'full'),
+        in_zone(2, 'south', 'down'),
+        {'id': 3, 'name': 'of-both', 'hosts': ['full', 'free']},
+    ]
+    own = table({'hosts': hosts, 'aggregates': aggregates})
+    return [
+        tuple(one)
+        for one in headroom.fits(
+            PIPELINE, own, request(flavor, **more), 'nova', by
+        )
+    ]
+
+
+def test_a_zone_where_nothing_fits_is_told_with_what_ends():
+    flavor = {'vcpus': 1, 'memory_mb': 512}
+    assert fits_by('zone', flavor) == [
+        ('north', 0, 0, 'VCPU'),
+        ('nova', 2, 6, 'MEMORY_MB'),
+        ('south', 0, 0, 'ComputeFilter'),
+    ]
+    assert fits_by('zone', flavor, availability_zone='north') == [
+        ('north', 0, 0, 'VCPU')
+    ]
+    specs = {'resources:CUSTOM_X': '1'}
+    assert fits_by('zone', {**flavor, 'extra_specs': specs})[1] == (
+        'nova', 0, 0, 'CUSTOM_X',
+    )  # fmt: skip
+    specs = {'resources:CUSTOM_ABSENT': '1'}
+    assert fits_by('zone', {**flavor, 'extra_specs': specs})[1] == (
+        'nova', 0, 0, 'CUSTOM_ABSENT',
+    )  # fmt: skip
+
+
+def test_a_host_counts_in_each_of_its_aggregates():
+    assert fits_by('aggregate', {'vcpus': 1, 'memory_mb': 512}) == [
+        ('of-north', 0, 0, 'VCPU'),
+        ('of-south', 0, 0, 'ComputeFilter'),
+        ('of-both', 1, 3, 'MEMORY_MB'),
+        ('', 1, 3, 'MEMORY_MB'),
+    ]
+
+
 def test_dedicated_cpus_are_told_in_both_forms():
     """Hosts that offer PCPU are filled first, then the others."""
     hosts = [
@@ -174,7 +355,7 @@ def test_dedicated_cpus_are_told_in_both_forms():
     }
     own = table({'hosts': hosts})
     before = {name: one.used.tolist() for name, one in own.resources.items()}
-    found = headroom.fits(PIPELINE, own, request(flavor), 'nova', True)
+    found = headroom.fits(PIPELINE, own, request(flavor), 'nova', 'host')
     assert [(one.place, one.instances) for one in found] == [
         ('both', 3), ('shared', 2),
     ]  # fmt: skip
