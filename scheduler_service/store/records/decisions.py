@@ -218,17 +218,19 @@ def record(writer: Writer, decisions: Sequence[Decision]) -> int:
     """Insert decisions, each in place of those that it repeats.
 
     The newest reasons are kept, with the number of times and the first time.
+    What was chosen repeats nothing: most decisions need no look at others.
 
     :return: how many more rows there are
     """
     made: dict[Any, tuple[Sequence[Any], int, float | None]] = {}
-    for decision in decisions:
+    for at, decision in enumerate(decisions):
         row: Sequence[Any] = decision.row()
-        verdict = _verdict(row)
+        is_chosen = decision.outcome == 'chosen'
+        verdict = at if is_chosen else _verdict(row)
         _, times, _ = made.pop(verdict, (row, 0, None))
         made[verdict] = row, times + 1, None
     replaced = []
-    ids = {decision.request_id for decision in decisions}
+    ids = {one.request_id for one in decisions if one.outcome != 'chosen'}
     for *row, number, more, first_at in rows.select_among(
         writer.conn, _EARLIER, ids
     ):

@@ -145,15 +145,15 @@ def test_a_verdict_that_is_repeated_is_one_decision_with_a_number(store):
         rows = [Decision.of(*each) for each in made]
         return store.write(lambda w: stored_decisions.record(w, rows))
 
-    a, d, _, f = MADE
-    assert write(*MADE) == 4
+    a, d, e, f = MADE
+    assert write(a, d, e, ('f', 'k', 'passed', f[3])) == 4
     with store.reading() as conn:
         (before,) = stored_decisions.search(conn, DecisionFilter(request='f'))
-    again = ('f', 'k', 'chosen', {**f[3], 'user_id': 'again'})
+    again = ('f', 'k', 'passed', {**f[3], 'user_id': 'again'})
     # Its reasons may differ, and so may what comes between.
     assert write(d, again, d) == 0
     assert write(again, d) == 0
-    assert times_of(store, 'f') == [('chosen', 3)]
+    assert times_of(store, 'f') == [('passed', 3)]
     with store.reading() as conn:
         (after,) = stored_decisions.search(conn, DecisionFilter(request='f'))
         (shown,) = stored_decisions.show(conn, 'f')
@@ -163,7 +163,8 @@ def test_a_verdict_that_is_repeated_is_one_decision_with_a_number(store):
     assert after.id > before.id
     assert (shown['times'], shown['user_id']) == (3, 'again')
     assert shown['first_at'] == moments.text(before.created_at)
-    assert write(a, a) == 0
+    # What was chosen is a decision each time.
+    assert write(a, a) == 2
     # Another verdict, caller, host or instance is another decision.
     for other in (
         ('d', 'k', 'chosen', d[3], *d[4:]),
