@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from scheduler_service.engine_config import Policy
     from scheduler_service.scheduler import Scheduler
     from scheduler_service.store.connection import Store
+    from scheduler_service.store.records.audit import Finding
 
 _OPTIONS = (compute_options, extender_options, kube_options)
 
@@ -50,6 +51,29 @@ def policy(conf: Any) -> Policy | None:
     from scheduler_service.extenders import dispatcher
 
     return dispatcher.policy(conf)
+
+
+def recorded_stages(conf: Any) -> set[str]:
+    """Return the names of the adapters' stages that record what they do."""
+    names = set()
+    if conf.compute.use_placement:
+        from scheduler_service.compute.placement import claimer
+
+        names.add(claimer.PlacementClaimer.name)
+    if conf.extender.policy_file:
+        from scheduler_service.extenders import dispatcher
+
+        names.add(dispatcher.Bind.name)
+    return names
+
+
+def audit(conf: Any, store: Store) -> list[Finding]:
+    """Return what outside systems have otherwise than the store."""
+    if not conf.kubernetes.enabled:
+        return []
+    from scheduler_service.kube import adapter as kube
+
+    return kube.audit(conf, store)
 
 
 def enabled(conf: Any, store: Store, scheduler: Scheduler) -> list[Adapter]:

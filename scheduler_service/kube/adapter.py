@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,12 @@ from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.filters.hosts.compute_filter import ComputeFilter
 from scheduler_service.http.routes import Route
 from scheduler_service.kube import node_reader, quantity, verbs
-from scheduler_service.kube.api import Address, ApiServer
+from scheduler_service.kube.api import (
+    Address,
+    ApiLost,
+    ApiServer,
+    VersionExpired,
+)
 from scheduler_service.kube.binding import PodBinder
 from scheduler_service.kube.evaluator import PodEvaluator, PodPipeline
 from scheduler_service.kube.following import Follower, Recounter
@@ -40,10 +46,13 @@ from scheduler_service.pipeline import HostPipeline
 from scheduler_service.scheduler import Scheduler
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records import leases
+from scheduler_service.store.records.audit import Finding
 from scheduler_service.weighers.base import ColumnWeigher
 
 # How many times as long as a bind may take its pod may stay unseen.
 _BINDS_S = 3.0
+# How long claims and pods have to differ for an audit, in seconds.
+_LASTING_S = 3.0
 # Weighers of load that are replaced for pods, and the class that they weigh.
 _CLASS_OF_WEIGHER = {
     'CPUWeigher': 'VCPU',
@@ -204,6 +213,39 @@ class Adapter(base.Adapter):
         """
         for part in self._parts:
             part.stop(timeout)
+
+
+def audit(conf: Any, store: Store) -> list[Finding]:
+    """Return where the claims of pods are not those of the cluster's pods.
+
+    What is being written differs for a moment, so that a difference has to
+    last.
+
+    :raises ConfigurationError: what pods take cannot be claimed
+    :raises StoreUnavailable: the database does not answer
+    """
+    if not _claims_pods(conf):
+        return []
+    nodes = NodeSink(node_reader.of_options(conf))
+    book = PodBook(store, _BINDS_S * conf.extender.api_timeout)
+    pods = PodSink(PodUse(0.0), _pod_reader(conf), book)
+    keeper = HostKeeper(store, 'audit', nodes, book)
+
+    def compare(api: ApiServer) -> list[Finding]:
+        nodes.replace(api.list('nodes')[0])
+        pods.replace(api.list('pods', SELECTOR)[0])
+        return keeper.compare()
+
+    try:
+        api = ApiServer(_address_of(conf))
+        found = compare(api)
+        if found:
+            time.sleep(_LASTING_S)
+            found = [each for each in compare(api) if each in found]
+    except (ApiLost, VersionExpired, errors.ConfigurationError) as fault:
+        text = f'the pods of the cluster are not known: {fault}'
+        return [Finding(kind='pod', text=text)]
+    return found
 
 
 def _claims_pods(conf: Any) -> bool:

@@ -22,6 +22,7 @@ from scheduler_service.kube.pod_book import PodBook
 from scheduler_service.model import Host, HostReport
 from scheduler_service.store.connection import Store, in_chunks
 from scheduler_service.store.reading import loading
+from scheduler_service.store.records.audit import Finding
 from scheduler_service.store.records.leases import Lease, LeaseLost
 from scheduler_service.store.writing import aggregates as aggregate_rows
 from scheduler_service.store.writing import hosts as host_rows
@@ -171,14 +172,22 @@ class HostKeeper(Worker):
         if self._written != nodes:
             stored = self._write_hosts(nodes)
         if self._book is not None:
-            foreign = self._foreign
-            kept = {n: node for n, node in nodes.items() if n not in foreign}
             # Pods on a node that is gone hold nothing of its host any more.
-            self._book.write(self._lease, kept)
+            self._book.write(self._lease, self._kept(nodes))
         if stored is not None:
             self._remove(stored, nodes)
             self._write_aggregates(nodes)
             self._written = dict(nodes)
+
+    def _kept(self, nodes: Mapping[str, NodeHost]) -> dict[str, NodeHost]:
+        foreign = self._foreign
+        return {n: node for n, node in nodes.items() if n not in foreign}
+
+    def compare(self) -> list[Finding]:
+        """Return where claims are not those of the pods that are seen."""
+        assert self._book is not None
+        self._stored()
+        return self._book.compare(self._kept(self._nodes.all()))
 
     def _write_hosts(
         self, nodes: Mapping[str, NodeHost]

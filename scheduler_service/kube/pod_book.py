@@ -20,6 +20,7 @@ from scheduler_service.kube.pod_reader import PlacedPod
 from scheduler_service.store.claims import pod_claims
 from scheduler_service.store.claims.pod_claims import PodClaim, StoredClaim
 from scheduler_service.store.connection import Store, in_chunks
+from scheduler_service.store.records.audit import Finding
 from scheduler_service.store.records.leases import Lease
 
 _PODS_AT_ONCE = 500
@@ -153,6 +154,24 @@ class PodBook:
         if time.monotonic() - self._looked_at > _LOOK_S and not self.is_lost:
             self._look(lease)
 
+    def compare(self, nodes: Mapping[str, NodeHost]) -> list[Finding]:
+        """Return where claims are not those of the pods that are seen.
+
+        :param nodes: those that are kept as hosts
+        """
+        wanted: dict[str, PodClaim] = {}
+        for name, pods in (self._seen or {}).items():
+            wanted |= _claims(pods, nodes.get(name))
+        with self._store.reading() as conn:
+            held, stored = pod_claims.held(conn), pod_claims.stored(conn)
+        # Others are about to be bound.
+        seen = {one.uid for one in stored if one.state == 'confirmed'}
+        return [
+            _difference(wanted.get(uid), held.get(uid))
+            for uid in sorted(wanted.keys() | seen)
+            if wanted.get(uid) != held.get(uid)
+        ]
+
     def _stored(self) -> list[StoredClaim]:
         with self._store.reading() as conn:
             return pod_claims.stored(conn)
@@ -184,6 +203,22 @@ class PodBook:
             self.forget()
             self.on_change()
         self._looked_at = time.monotonic()
+
+
+def _difference(seen: PodClaim | None, held: PodClaim | None) -> Finding:
+    claim = seen or held
+    assert claim is not None
+    takes, has = (_amounts(one) if one else 'nothing' for one in (seen, held))
+    return Finding(
+        kind='pod', host=claim.host, consumer=claim.uid,
+        text=f'{claim.name} takes {takes}, and has claimed {has}',
+    )  # fmt: skip
+
+
+def _amounts(claim: PodClaim) -> str:
+    named = sorted(claim.amounts.items())
+    amounts = ', '.join(f'{amount} {name}' for name, amount in named)
+    return f'{amounts or "nothing"} of {claim.host}'
 
 
 def _claims(pods: _Pods, node: NodeHost | None) -> dict[str, PodClaim]:

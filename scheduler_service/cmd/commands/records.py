@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from scheduler_service import errors, moments, plugins, texts
-from scheduler_service.cmd import output
+from scheduler_service.cmd import adapters, output
 from scheduler_service.cmd.commands.resources import default_ratios
 from scheduler_service.cmd.connections import call, open_store, read, write
 from scheduler_service.cmd.program import WrongUsage
@@ -201,6 +201,7 @@ def audit(args: Any, conf: Any) -> int:
         fixed = store.write(auditing.fix) if args.fix else 0
         with store.reading() as conn:
             report = auditing.audit(conn, fallback, _stages(conf))
+        report.findings += adapters.audit(conf, store)
     found = [*report.findings, *report.unmatched]
     status = 1 if found else 0
     if args.format != 'table':
@@ -229,12 +230,8 @@ def audit(args: Any, conf: Any) -> int:
 
 def _stages(conf: Any) -> set[str]:
     """Return the names of the stages that record what they do."""
-    names = {stage.name for stage in plugins.stages(conf.scheduler.stages)}
-    if conf.compute.use_placement:
-        names.add('complete')
-    if conf.extender.policy_file:
-        names.add('bind')
-    return names
+    configured = plugins.stages(conf.scheduler.stages)
+    return {each.name for each in configured} | adapters.recorded_stages(conf)
 
 
 def message_list(args: Any, conf: Any) -> output.Listing:

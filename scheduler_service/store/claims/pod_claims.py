@@ -8,7 +8,7 @@ room, since it is a fact. Nothing here concerns instances.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -40,7 +40,7 @@ class PodClaim(NamedTuple):
     name: str
     host: str
     node: str
-    amounts: Mapping[str, int]
+    amounts: dict[str, int]
 
 
 class StoredClaim(NamedTuple):
@@ -65,6 +65,29 @@ def stored(conn: Connection) -> list[StoredClaim]:
         StoredClaim(uid, host, state, now - at)
         for uid, host, state, at in conn.execute(query)
     ]
+
+
+def held(conn: Connection) -> dict[str, PodClaim]:
+    """Return what all pods hold of the hosts that they are claimed on."""
+    of, on = _INSTANCES.c, schema.hosts.c
+    claims = {
+        row.uuid: PodClaim(*row, {})
+        for row in conn.execute(
+            sa.select(of.uuid, of.request_id, of.host, of.node)
+            .where(of.kind == POD)
+        )
+    }  # fmt: skip
+    query = (
+        sa.select(_HELD.c.consumer_uuid, _HELD.c.resource_class,
+                  _HELD.c.amount)
+        .join(_INSTANCES, of.uuid == _HELD.c.consumer_uuid)
+        .join(schema.hosts, on.id == _HELD.c.host_id)
+        .where(of.kind == POD, of.host == on.host, of.node == on.node)
+    )  # fmt: skip
+    for uid, name, amount in conn.execute(query):
+        if uid in claims:
+            claims[uid].amounts[name] = amount
+    return claims
 
 
 def release(

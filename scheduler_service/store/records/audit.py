@@ -29,7 +29,8 @@ class Finding(msgspec.Struct, kw_only=True):
         ``move`` (of an instance without a claim), ``membership`` (an instance
         that is in no server group, but was claimed for one, or that is in one
         that does not exist), ``policy`` (of a server group, which does not
-        hold) or ``stage`` (records of a stage that is not configured)
+        hold), ``stage`` (records of a stage that is not configured) or ``pod``
+        (of a cluster, whose claim is not what it takes)
     """
 
     kind: str

@@ -11,6 +11,8 @@ import msgspec
 import pytest
 
 from scheduler_service import errors
+from scheduler_service.cmd import manage
+from scheduler_service.kube import adapter
 from scheduler_service.kube.node_reader import NodeReader
 from scheduler_service.kube.nodes import HostKeeper, NodeSink
 from scheduler_service.kube.pod_book import PodBook
@@ -26,6 +28,7 @@ from tests.support.servers import free_port
 from tests.support.services import started
 from tests.support.stores import (
     audit_findings,
+    claim_on,
     claim_state,
     load_snapshot,
     new_claim,
@@ -398,6 +401,52 @@ def test_pods_that_use_nothing_counted_are_bound_without_the_book(
     assert cluster.bound('n0') == ['plain']
     with service.store.engine.begin() as conn:
         conn.exec_driver_sql('ALTER TABLE hidden RENAME TO allocations')
+
+
+def test_an_audit_compares_the_book_with_the_cluster(
+    make_store, cluster, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(adapter, '_LASTING_S', 0.01)
+    store = make_store()
+    config = tmp_path / 'a.conf'
+    database = store.engine.url.render_as_string(hide_password=False)
+    config.write_text(
+        f'[database]\nconnection = {database}\n'
+        '[kubernetes]\nenabled = true\nshared_hosts = true\n'
+        f'[extender]\napi_server = {cluster.url}\n'
+    )
+
+    def audit() -> list[str]:
+        manage.main(['--config-file', str(config), 'audit'])
+        return list(capsys.readouterr().out.splitlines()[:-1])
+
+    watcher = Watcher(store)
+    for name in ('a', 'b', 'c'):
+        cluster.add(name)['spec']['nodeName'] = 'n0'
+    watcher.sink.replace([pod(name, 'n0') for name in cluster.pods])
+    watcher.write(*cluster.nodes.values())
+    assert audit() == [
+        'overcommitted: n0 CUSTOM_EXAMPLE_COM_FPGA: 3 are used, 2 may be'
+    ]
+    cluster.remove('c')
+    store.write(lambda writer: pod_claims.release(writer, ['a']))
+    two = PodClaim('b', 'shop/b', 'n1', 'n1', {CLASS: 2})
+    store.write(lambda writer: pod_claims.confirm(writer, [two]))
+    takes = f'1 {CLASS}, 1 MEMORY_MB, 1 VCPU of n0'
+    # It may be bound every moment.
+    next_pod = claim_on(
+        load_snapshot(store), 0, consumer='next', kind='pod',
+        amounts={'VCPU': 1},
+    )  # fmt: skip
+    write_claims(store, next_pod)
+    assert [line for line in audit() if line.startswith('pod')] == [
+        f'pod: n0 a: shop/a takes {takes}, and has claimed nothing',
+        f'pod: n0 b: shop/b takes {takes}, and has claimed 2 {CLASS} of n1',
+        f'pod: n0 c: shop/c takes nothing, and has claimed {takes}',
+    ]
+    away = f'http://127.0.0.1:{free_port()}'
+    config.write_text(config.read_text().replace(cluster.url, away))
+    assert audit()[-1].startswith('pod: : the pods of the cluster are not ')
 
 
 @pytest.mark.parametrize('option', ['shared_hosts', 'bind'])

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from scheduler_service.cmd import adapters
+
 # Runs in a process of its own: for each file, prints what a daemon imports of
 # adapters that those before it did not.
 _PROGRAM = """
@@ -66,3 +68,12 @@ def test_a_daemon_imports_options_and_the_adapters_that_it_enables(tmp_path):
     ):  # fmt: skip
         assert f'{package_name}.adapter' in found
         assert {name.split('.')[0] for name in found} == {package_name}
+
+
+def test_stages_that_record_follow_from_the_options():
+    conf = adapters.new_config()
+    conf([], default_config_files=[])
+    assert adapters.recorded_stages(conf) == set()
+    conf.set_override('use_placement', True, 'compute')
+    conf.set_override('policy_file', 'policy.json', 'extender')
+    assert adapters.recorded_stages(conf) == {'complete', 'bind'}
