@@ -10,16 +10,24 @@ killed between its acknowledgement and the reply, are counted as ``no claim``.
 ``python -m benchmarks.chaos placement`` has them claim in a real placement
 service, whose database is on the same PostgreSQL, and which is killed as well.
 In the end its allocations have to be those of our claims, one for one.
+
+``python -m benchmarks.chaos kube`` has two daemons bind what a real
+kube-scheduler places on 20 nodes with 2 devices, on PostgreSQL. With callers,
+instances are placed on the same nodes. The programs of the control plane lie
+beside the project: see ``tests.support.control_plane``.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import pathlib
+import tempfile
 from typing import Any
 
 from benchmarks import common
-from tests.rigs import chaos, placement_chaos
-from tests.support import clouds, servers
+from tests.rigs import chaos, kube_chaos, placement_chaos
+from tests.support import clouds, control_plane, servers
 
 DATABASES = {'postgresql': servers.postgresql, 'mariadb': servers.mariadb}
 
@@ -62,10 +70,40 @@ def run_placement(args: argparse.Namespace) -> dict[str, Any]:
         )
 
 
+def run_kube(args: argparse.Namespace) -> dict[str, Any]:
+    """Run it beside a kube-scheduler."""
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        cluster = stack.enter_context(
+            control_plane.cluster(pathlib.Path(folder))
+        )
+        database, base = stack.enter_context(servers.postgresql())
+        broker, bus = None, 'inproc://'
+        if args.callers:
+            broker, bus = stack.enter_context(servers.rabbitmq())
+        cloud = stack.enter_context(
+            kube_chaos.cloud(
+                base, bus, cluster, args.daemons, shared=bool(args.callers)
+            )
+        )
+        return kube_chaos.run(
+            cloud,
+            args.seed,
+            broker=broker,
+            database=database,
+            callers=args.callers,
+            seconds=args.seconds,
+            every=args.every,
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        'form', nargs='*', choices=[*DATABASES, 'placement', []], default=[]
+        'form',
+        nargs='*',
+        choices=[*DATABASES, 'placement', 'kube', []],
+        default=[],
     )
     parser.add_argument('--daemons', type=int, default=3)
     parser.add_argument('--callers', type=int, default=12)
@@ -80,6 +118,8 @@ def main() -> None:
     for name in args.form or (*DATABASES, 'placement'):
         if name == 'placement':
             figures = run_placement(args)
+        elif name == 'kube':
+            figures = run_kube(args)
         else:
             figures = run(name, args)
         wrong |= any(figures[one] for one in ('wrong', 'untrue', 'books'))

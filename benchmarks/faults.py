@@ -7,6 +7,8 @@ Each prints its figures, and fails where a promise was broken.
 from __future__ import annotations
 
 import argparse
+import pathlib
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -14,8 +16,8 @@ from typing import Any
 
 from benchmarks import common
 from scheduler_service.rpc.client import SchedulerClient
-from tests.rigs import faults
-from tests.support import clouds, servers
+from tests.rigs import faults, kube_chaos
+from tests.support import clouds, control_plane, servers
 
 CONTEXT = faults.CONTEXT
 _WARM_UP_S = 75.0
@@ -92,6 +94,17 @@ def database() -> dict[str, Any]:
             **faults.casts(cloud, 2000, again, 30.0),
             **recovery(cloud, server),
         }
+
+
+def pods() -> dict[str, Any]:
+    """50 pods a second bound while PostgreSQL is away for 30 seconds."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        control_plane.cluster(pathlib.Path(folder)) as cluster,
+        servers.postgresql() as (server, base),
+        kube_chaos.cloud(base, 'inproc://', cluster, devices=200) as cloud,
+    ):
+        return kube_chaos.outage(cloud, server, 50, 10.0, 30.0)
 
 
 def disk() -> dict[str, Any]:
@@ -190,7 +203,9 @@ def _place_and_release(client: SchedulerClient) -> None:
     client.release(CONTEXT, uuids)
 
 
-_ALL = (nearly_full, groups, killed, limit, broker, database, disk, soak)
+_ALL = (
+    nearly_full, groups, killed, limit, broker, database, pods, disk, soak,
+)  # fmt: skip
 SCENARIOS: dict[str, Callable[[], dict[str, Any]]] = {
     one.__name__: one for one in _ALL
 }

@@ -30,7 +30,6 @@ from tests.support.documents import CONTEXT
 from tests.support.waiting import wait_until
 
 HOSTS = 60
-_CALL_TIMEOUT_S = 15.0
 _QUIET_S = 8.0
 # In which a slow machine places what a test asks for.
 _SLOW_S = 60.0
@@ -80,6 +79,9 @@ class Caller(threading.Thread):
     :ivar untrue: answers that deny what was done before them
     """
 
+    # Seconds after which a call has no answer.
+    timeout_s = 15.0
+
     def __init__(self, cloud: Cloud, seed: int, over: threading.Event) -> None:
         super().__init__(name=f'caller-{seed}')
         self.known: dict[str, Known] = {}
@@ -87,7 +89,7 @@ class Caller(threading.Thread):
         self.untrue: list[str] = []
         self.fault: BaseException | None = None
         self._cloud = cloud
-        self._client = cloud.client(_CALL_TIMEOUT_S)
+        self._client = cloud.client(self.timeout_s)
         self._rng = random.Random(seed)
         self._over = over
 
@@ -299,8 +301,8 @@ def _claiming(method: str, asked: Any) -> list[str]:
 
 def run(
     cloud: Cloud,
-    broker: servers.Server,
-    database: servers.Server,
+    broker: servers.Server | None,
+    database: servers.Server | None,
     callers: int,
     seconds: float,
     every: float,
@@ -309,6 +311,7 @@ def run(
     more: Sequence[Callable[[], None]] = (),
     least_faults: int = 0,
     least_placed: int = 0,
+    quiet_s: float = _QUIET_S,
 ) -> dict[str, Any]:
     """Run callers while faults happen; return what came of it.
 
@@ -317,6 +320,8 @@ def run(
     :param more: faults beside those of daemons and servers
     :param least_faults: how many have to happen before it ends
     :param least_placed: and how many requests have to be placed
+    :param quiet_s: before rows are read, in seconds: a message that was
+        delivered again may still be under way
     :return: counts, and ``wrong`` rows and ``untrue`` answers
     """
     cloud.bring(inventory())
@@ -341,8 +346,7 @@ def run(
         one.join()
         if one.fault is not None:
             raise one.fault
-    # A message that was delivered again may still be under way.
-    time.sleep(_QUIET_S)
+    time.sleep(quiet_s)
     known = {
         uuid: one for caller in crowd for uuid, one in caller.known.items()
     }
@@ -358,7 +362,7 @@ def run(
 
 def disturb(
     cloud: Cloud,
-    broker: servers.Server,
+    broker: servers.Server | None,
     database: servers.Server | None,
     seconds: float,
     every: float,
@@ -368,8 +372,8 @@ def disturb(
 ) -> Counter[str]:
     """Do something to daemons or servers, again and again.
 
-    :param database: None: there is no such server
-    :param every: seconds between faults
+    :param broker: None: there is no such server, as *database*
+    :param every: seconds between faults; 0: there are none
     :param more: further faults
     :param least: how many have to happen before it ends
     """
@@ -390,6 +394,7 @@ def disturb(
         victim.send_signal(signal.SIGCONT)
 
     def reset() -> None:
+        assert broker is not None
         # It may have been restarted a moment ago.
         servers.evaluate(broker, servers.STARTED)
         servers.call(
@@ -399,20 +404,18 @@ def disturb(
     def restart_database() -> None:
         assert database is not None
         database.kill(signal.SIGKILL)
-        up = False
-        while not up:
-            database.relaunch()
-            # What a killed one left holds its memory for a moment: a new one
-            # then ends at once.
-            with contextlib.suppress(RuntimeError):
-                database.wait(lambda: servers.answers(database.port))
-                up = True
+        revive(database)
 
     def restart_broker() -> None:
+        assert broker is not None
         broker.kill()
         broker.relaunch()
 
-    faults = [kill, kill, kill, kill, stop, reset, reset, *more]
+    if not every:
+        time.sleep(seconds)
+        return happened
+    resets = [] if broker is None else [reset, reset]
+    faults = [kill, kill, kill, kill, stop, *resets, *more]
     if database is not None:
         faults.append(restart_database)
     end = time.monotonic() + seconds
@@ -420,17 +423,30 @@ def disturb(
     while rare < least or time.monotonic() < end:
         time.sleep(every)
         rare += 1
-        fault = restart_broker if rare % 25 == 0 else rng.choice(faults)
+        is_rare = broker is not None and rare % 25 == 0
+        fault = restart_broker if is_rare else rng.choice(faults)
         fault()
         happened[fault.__name__] += 1
     return happened
+
+
+def revive(database: servers.Server) -> None:
+    """Start a server again that was killed."""
+    up = False
+    while not up:
+        database.relaunch()
+        # What a killed one left holds its memory for a moment: a new one then
+        # ends at once.
+        with contextlib.suppress(RuntimeError):
+            database.wait(lambda: servers.answers(database.port))
+            up = True
 
 
 def wrong_rows(cloud: Cloud, known: dict[str, Known]) -> list[str]:
     """Return each difference between rows and what callers know."""
     inst, moves = schema.instances, schema.moves
     with cloud.store.reading() as conn:
-        rows = _pairs(conn, inst.c.uuid, inst.c.host)
+        rows = _pairs(conn, inst.c.uuid, inst.c.host, inst.c.kind != 'pod')
         moving = _pairs(conn, moves.c.instance_uuid, moves.c.host)
         names = _pairs(conn, schema.hosts.c.id, schema.hosts.c.host)
     held = {
@@ -446,8 +462,8 @@ def wrong_rows(cloud: Cloud, known: dict[str, Known]) -> list[str]:
     return wrong + _together(known.values())
 
 
-def _pairs(conn: Any, key: Any, value: Any) -> dict[Any, Any]:
-    return dict(conn.execute(sa.select(key, value)).all())
+def _pairs(conn: Any, key: Any, value: Any, *where: Any) -> dict[Any, Any]:
+    return dict(conn.execute(sa.select(key, value).where(*where)).all())
 
 
 def _together(known: Iterable[Known]) -> list[str]:

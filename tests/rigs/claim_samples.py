@@ -36,7 +36,7 @@ class Sample:
 
 
 @dataclasses.dataclass
-class _Tables:
+class Tables:
     """Rows by their keys.
 
     :ivar inventories: (host id, class) -> capacity, used, reported
@@ -58,12 +58,26 @@ class _Tables:
 def take(
     conn: Connection, hosts: Mapping[str, int], members: Mapping[str, Member]
 ) -> Sample:
-    """Read all claims with one statement, and compare them.
+    """Read all claims, and compare them.
 
     :param hosts: name -> id in the store
     :param members: what each instance takes, and its group
     """
-    tables = _Tables({}, defaultdict(dict), {}, {}, {}, defaultdict(set))
+    tables = read(conn)
+    wrong = [
+        f'{uuid} moves, and is nowhere'
+        for uuid in tables.moves
+        if uuid not in tables.places
+    ]
+    wrong += capacity(tables)
+    wrong += _claims(tables, hosts, members)
+    wrong += _groups(tables, members)
+    return Sample(tables.places, wrong)
+
+
+def read(conn: Connection) -> Tables:
+    """Read all claims with one statement."""
+    tables = Tables({}, defaultdict(dict), {}, {}, {}, defaultdict(set))
     targets: dict[str, str] = {}
     for kind, a, b, c, d, *numbers in conn.execute(_EVERYTHING):
         if kind == 'inventory':
@@ -79,19 +93,13 @@ def take(
             tables.placements[a, True] = d
         else:
             tables.groups[a].add(b)
-    wrong = []
     for uuid, target in targets.items():
-        if uuid not in tables.places:
-            wrong.append(f'{uuid} moves, and is nowhere')
-            continue
-        tables.places[uuid] = tables.places[uuid]._replace(target=target)
-    wrong += _capacity(tables)
-    wrong += _claims(tables, hosts, members)
-    wrong += _groups(tables, members)
-    return Sample(tables.places, wrong)
+        if uuid in tables.places:
+            tables.places[uuid] = tables.places[uuid]._replace(target=target)
+    return tables
 
 
-def _capacity(tables: _Tables) -> Iterable[str]:
+def capacity(tables: Tables) -> Iterable[str]:
     """Yield hosts whose use is not explained, or is more than they have."""
     sums: Counter[tuple[int, str]] = Counter()
     for (_, host_id), amounts in tables.held.items():
@@ -108,7 +116,7 @@ def _capacity(tables: _Tables) -> Iterable[str]:
 
 
 def _claims(
-    tables: _Tables, hosts: Mapping[str, int], members: Mapping[str, Member]
+    tables: Tables, hosts: Mapping[str, int], members: Mapping[str, Member]
 ) -> Iterable[str]:
     """Yield claims and allocations that do not go together."""
     wanted: dict[tuple[str, int], dict[str, int]] = {}
@@ -128,7 +136,7 @@ def _claims(
             yield f'{key} holds {held}, and has a claim of {claimed}'
 
 
-def _groups(tables: _Tables, members: Mapping[str, Member]) -> Iterable[str]:
+def _groups(tables: Tables, members: Mapping[str, Member]) -> Iterable[str]:
     """Yield members that left their groups, and policies that do not hold.
 
     What belongs to a group is what was placed as its member.

@@ -25,10 +25,13 @@ class Mode(enum.Enum):
 
 
 class TcpProxy:
-    """Forwards connections to a port, until it is told otherwise."""
+    """Forwards connections to ports in turn, until it is told otherwise.
 
-    def __init__(self, port: int) -> None:
-        self._target = port
+    :ivar targets: the ports; where nobody listens, the next one counts
+    """
+
+    def __init__(self, *ports: int) -> None:
+        self.targets = [*ports]
         self._lock = threading.Lock()
         self._mode = Mode.FORWARD
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
@@ -108,10 +111,13 @@ class TcpProxy:
             if not waiting:
                 self._over.wait(0.02)
                 continue
-            try:
-                ready, _, _ = select.select(waiting, [], [], 0.02)
-            except (OSError, ValueError):
-                continue
+            # Unlike select(), with any number of connections.
+            poll, open_ones = select.poll(), {}
+            for one in waiting:
+                with contextlib.suppress(ValueError):
+                    poll.register(one, select.POLLIN)
+                    open_ones[one.fileno()] = one
+            ready = [open_ones[number] for number, _ in poll.poll(20)]
             with self._lock:
                 for one in ready:
                     self._serve(one)
@@ -119,15 +125,23 @@ class TcpProxy:
     def _serve(self, one: socket.socket) -> None:
         if one is self._listener:
             near, _ = one.accept()
-            far = socket.socket()
-            with contextlib.suppress(ConnectionRefusedError):
-                far.connect(('127.0.0.1', self._target))
-            self._pairs.append((near, far))
+            self._pairs.append((near, self._connected()))
             return
         for pair in self._pairs:
             if one in pair and self._mode is Mode.FORWARD:
                 self._forward(one, pair)
                 return
+
+    def _connected(self) -> socket.socket:
+        for _ in range(len(self.targets)):
+            port = self.targets.pop(0)
+            self.targets.append(port)
+            far = socket.socket()
+            with contextlib.suppress(ConnectionRefusedError):
+                far.connect(('127.0.0.1', port))
+                return far
+            far.close()
+        return socket.socket()
 
     def _forward(
         self, one: socket.socket, pair: tuple[socket.socket, socket.socket]

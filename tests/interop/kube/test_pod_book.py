@@ -1,10 +1,9 @@
-"""Two daemons of one store bind pods, and neither gives a device out twice."""
+"""Daemons of one store bind pods, and nothing is given out twice."""
 
 from __future__ import annotations
 
 import collections
-import signal
-import threading
+import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,71 +11,36 @@ from typing import Any
 import pytest
 import urllib3
 
-from scheduler_service.store.claims import claim_queries
-from scheduler_service.store.connection import Store
-from scheduler_service.store.reading import loading
-from tests.support import kube
-from tests.support.stores import audit_findings
+from tests.rigs import faults, kube_chaos
+from tests.rigs.kube_chaos import CLASS, DEVICE, NODES, KubeCloud
+from tests.support import kube, servers
+from tests.support.stores import load_snapshot
 from tests.support.waiting import wait_until
 
-DEVICE, CLASS = 'example.com/engine', 'CUSTOM_EXAMPLE_COM_ENGINE'
-NODES = [f'engines-{number}' for number in range(20)]
-THREADS = 16
+# A second bind comes so much later, in seconds.
+DELAYS = 0.0, 0.005, 0.01
 
 
 @pytest.fixture
-def nodes(cluster):
-    """Nodes with two devices each."""
-    cluster.create_nodes(kube.node(name, {DEVICE: '2'}) for name in NODES)
-    yield NODES
-    cluster.remove_pods()
-    for name in NODES:
-        cluster.call('DELETE', f'/api/v1/nodes/{name}')
+def two(cluster, postgresql):
+    """Two daemons that know nodes with two devices each."""
+    with kube_chaos.cloud(postgresql[1], 'inproc://', cluster) as made:
+        yield made
 
 
-@pytest.fixture
-def daemons(make_store, start_daemon, nodes):
-    """Two daemons that know the nodes."""
-    store = make_store('postgresql')
-    started = [start_daemon(store=store) for _ in range(2)]
-    for daemon in started:
-        daemon.wait_ready()
-    wait_until(lambda: len(_used(store)) == len(nodes), 60)
-    return started
-
-
-def _used(store: Store) -> dict[str, int]:
+def _used(made: KubeCloud) -> list[int]:
     """Return how many devices are used of each node that has some."""
-    with store.reading() as conn:
-        return {
-            host.host: host.resources[CLASS].used
-            for host in loading.hosts(conn).values()
-            if CLASS in host.resources
-        }
+    columns = load_snapshot(made.store).hosts.resources[CLASS]
+    used: list[int] = columns.used[columns.total > 0].tolist()
+    return used
 
 
-def _claimed(store: Store) -> dict[str, str]:
-    with store.reading() as conn:
-        listed = claim_queries.listing(conn)
-    return {row['request_id']: row['host'] for row in listed}
-
-
-def _shown(cluster: Any) -> dict[str, str]:
-    """Return the pods of the cluster that have a node."""
-    return {f'default/{n}': node for n, node in cluster.placements().items()}
-
-
-def _bind(daemon: Any, pod: Any, node: str) -> str:
-    """Bind a pod; return why not, also where the daemon is gone."""
+def _bind(port: int, pod: Any, node: str) -> str:
+    """Bind a pod at one of the daemons; return why not."""
     asked = {'PodName': pod['metadata']['name'], 'PodNamespace': 'default',
              'PodUID': pod['metadata']['uid'], 'Node': node}  # fmt: skip
-    url = f'http://127.0.0.1:{daemon.port}/extender/bind'
-    try:
-        reply = urllib3.request(
-            'POST', url, json=asked, timeout=20, retries=False
-        )
-    except urllib3.exceptions.HTTPError as fault:
-        return str(fault)
+    url = f'http://127.0.0.1:{port}/extender/bind'
+    reply = urllib3.request('POST', url, json=asked, timeout=20, retries=False)
     return str(reply.json()['Error'])
 
 
@@ -93,62 +57,74 @@ def _create(cluster: Any, count: int) -> list[Any]:
     ]
 
 
-def _most(cluster: Any) -> int:
-    counts = collections.Counter(cluster.placements().values())
-    return max(counts.values(), default=0)
-
-
-def test_no_node_gets_a_third_pod_when_two_daemons_bind(cluster, daemons):
-    store = daemons[0].store
-    pods = _create(cluster, 4 * len(NODES))
+def test_the_last_device_goes_to_one_pod_whichever_daemon_binds(two):
+    ports = two.address.targets
+    pods = _create(two.cluster, 3 * len(NODES))
 
     def bind(number: int) -> str:
-        return _bind(daemons[number % 2], pods[number],
-                     NODES[number // 4])  # fmt: skip
+        turn, at = divmod(number, len(NODES))
+        if turn == 2:
+            time.sleep(DELAYS[at % len(DELAYS)])
+        return _bind(ports[turn % 2], pods[number], NODES[at])
 
-    with ThreadPoolExecutor(THREADS) as threads:
-        refused = [e for e in threads.map(bind, range(len(pods))) if e]
-    went = collections.Counter(cluster.placements().values())
+    refused = [bind(at) for at in range(len(NODES))]
+    assert not any(refused)
+    with ThreadPoolExecutor(2) as threads:
+        for at in range(len(NODES)):
+            both = at + len(NODES), at + 2 * len(NODES)
+            refused += [error for error in threads.map(bind, both) if error]
+    errors = [error for error in refused if error]
+    assert len(errors) == len(NODES)
+    assert all('free' in error for error in errors), errors
+    went = collections.Counter(two.cluster.placements().values())
     assert went == dict.fromkeys(NODES, 2)
-    assert len(refused) == 2 * len(NODES)
-    assert all('free' in error for error in refused), refused
-    wait_until(lambda: _claimed(store) == _shown(cluster), 30)
-    assert _used(store) == dict.fromkeys(NODES, 2)
+    assert two.books() == []
     # Those that end make room for others, by the other daemon as well.
-    cluster.remove_pods()
-    wait_until(lambda: not any(_used(store).values()), 30)
-    again = _create(cluster, 2)
-    for daemon, pod in zip(daemons, again, strict=True):
-        assert wait_until(lambda d=daemon, p=pod:
-                          not _bind(d, p, NODES[0]), 30)  # fmt: skip
-    assert not audit_findings(store)
+    two.cluster.remove_pods()
+    wait_until(lambda: not any(_used(two)), 30)
+    for port, pod in zip(ports, _create(two.cluster, 2), strict=True):
+        assert wait_until(lambda d=port, p=pod: not _bind(d, p, NODES[0]), 30)
 
 
-def test_the_book_is_the_clusters_when_a_daemon_is_killed(cluster, daemons):
-    store = daemons[0].store
-    pods = _create(cluster, 6 * len(NODES))
-    started = threading.Event()
+def test_no_device_is_given_twice_when_daemons_and_scheduler_die(two):
+    told = kube_chaos.run(
+        two, seed=13, broker=None, database=None, callers=0, seconds=5,
+        every=1, least_faults=5, quiet_s=0.0,
+    )  # fmt: skip
+    assert {'kill', 'restart_scheduler'} <= told['faults'].keys()
+    assert told['bound'] > 2 * len(NODES)
+    faults.check(told)
 
-    def bind(number: int) -> str:
-        if number == len(pods) // 3:
-            started.set()
-        return _bind(daemons[number % 2], pods[number],
-                     NODES[number // 6])  # fmt: skip
 
-    with ThreadPoolExecutor(THREADS) as threads:
-        binds = [threads.submit(bind, n) for n in range(len(pods))]
-        started.wait(60)
-        daemons[0].process.end(signal.SIGKILL)
-        for one in binds:
-            one.result()
-    assert _most(cluster) <= 2
-    # Its claims end that came to nothing, and the other daemon goes on.
-    wait_until(lambda: _claimed(store) == _shown(cluster), 60)
-    left = [one for one in cluster.pods() if not one['spec'].get('nodeName')]
-    for at, pod in enumerate(left):
-        _bind(daemons[1], pod, NODES[at % len(NODES)])
-    assert _most(cluster) <= 2
-    wait_until(lambda: _claimed(store) == _shown(cluster), 60)
-    counts = collections.Counter(cluster.placements().values())
-    assert _used(store) == {name: counts[name] for name in NODES}
-    assert not audit_findings(store)
+# See clouds.clean.
+@pytest.mark.filterwarnings('ignore:unclosed <socket:ResourceWarning')
+def test_instances_and_pods_share_hosts_when_daemons_die(
+    cluster, postgresql, rabbitmq
+):
+    bus = servers.new_vhost(*rabbitmq)
+    with kube_chaos.cloud(postgresql[1], bus, cluster, shared=True) as made:
+        told = kube_chaos.run(
+            made, seed=13, broker=None, database=None, callers=1, seconds=4,
+            every=1, least_faults=4, quiet_s=2.0,
+        )  # fmt: skip
+    assert told['calls']['placed'] > 20
+    assert told['bound'] > 20
+    faults.check(told)
+
+
+def test_no_pod_is_lost_or_bound_unclaimed_without_the_database(cluster):
+    with (
+        servers.postgresql() as (server, base),
+        kube_chaos.cloud(base, 'inproc://', cluster, devices=20) as made,
+    ):
+        told = kube_chaos.outage(made, server, 20, 1.0, 3.0)
+        faults.check(told)
+        assert told['pods'] >= 100
+        # What another binds is seen, and not claimed before.
+        [pod] = _create(cluster, 1)
+        path = f'/api/v1/namespaces/default/pods/{pod["metadata"]["name"]}'
+        cluster.call('POST', f'{path}/binding', {
+            'metadata': {'name': pod['metadata']['name']},
+            'target': {'kind': 'Node', 'name': NODES[0]},
+        })  # fmt: skip
+        wait_until(lambda: kube_chaos.reported(made) == 1, 10)
