@@ -235,10 +235,11 @@ def _running(
                 drain.wait(5)
 
 
-def memory_mb(pid: int) -> float:
-    """Return the resident memory of a process."""
+def memory_mb(pid: int, peak: bool = False) -> float:
+    """Return the resident memory of a process, or the most that it had."""
+    field = 'VmHWM:' if peak else 'VmRSS:'
     for line in pathlib.Path(f'/proc/{pid}/status').read_text().splitlines():
-        if line.startswith('VmRSS:'):
+        if line.startswith(field):
             return int(line.split()[1]) / 1024
     raise LookupError(pid)
 

@@ -7,6 +7,12 @@ from the tenth to the ninetieth percent of the pods, which exist before the
 kube-scheduler starts; processor time is that of the extender in the same
 stretch.
 
+``--follow PODS`` says instead what it takes to follow a cluster with so many
+placed pods, on PostgreSQL: from the start of the daemon's process until nodes
+and pods are known, with an empty store, with the same store again, and with
+shared hosts, whose claims are then written; and the processor time while pods
+come and go.
+
 The programs of the control plane lie beside the project: see
 ``tests.support.control_plane``.
 """
@@ -22,7 +28,14 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+)
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import msgspec
@@ -30,7 +43,10 @@ import urllib3
 
 from benchmarks import common
 from benchmarks.kube_serving import process_seconds
+from scheduler_service.store.claims import pod_claims
+from scheduler_service.store.connection import Store
 from tests.support import control_plane, extenders, kube, servers
+from tests.support.databases import migrated_database
 from tests.support.kube import Cluster
 from tests.support.waiting import wait_until
 
@@ -38,6 +54,9 @@ _LIMIT_S = 180.0
 # Share of the pods with node objects, which take ten times as long.
 _OBJECTS_SHARE = 0.1
 _KINDS = 20
+# Pods that come and go in a second, and for how many seconds.
+_RATE, _CHURN_S = 50, 20
+_SETTLED_S = 3.0
 _NO_DECISIONS = '[kubernetes]\nrecord_decisions = false\n'
 
 
@@ -168,11 +187,22 @@ def own_extender(
     cluster: Cluster, folder: pathlib.Path, nodes: int, more: str = ''
 ) -> Iterator[tuple[int, int]]:
     """Run this service, which follows the cluster; yield port and pid."""
+    database = folder / 'a.sqlite'
+    port, config = _configured(cluster, folder, f'sqlite:///{database}', more)
+    with common.daemon(config) as running:
+        # The store has the nodes some seconds after the API server.
+        wait_until(lambda: _hosts(database) >= nodes, _LIMIT_S)
+        time.sleep(2)
+        yield port, running.pid
+
+
+def _configured(
+    cluster: Cluster, folder: pathlib.Path, database: str, more: str
+) -> tuple[int, pathlib.Path]:
+    """Return port and configuration file of a daemon that follows."""
     folder.mkdir()
     port = servers.free_port()
-    config = common.write_config(
-        folder, f'sqlite:///{folder}/a.sqlite', 'inproc://'
-    )
+    config = common.write_config(folder, database, 'inproc://')
     with config.open('a') as file:
         file.write(
             f'[http]\nbind_port = {port}\n{more}'
@@ -182,12 +212,7 @@ def own_extender(
             f'api_token_file = {cluster.token_file()}\n'
         )
     common.manage(config, 'db', 'sync')
-    with common.daemon(config) as running:
-        # The store has the nodes some seconds after the API server.
-        database = folder / 'a.sqlite'
-        wait_until(lambda: _hosts(database) >= nodes, _LIMIT_S)
-        time.sleep(2)
-        yield port, running.pid
+    return port, config
 
 
 def _hosts(database: pathlib.Path) -> int:
@@ -264,6 +289,78 @@ def variants(
         ]
 
 
+def following(
+    cluster: Cluster, folder: pathlib.Path, nodes: int, pods: int
+) -> dict[str, Any]:
+    """Return what it takes to follow a cluster with many pods."""
+    cluster.create_pods(_placed(range(pods), nodes))
+    told: dict[str, float] = {}
+    with servers.postgresql() as (_, base):
+        url = migrated_database(base)
+        store = Store.connect(url)
+        for name, more in (
+            ('first', ''),
+            ('again', ''),
+            ('shared', '[kubernetes]\nshared_hosts = true\n'),
+        ):
+            port, config = _configured(cluster, folder / name, url, more)
+            start = time.perf_counter()
+            with common.daemon(config) as running:
+                wait_until(functools.partial(_knows_pods, port), _LIMIT_S)
+                told[f'{name}, known s'] = time.perf_counter() - start
+                if more:
+                    wait_until(lambda: _claims(store) >= pods, _LIMIT_S, 0.5)
+                    told[f'{name}, claimed s'] = time.perf_counter() - start
+                time.sleep(_SETTLED_S)
+                used = -process_seconds(running.pid)
+                start = time.perf_counter()
+                _churn(cluster, pods, nodes)
+                used += process_seconds(running.pid)
+                passed = time.perf_counter() - start
+                told[f'{name}, % of a core'] = 100 * used / passed
+                told[f'{name}, MB'] = common.memory_mb(running.pid)
+                peak = common.memory_mb(running.pid, peak=True)
+                told[f'{name}, MB at most'] = peak
+        store.dispose()
+    return {key: round(value, 2) for key, value in told.items()}
+
+
+def _placed(numbers: Iterable[int], nodes: int) -> list[dict[str, Any]]:
+    return [
+        kube.pod(f'p-{number}', nodeName=f'node-{number % nodes}')
+        for number in numbers
+    ]
+
+
+def _churn(cluster: Cluster, pods: int, nodes: int) -> None:
+    """Place pods and delete as many, at a steady rate."""
+    begun = time.perf_counter()
+    for second in range(_CHURN_S):
+        first = pods + second * _RATE
+        made = range(first, first + _RATE)
+        cluster.create_pods(_placed(made, nodes))
+        with ThreadPoolExecutor(kube.THREADS) as threads:
+            list(threads.map(lambda n: cluster.delete_pod(f'p-{n}'), made))
+        time.sleep(max(0.0, begun + second + 1 - time.perf_counter()))
+
+
+def _knows_pods(port: int) -> bool:
+    """Whether a daemon counts pods: until then it refuses this one."""
+    device = kube.pod('none', extended={'example.com/device': '1'})
+    asked = {'Pod': device, 'NodeNames': ['node-0', 'node-1']}
+    url = f'http://127.0.0.1:{port}/extender/filter'
+    try:
+        reply = urllib3.request('POST', url, json=asked, timeout=10)
+    except urllib3.exceptions.HTTPError:
+        return False
+    return reply.status == 200 and not reply.json()['Error']
+
+
+def _claims(store: Store) -> int:
+    with store.reading() as conn:
+        return len(pod_claims.stored(conn))
+
+
 def figures(
     figures_of: Mapping[str, list[dict[str, float]]],
 ) -> dict[str, Any]:
@@ -295,6 +392,7 @@ def main() -> None:
     parser.add_argument(
         '--only', action='append', help='name of a variant; may be repeated'
     )
+    parser.add_argument('--follow', type=int, help='number of placed pods')
     parser.add_argument('--json', action='store_true')
     args = parser.parse_args()
     if why := control_plane.missing():
@@ -306,6 +404,10 @@ def main() -> None:
                 kube.node(f'node-{number}', {'cpu': '64'})
                 for number in range(args.nodes)
             )
+            if args.follow:
+                told = following(cluster, folder, args.nodes, args.follow)
+                common.show(told, args.json)
+                return
             with variants(
                 cluster, folder, args.nodes, args.only or ()
             ) as kept:

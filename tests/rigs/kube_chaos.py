@@ -145,7 +145,7 @@ class Pods(threading.Thread):
                 for name, _ in self._rng.sample(
                     names, min(_AT_ONCE, len(names))
                 ):
-                    delete(self._cluster, name)
+                    self._cluster.delete_pod(name)
                     self._create(1)
                 time.sleep(_PAUSE_S)
         except BaseException as fault:
@@ -196,12 +196,6 @@ class Pods(threading.Thread):
         self.samples += 1
         if wrong:
             self.wrong.append(wrong)
-
-
-def delete(cluster: Cluster, name: str) -> None:
-    """Delete a pod at once."""
-    path = f'/api/v1/namespaces/{kube.NAMESPACE}/pods/{name}'
-    cluster.call('DELETE', f'{path}?gracePeriodSeconds=0')
 
 
 @contextlib.contextmanager

@@ -211,6 +211,11 @@ class Cluster:
                 return str(condition.get('message', ''))
         return ''
 
+    def delete_pod(self, name: str, namespace: str = NAMESPACE) -> None:
+        """Delete a pod at once."""
+        path = f'/api/v1/namespaces/{namespace}/pods/{name}'
+        self.call('DELETE', f'{path}?gracePeriodSeconds=0')
+
     def remove_pods(self, namespace: str = NAMESPACE) -> None:
         """Delete all pods, and wait until they are gone."""
         path = f'/api/v1/namespaces/{namespace}/pods'

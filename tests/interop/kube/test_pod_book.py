@@ -86,16 +86,6 @@ def test_the_last_device_goes_to_one_pod_whichever_daemon_binds(two):
         assert wait_until(lambda d=port, p=pod: not _bind(d, p, NODES[0]), 30)
 
 
-def test_no_device_is_given_twice_when_daemons_and_scheduler_die(two):
-    told = kube_chaos.run(
-        two, seed=13, broker=None, database=None, callers=0, seconds=5,
-        every=1, least_faults=5, quiet_s=0.0,
-    )  # fmt: skip
-    assert {'kill', 'restart_scheduler'} <= told['faults'].keys()
-    assert told['bound'] > 2 * len(NODES)
-    faults.check(told)
-
-
 # See clouds.clean.
 @pytest.mark.filterwarnings('ignore:unclosed <socket:ResourceWarning')
 def test_instances_and_pods_share_hosts_when_daemons_die(
@@ -107,6 +97,7 @@ def test_instances_and_pods_share_hosts_when_daemons_die(
             made, seed=13, broker=None, database=None, callers=1, seconds=4,
             every=1, least_faults=4, quiet_s=2.0,
         )  # fmt: skip
+    assert {'kill', 'restart_scheduler'} <= told['faults'].keys()
     assert told['calls']['placed'] > 20
     assert told['bound'] > 20
     faults.check(told)
