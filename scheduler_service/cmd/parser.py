@@ -306,6 +306,15 @@ _ALL = (
         'print the decisions on a request with their reasons',
         argument('request_id', 'of the request, the uuid of an instance, '
                  'or NAMESPACE/NAME of a pod'), _TABLE),
+    _do('why', 'why:why',
+        'print why a request was decided as it was, and what would change it',
+        argument('request_id', 'of the request, or the uuid of an instance'),
+        argument('--host', 'every filter and weigher on this host, beside '
+                 'the best one'),
+        argument('--instance', 'of the request: that this one is placed, not '
+                 'the first', type=_uuid),
+        argument('--attempt', 'which decision on the request, from 1 '
+                 '(default: the last)', type=number_from(1)), _TABLE),
     _list('claim list', 'records:claim_list', 'list the newest claims',
         argument('--host', 'only claims on this service host'),
         argument('--state', 'only claims in this state',

@@ -84,6 +84,8 @@ AFTER_THE_CALLS = [
     (f'claim drop-move {INSTANCE}', 1),
     (f'claim release {INSTANCE}', 0),
     ('decision show req-one', 0),
+    ('why req-one', 0),
+    ('why req-one --host compute-1', 0),
     ('decision list', 0),
     ('db purge --decisions --before 30d', 0),
     ('zone list', 0),

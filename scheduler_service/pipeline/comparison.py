@@ -1,0 +1,99 @@
+"""A host beside the best one for a request: verdicts, amounts and weights.
+
+Called by any thread, on a table of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from scheduler_service.columns import HostTable
+from scheduler_service.model import Request
+from scheduler_service.pipeline import explain
+from scheduler_service.pipeline.hosts import HostPipeline
+
+
+def of_host(
+    pipeline: HostPipeline, table: HostTable, request: Request, host: str
+) -> list[dict[str, Any]]:
+    """Return for each node of a host what is said of it.
+
+    Of the first form of the request with which any host passes.
+
+    :return: ``filters``, ``amounts`` and ``weights``, which are absent where
+        no host passes
+    :raises HostNotFound: there is no such host
+    :raises FilterFault: a filter or weigher failed
+    """
+    forms = [*request.forms(table.resources)]
+    masks = [pipeline.filter_hosts(table, form) for form in forms]
+    passing = (at for at, mask in enumerate(masks) if mask.any())
+    first = next(passing, 0)
+    form, mask = forms[first], masks[first]
+    subject = explain.Subject(table, form, pipeline.settings)
+    results = pipeline.filter_results(table, form)
+    nodes = explain.host_report(results, subject, host)
+    rows = table.rows_of_host(host).tolist()
+    for node, row in zip(nodes, rows, strict=True):
+        node['amounts'] = _amounts(pipeline, table, form, row)
+        if mask.any():
+            node['weights'] = _weights(pipeline, table, form, mask, row)
+    return nodes
+
+
+def _amounts(
+    pipeline: HostPipeline, table: HostTable, request: Request, row: int
+) -> list[dict[str, Any]]:
+    """Return what is asked of each resource class, and what is free."""
+    amounts = []
+    for name, asked in request.resources.items():
+        free = -np.inf
+        if name in table.resources:
+            free = pipeline.room(table, row, name)
+        known = float(free) if np.isfinite(free) else None
+        amounts.append(
+            {
+                'resource': name,
+                'asked': asked,
+                'free': known,
+                'lacks': max(asked - free, 0.0) if known is not None else None,
+            }
+        )
+    return amounts
+
+
+def _weights(
+    pipeline: HostPipeline,
+    table: HostTable,
+    request: Request,
+    mask: Any,
+    row: int,
+) -> dict[str, Any]:
+    """Return what weighers add to a host, and to the best that passes.
+
+    :param mask: bool[n], the hosts that pass; the host is weighed with them
+    """
+    among = mask.copy()
+    among[row] = True
+    ranking = pipeline.weigh_hosts(table, among, request)
+    assert ranking is not None
+    totals = ranking.totals
+    own = int(np.searchsorted(ranking.rows, row))
+    passing = mask[ranking.rows]
+    best = int(np.where(passing, totals, -np.inf).argmax())
+    return {
+        'best': table.host_at(int(ranking.rows[best])),
+        'equal': int(np.count_nonzero(totals == totals[own])) - 1,
+        'weighers': [
+            {
+                'weigher': name,
+                'raw': float(raw[own]),
+                'weight': float(part[own]),
+                'best_raw': float(raw[best]),
+                'best_weight': float(part[best]),
+            }
+            for name, part, raw, *_ in ranking.parts
+        ],
+    }
