@@ -20,6 +20,7 @@ from scheduler_service.store.sessions import Timeouts
 class EngineOptions:
     """Options of the group ``[scheduler]`` under the same names.
 
+    Those that begin with ``history_`` are of the group ``[history]``.
     Times are in seconds, all other numbers are counts.
     """
 
@@ -31,6 +32,8 @@ class EngineOptions:
     service_down_time: float = 60.0
     claim_timeout: float = 0.0
     outcome_retention: float = 86_400.0
+    history_days: float = 7.0
+    history_bytes: int = 2**31
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

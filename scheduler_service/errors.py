@@ -147,6 +147,10 @@ class DecisionNotFound(NotFound):
     """There is no stored decision on this id; dry runs are not stored."""
 
 
+class NotRecorded(NotFound):
+    """The history does not have it, or it cannot be read."""
+
+
 class Conflict(SchedulerError):
     """It exists already, or is still in use."""
 

@@ -75,14 +75,20 @@ def engine_config(conf: Any, policy: Policy | None = None) -> EngineConfig:
     chosen = {
         field.name: conf.scheduler[field.name]
         for field in dataclasses.fields(EngineOptions)
+        if field.name in conf.scheduler
     }
+    kept = conf.history
     if chosen['claim_timeout'] is None:
         followed = conf.compute.api_database
         chosen['claim_timeout'] = _FOLLOWED_TIMEOUT_S if followed else 0.0
     return EngineConfig(
         hosts=hosts,
         pools=PoolPipeline(pool_filters, settings),
-        options=EngineOptions(**chosen),
+        options=EngineOptions(
+            **chosen,
+            history_days=kept.keep_days,
+            history_bytes=kept.keep_bytes,
+        ),
         stages=_all_stages(policy.stages, own_stages),
         timeouts=timeouts(conf),
     )

@@ -34,6 +34,7 @@ from scheduler_service.engine.jobs import (
     ZoneJob,
     job_of,
 )
+from scheduler_service.engine.journal import Journal
 from scheduler_service.engine.loop import RETRY_S, EngineLoop
 from scheduler_service.engine.newest_copy import NewestCopy
 from scheduler_service.engine.ports import MakeStages, Parts, Stage
@@ -98,18 +99,22 @@ class Scheduler:
             options.service_down_time,
             options.claim_timeout,
         )
+        journal = Journal()
+        self._journal = journal
         self.recorder = DecisionRecorder(
             store,
             options.decisions_kept,
             options.outcome_retention,
             options.decisions_max_age,
             options.log_decisions,
+            journal,
         )
+        self._keep_history(options)
         self.quarantine = Quarantine(store, _MAX_DELIVERIES, self.health)
         self._undoer = StageUndoer(store, self.health)
         self.outcomes = Outcomes(store, options.outcome_retention, self.health)
         self._source = StoreHostSource(
-            store, options.snapshot_max_age, self._on_history_changed
+            store, options.snapshot_max_age, self._on_history_changed, journal
         )
         parts = Parts(
             self._source,
@@ -118,6 +123,7 @@ class Scheduler:
             self.health,
             self._queue,
             rng,
+            journal,
         )
         self._hosts = HostCycle(parts, hosts, _CLAIM_RETRIES)
         self._undoer.stages = self._hosts.recorded
@@ -178,12 +184,19 @@ class Scheduler:
         self.recorder.keep = options.decisions_kept
         self.recorder.max_age = options.decisions_max_age
         self.recorder.outcome_retention = options.outcome_retention
+        self._keep_history(options)
         writer = self.host_state_writer
         writer.service_down_time = options.service_down_time
         writer.claim_timeout = options.claim_timeout
         if config.timeouts != self._store.timeouts:
             self._store.timeouts = config.timeouts
             self._source.drop()
+
+    def _keep_history(self, options: EngineOptions) -> None:
+        days, size = options.history_days, options.history_bytes
+        self.recorder.history_days = days
+        self.recorder.history_bytes = size
+        self._journal.keep(days > 0 and size > 0)
 
     def _warn_of_groups(self) -> None:
         """Log which policies of stored server groups nothing enforces."""

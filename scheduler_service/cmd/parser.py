@@ -315,6 +315,8 @@ _ALL = (
                  'the first', type=_uuid),
         argument('--attempt', 'which decision on the request, from 1 '
                  '(default: the last)', type=number_from(1)), _TABLE),
+    _list('history check', 'history:check',
+        'make again what daemons saw, and compare with what they recorded'),
     _list('claim list', 'records:claim_list', 'list the newest claims',
         argument('--host', 'only claims on this service host'),
         argument('--state', 'only claims in this state',

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
@@ -31,6 +31,7 @@ _FEW = 8
 class Update(msgspec.Struct, array_like=True, omit_defaults=True):
     """What others changed, as it was read from the store.
 
+    :cvar kind: of entry in recordings
     :ivar instances: that were added or changed
     :ivar instances_gone: uuids of those that are nowhere
     :ivar hosts: (store id, document) of those added or changed as a whole
@@ -42,6 +43,8 @@ class Update(msgspec.Struct, array_like=True, omit_defaults=True):
         not offer the class
     """
 
+    kind: ClassVar[int] = 3
+
     instances: list[PlacedInstance] = []
     instances_gone: list[str] = []
     groups: list[ServerGroup] = []
@@ -50,7 +53,7 @@ class Update(msgspec.Struct, array_like=True, omit_defaults=True):
     hosts_gone: list[int] = []
     aggregates: list[Aggregate] | None = None
     loaded: list[int] = []
-    numbers: dict[str, list[float]] = {}
+    numbers: dict[str, list[Any]] = {}
     used: dict[str, list[int]] = {}
 
     def apply(self, table: HostTable) -> HostTable:
@@ -98,6 +101,8 @@ class Release(msgspec.Struct):
     :ivar held: (consumer, host id, resource class, amount) of each allocation
     :ivar members: (group, instance) of each membership that ended
     """
+
+    kind: ClassVar[int] = 4
 
     placed: list[tuple[str, str, str]]
     moved: list[str]
@@ -153,23 +158,29 @@ class Overlay:
     Every assumed instance ends in :meth:`commit` or :meth:`forget`.
 
     :ivar table: the table, with everything that is assumed
+    :ivar lent: rows, and amounts that do not count on them at present
     """
 
     def __init__(self, table: HostTable) -> None:
         self.table = table
         self._assumed: list[_Assumed] = []
-        self._lent: tuple[Rows, Mapping[str, int]] | None = None
+        self.lent: tuple[Rows, Mapping[str, int]] | None = None
+
+    @property
+    def assumes(self) -> bool:
+        """Whether anything is assumed."""
+        return bool(self._assumed)
 
     def lend(self, rows: Rows, amounts: Mapping[str, int]) -> None:
         """Have amounts of hosts not count, until :meth:`take_back`."""
         _add_use(self.table, rows, amounts, -1)
-        self._lent = rows, amounts
+        self.lent = rows, amounts
 
     def take_back(self) -> None:
         """Have what was lent count again, if anything was."""
-        if self._lent is not None:
-            _add_use(self.table, *self._lent, 1)
-            self._lent = None
+        if self.lent is not None:
+            _add_use(self.table, *self.lent, 1)
+            self.lent = None
 
     def take(
         self, rows: Index, amounts: Mapping[str, int], count: Any

@@ -31,6 +31,7 @@ from scheduler_service.engine.jobs import (
     State,
     is_late,
 )
+from scheduler_service.engine.journal import Ended
 from scheduler_service.engine.pods import PlacePod
 from scheduler_service.engine.ports import (
     Claimer,
@@ -117,7 +118,7 @@ class HostCycle:
         self._explainer = Explainer(pipeline, parts.rng, parts.queue)
         self.recall = Recall(parts, pipeline)
         self.select = Select(parts)
-        self.place_pod = PlacePod(parts.claimer)
+        self.place_pod = PlacePod(parts)
         self._claim = Claim(parts.claimer)
         self.answer = Answer(parts, retries)
         self.entered: list[Stage] = []
@@ -318,6 +319,7 @@ class SchedulingBatch:
     ) -> None:
         self._source, self._claimer = parts.source, parts.claimer
         self._health, self._queue = parts.health, parts.queue
+        self._journal = parts.journal
         self._cycle, self._next_jobs = cycle, next_jobs
         self._overlay = Overlay(self._source.current().hosts)
         for stage in (cycle.recall, cycle.select, cycle.place_pod):
@@ -372,7 +374,7 @@ class SchedulingBatch:
                         self._claim_each(under_way[0], why)
             finally:
                 # What was selected and not claimed.
-                self._overlay.forget()
+                self._forget()
         if self._refused:
             self._settle_refusals()
         return self._again
@@ -500,11 +502,12 @@ class SchedulingBatch:
             return
         if move:
             # The overlay shows an instance that moves in one place only.
-            self._overlay.forget()
+            self._forget()
             self.outdated = True
             return
         self._claimed = True
         self._overlay.commit(pending.instances)
+        self._journal.put(Ended(pending.instances))
         self._source.advance(pending)
 
     def _claim_each(self, jobs: Sequence[HostJob], together: str) -> None:
@@ -515,7 +518,7 @@ class SchedulingBatch:
         :param together: why the claim of all is lost
         """
         self.outdated = True
-        self._overlay.forget()
+        self._forget()
         alone = [self._claimer.prepare([job]) for job in jobs]
         several = sum(pending is not None for pending in alone) > 1
         if several:
@@ -529,6 +532,12 @@ class SchedulingBatch:
             self._cycle.answer.count_lost_claim(job, why)
             if not job.done():
                 self._again.append(job)
+
+    def _forget(self) -> None:
+        """Forget all that is assumed, if anything is."""
+        if self._overlay.assumes:
+            self._overlay.forget()
+            self._journal.put(Ended(-1))
 
     def _settle_refusals(self) -> None:
         """Refuse jobs, or schedule them again where a host may fit by now.

@@ -29,6 +29,7 @@ from scheduler_service import errors, tracing
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.dictionary import Ints
 from scheduler_service.columns.instances import PlacedInstance
+from scheduler_service.engine.journal import Decided
 from scheduler_service.model import (
     Placement,
     Pool,
@@ -521,6 +522,7 @@ class HostJob(Job, eq=False, kw_only=True):
     :ivar releases_seen: instance -> revision up to which releases of it are
         known not to cancel the request
     :ivar attempt: what it was given so far
+    :ivar decided: what is recorded of its last decision; None: nothing
     """
 
     verb: ClassVar[str] = 'select_destinations'
@@ -537,6 +539,7 @@ class HostJob(Job, eq=False, kw_only=True):
     excluded_hosts: dict[str, str] = msgspec.field(default_factory=dict)
     releases_seen: dict[str, int] = msgspec.field(default_factory=dict)
     attempt: Attempt = msgspec.field(default_factory=Attempt)
+    decided: Decided | None = None
 
     def see_releases(self, revisions: Mapping[str, int]) -> None:
         """Note that releases up to these revisions do not cancel it."""

@@ -26,6 +26,7 @@ from scheduler_service.engine.jobs import (
     ZoneJob,
     is_late,
 )
+from scheduler_service.engine.journal import Changed
 from scheduler_service.engine.ports import Parts, StoreMonitor
 from scheduler_service.engine.zones import ZoneStages
 from scheduler_service.worker import Worker
@@ -64,6 +65,7 @@ class EngineLoop(Worker):
     ) -> None:
         super().__init__('engine')
         self._source, self._claimer = parts.source, parts.claimer
+        self._journal = parts.journal
         self._health, self._queue = parts.health, parts.queue
         self._hosts, self._zones = hosts, zones
         self._monitor = monitor
@@ -158,6 +160,7 @@ class EngineLoop(Worker):
         finally:
             if changes:
                 self._claimer.make_changes(changes)
+                self._note(changes)
         if ZoneJob in by_kind:
             self._zones.decide(by_kind[ZoneJob])
         for job in by_kind.get(ExplainJob, ()):
@@ -166,6 +169,13 @@ class EngineLoop(Worker):
         if unfinished:
             self._queue.requeue(unfinished)
         self._health.check_batch(time.monotonic() - start)
+
+    def _note(self, changes: Sequence[ClaimsJob]) -> None:
+        """Record changes of claims that were made."""
+        for job in changes:
+            if job.future.done() and job.future.exception() is None:
+                name, sent_id = job.change.name.lower(), job.message.sent_id()
+                self._journal.put(Changed(name, job.instances, sent_id))
 
     def _count_batch(self, jobs: Sequence[Job], start: float) -> None:
         self.batches += 1

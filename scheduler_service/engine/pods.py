@@ -11,7 +11,8 @@ from scheduler_service import errors
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.engine.jobs import HostJob, PodJob, State
-from scheduler_service.engine.ports import Claimer, Stage
+from scheduler_service.engine.journal import PodPlaced
+from scheduler_service.engine.ports import Parts, Stage
 from scheduler_service.model import Placement, Selection
 from scheduler_service.pipeline import Assignment, ScheduleResult
 
@@ -25,8 +26,8 @@ class PlacePod(Stage):
     name = 'select'
     kinds = ('pod',)
 
-    def __init__(self, claimer: Claimer) -> None:
-        self._claimer = claimer
+    def __init__(self, parts: Parts) -> None:
+        self._claimer, self._journal = parts.claimer, parts.journal
         self.overlay: Overlay
 
     def run(self, jobs: Sequence[HostJob], table: HostTable) -> None:
@@ -41,6 +42,8 @@ class PlacePod(Stage):
                 job.state = State.CLAIMED
                 continue
             assignment = _placed(job, self.overlay)
+            uid, row = assignment.uuid, assignment.row
+            self._journal.put(PodPlaced(uid, row, assignment.amounts))
             attempt = job.attempt
             attempt.selection = ScheduleResult([assignment], {})
             attempt.table, job.state = table, State.SELECTED

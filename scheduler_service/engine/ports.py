@@ -34,6 +34,7 @@ from scheduler_service.engine.jobs import (
     State,
     ZoneJob,
 )
+from scheduler_service.engine.journal import Journal
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.model import Placement, PoolAnswer
 from scheduler_service.pipeline import HostPipeline
@@ -175,6 +176,7 @@ class Parts(NamedTuple):
     health: Health
     queue: RequestQueue
     rng: random.Random
+    journal: Journal
 
 
 class StageRecord(NamedTuple):

@@ -5,9 +5,11 @@ They belong to the engine's thread.
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,6 +19,7 @@ from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.dictionary import Rows
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.engine.jobs import HostJob, State
+from scheduler_service.engine.journal import Decided
 from scheduler_service.engine.ports import Parts, Stage
 from scheduler_service.model import Placement, Request, Selection
 from scheduler_service.pipeline import (
@@ -188,6 +191,7 @@ class Select(Stage):
         self.selections = 0
         self.overlay: Overlay
         self._queue, self._rng = parts.queue, parts.rng
+        self._journal = parts.journal
 
     def run(self, jobs: Sequence[HostJob], table: HostTable) -> None:
         """Select hosts, with a candidate for each where any are needed.
@@ -203,13 +207,27 @@ class Select(Stage):
         for job in jobs:
             attempt, request = job.attempt, job.attempt.request
             assert request is not None
-            found = attempt.candidates
-            selection = self._select_hosts(job, request, attempt.placed)
-            while found is not None and not found.assign(
-                selection.assignments
-            ):
-                overlay.forget_last(len(selection.assignments))
-                selection = self._select_hosts(job, request, {})
+            found, placed = attempt.candidates, attempt.placed
+            earlier = {*map(id, placed.values())} if placed else ()
+            try:
+                selection = self._select_hosts(job, request, placed)
+                while found is not None and not found.assign(
+                    selection.assignments
+                ):
+                    overlay.forget_last(len(selection.assignments))
+                    placed = {}
+                    selection = self._select_hosts(job, request, placed)
+            except errors.SchedulerError as error:
+                # The attempt may yet be resumed, which changes its places.
+                copies = [*map(copy.copy, placed.values())]
+                kept = sum(id(made) in earlier for made in placed.values())
+                self._record(job, copies, kept, error.name, {})
+                raise
+            made, kept = selection.assignments, 0
+            if earlier:
+                made = [*placed.values()]
+                kept = sum(id(each) in earlier for each in made)
+            self._record(job, made, kept, '', selection.reasons)
             if not job.claim:
                 overlay.forget_last(len(selection.assignments))
             attempt.selection, job.state = selection, State.SELECTED
@@ -225,6 +243,35 @@ class Select(Stage):
                     by_uuid[uuid] for uuid in job.request.instance_uuids
                 ]
             attempt.placements = placements
+
+    def _record(
+        self,
+        job: HostJob,
+        placed: Sequence[Assignment],
+        earlier: int,
+        error: str,
+        reasons: Mapping[str, Any],
+    ) -> None:
+        """Record a decision, unless it is a dry run.
+
+        :param placed: in the order in which they were placed
+        :param earlier: how many of them earlier turns had placed
+        """
+        if not (job.claim and self._journal.keeps):
+            return
+        request = job.attempt.request
+        assert request is not None
+        job.decided = Decided(
+            request,
+            placed,
+            earlier,
+            self.overlay.lent,
+            job.attempt.bounds(),
+            job.attempts,
+            error,
+            reasons,
+        )
+        self._journal.put(job.decided)
 
     def _select_hosts(
         self, job: HostJob, request: Request, placed: dict[str, Assignment]

@@ -185,8 +185,9 @@ class Request(Document, dict=True):
         if self.instance_uuids and self.request_id:
             return self
         copied = copy.copy(self)
-        # No cached property depends on ids.
+        # No other cached property depends on ids.
         copied.__dict__.update(self.__dict__)
+        copied.__dict__.pop('text', None)
         copied.request_id = (
             self.request_id or request_id or f'req-{_new_uuid(key, "request")}'
         )
@@ -208,6 +209,11 @@ class Request(Document, dict=True):
         image = self.image
         about_image = image and (image.properties, image.disk_format)
         return _encode((_shape_fields(self), about_image))
+
+    @cached_property
+    def text(self) -> bytes:
+        """The whole request, as JSON, as it is kept with its decision."""
+        return _encode(self)
 
     @property
     def placing(self) -> str | None:

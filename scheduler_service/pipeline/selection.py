@@ -89,6 +89,21 @@ def _weights(weighers: Mapping[str, Any], at: int) -> dict[str, Any]:
     return rows
 
 
+def placed_by(
+    request: Request, uuid: str, host: str, node: str
+) -> PlacedInstance:
+    """Return an instance of a request on the node that it gets."""
+    return PlacedInstance(
+        uuid,
+        host,
+        node,
+        request.project_id,
+        request.flavor.flavorid,
+        request.image_pairs,
+        claimed=True,
+    )
+
+
 class SelectionBuilder:
     """Makes assignments and alternates of rows.
 
@@ -126,15 +141,7 @@ class SelectionBuilder:
             if self._resources.stating
             else {},
             placement=Placement(instance_uuid=uuid, selected=selection),
-            placed=PlacedInstance(
-                uuid,
-                selection.host,
-                selection.node,
-                request.project_id,
-                request.flavor.flavorid,
-                request.image_pairs,
-                claimed=True,
-            ),
+            placed=placed_by(request, uuid, selection.host, selection.node),
         )
 
     def _ratios(

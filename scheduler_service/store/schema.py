@@ -381,9 +381,33 @@ decisions = _table(
     # How often it was made, and when first; null: once.
     sa.Column('times', sa.Integer(), nullable=False, server_default='1'),
     sa.Column('first_at', sa.Double()),
+    # What it was made on: where it is in ``history``; null: not recorded.
+    sa.Column('run', _BIG),
+    sa.Column('block', _BIG),
+    sa.Column('place', _BIG),
     sa.Index(None, 'request_id'),
     sa.Index(None, 'caller_request_id'),
     sa.Index(None, 'global_request_id'),
+)
+
+# What daemons saw and decided; see ``store.records.history``.
+history = _table(
+    'history',
+    # A random number for each run of a daemon, and the blocks of that in turn.
+    _id('run'),
+    _id('number'),
+    # Whether a stretch begins here, and whether the one before leads to it.
+    sa.Column('begins', sa.Integer(), nullable=False),
+    # Of the data, in bytes.
+    sa.Column('size', _BIG, nullable=False),
+    _time(),
+    sa.Column(
+        'data',
+        sa.LargeBinary().with_variant(mysql.MEDIUMBLOB(), 'mysql'),
+        nullable=False,
+    ),
+    sa.Index(None, 'begins'),
+    sa.Index(None, 'size'),
 )
 
 # Daemons that use these tables.

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
+from scheduler_service.columns.changes import Update
 from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.engine.journal import Journal
 from scheduler_service.engine.ports import PendingClaims
 from scheduler_service.store import claims
 from scheduler_service.store.connection import KeptConnection, Store
@@ -100,6 +102,7 @@ class StoreHostSource:
     :ivar releases: recent releases, by all daemons
     :param on_history_changed: called when the database went back in time,
         before everything is loaded again
+    :param journal: gets what is done to the hosts of the snapshot
     """
 
     def __init__(
@@ -107,8 +110,10 @@ class StoreHostSource:
         store: Store,
         max_age: float,
         on_history_changed: Callable[[], None],
+        journal: Journal | None = None,
     ) -> None:
         self.store = store
+        self._journal = journal or Journal()
         self.snapshot: Snapshot | None = None
         self.refreshed_at = 0.0
         self.loading = False
@@ -136,7 +141,7 @@ class StoreHostSource:
         start = time.monotonic()
         with self._loads(), self.autocommit_connection() as conn:
             self.snapshot = load_snapshot(conn)
-        self.releases.add(None)
+        self._note(self.snapshot)
         return self._mark_refreshed(self.snapshot, start)
 
     def current(self) -> Snapshot:
@@ -146,6 +151,8 @@ class StoreHostSource:
         likely to be lost. Where reading takes long, it is therefore read less
         often: it takes at most a fifth of the time.
         """
+        if self._journal.due and self.snapshot is not None:
+            self._journal.checkpoint(self.snapshot.hosts, follows=True)
         if self.snapshot is None or not self.max_age:
             return self.refresh()
         now = time.monotonic()
@@ -169,7 +176,11 @@ class StoreHostSource:
             start = time.monotonic()
             try:
                 self.snapshot = change_feed.refresh(
-                    conn, self.snapshot, self._own, self.releases.add
+                    conn,
+                    self.snapshot,
+                    self._own,
+                    self.releases.add,
+                    self._note,
                 )
             except change_feed.HistoryChanged as change:
                 LOG.warning(
@@ -178,9 +189,17 @@ class StoreHostSource:
                 )
                 self._on_history_changed()
                 self.snapshot = load_snapshot(conn)
-                self.releases.add(None)
+                self._note(self.snapshot)
             self._read_s = time.monotonic() - start
         return self._mark_refreshed(self.snapshot, start)
+
+    def _note(self, read: Update | Snapshot) -> None:
+        """Have the journal get what was read, before it is applied."""
+        if isinstance(read, Update):
+            self._journal.put(read)
+        else:
+            self.releases.add(None)
+            self._journal.checkpoint(read.hosts, follows=False)
 
     @property
     def current_at(self) -> float:
@@ -235,6 +254,7 @@ class StoreHostSource:
         self.releases.add(pending.instances, released.revision)
         if self.snapshot is None:
             return
+        self._journal.put(released)
         if released.apply(self.snapshot.hosts):
             self._note_own(released.revision, pending.lineage, pending.sent_at)
         else:

@@ -43,7 +43,8 @@ _SINCE = (
     .order_by(_CHANGES.c.revision)
     .limit(sa.bindparam('most'))
 )
-OnReleased = Callable[[Sequence[str] | None], None]
+OnReleased = Callable[[Sequence[str]], None]
+OnRead = Callable[[Update | Snapshot], None]
 _NONE: Mapping[int, str] = MappingProxyType({})
 # A query with more keys is sent by itself, in chunks.
 _MAX_KEYS = 500
@@ -119,18 +120,24 @@ def is_interrupted(changes: Sequence[FeedEntry]) -> bool:
     )
 
 
+def _ignore(read: Any) -> None:
+    """Do nothing with what was read."""
+
+
 def refresh(
     conn: Connection,
     snapshot: Snapshot,
     own: Mapping[int, str] = _NONE,
-    on_released: OnReleased | None = None,
+    on_released: OnReleased = _ignore,
+    on_read: OnRead = _ignore,
 ) -> Snapshot:
     """Return the snapshot brought up to date.
 
     :param own: revision -> lineage of this daemon's changes since the
         snapshot was read, which it includes already
-    :param on_released: called with instances whose claims callers released;
-        None: they are unknown, since everything is loaded
+    :param on_released: called with instances whose claims callers released
+    :param on_read: called with what was read, before it is applied: changes,
+        or everything
     :raises HistoryChanged: the database went back in time
     """
     last = newest_own = snapshot.revision
@@ -138,7 +145,7 @@ def refresh(
         newest_own += 1
     changes = since(conn, last, newest_own)
     if len(changes) >= _MAX_CHANGES or _is_pruned(changes, snapshot):
-        return _load(conn, on_released)
+        return _load(conn, on_read)
     _check_history(changes, snapshot, own)
     new = [change for change in changes if change.revision > last]
     if not new:
@@ -153,19 +160,20 @@ def refresh(
         )
         again = set(mine.instances).intersection(touched.instances_gone)
         touched.instances += sorted(again)
-    if touched.released and on_released is not None:
+    if touched.released:
         on_released(touched.released)
     if touched.everything:
-        return _load(conn, on_released)
-    table = _read(conn, touched).apply(snapshot.hosts)
+        return _load(conn, on_read)
+    update = _read(conn, touched)
+    on_read(update)
+    table = update.apply(snapshot.hosts)
     pools = loading.pools(conn) if touched.pools else snapshot.pools
     return Snapshot(table, pools, new[-1].revision, new[-1].lineage)
 
 
-def _load(conn: Connection, on_released: OnReleased | None) -> Snapshot:
+def _load(conn: Connection, on_read: OnRead) -> Snapshot:
     snapshot = load_snapshot(conn)
-    if on_released is not None:
-        on_released(None)
+    on_read(snapshot)
     return snapshot
 
 

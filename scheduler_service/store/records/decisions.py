@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors, moments, texts
+from scheduler_service.engine.journal import Decided
 from scheduler_service.model import Flavor, Placement, Request, ZoneRequest
 from scheduler_service.model.inventory import dashed
 from scheduler_service.moments import Moment
@@ -50,7 +51,12 @@ _COLUMNS = {
     'instances': 'text',
     'times': 'int',
     'first_at': 'float',
+    'run': 'int',
+    'block': 'int',
+    'place': 'int',
 }
+# The columns that are not of a single decision's row.
+_OTHERS = 5
 _DOCUMENT = list(_COLUMNS).index('document')
 # Of a stored request: what belongs to that one alone.
 OF_ONE = 'request_id', 'instance_uuids'
@@ -72,6 +78,7 @@ class Decision(NamedTuple):
     :ivar filter: the filter that left no host or pool; None: no filter did
     :ivar placements: that were chosen
     :ivar instance_uuids: of the request, where nothing was chosen
+    :ivar decided: what is recorded of it; None: nothing
     """
 
     request_id: str
@@ -84,6 +91,7 @@ class Decision(NamedTuple):
     filter: str | None = None
     placements: Sequence[Placement] = ()
     instance_uuids: Sequence[str] = ()
+    decided: Decided | None = None
 
     @classmethod
     def of(
@@ -94,6 +102,7 @@ class Decision(NamedTuple):
         reasons: Any,
         caller_request_id: str | None = None,
         global_request_id: str | None = None,
+        decided: Decided | None = None,
     ) -> Decision:
         """Return a decision with its reasons encoded.
 
@@ -113,11 +122,17 @@ class Decision(NamedTuple):
             None if outcome in _GOOD else decisive_filter(facts) or None,
             reasons.get('placements') or (),
             reasons.get('instance_uuids') or (),
+            decided,
         )
+
+    @property
+    def place(self) -> Sequence[int | None]:
+        """Where it is in the history: run, block and index."""
+        return (self.decided and self.decided.place) or _NOWHERE
 
     def row(self) -> tuple[str | None, ...]:
         """Return the values of the columns but for id and time."""
-        *values, places, instances = self
+        *values, places, instances, _ = self
         hosts = [place.selected.host for place in places]
         uuids = [place.instance_uuid for place in places] or instances
         return *values, _lines(hosts), _lines(uuids)
@@ -141,7 +156,9 @@ def asked(
 
     The request as it is, or its line where it is very large.
     """
-    encoded = _encode(request)
+    encoded = (
+        request.text if isinstance(request, Request) else _encode(request)
+    )
     if len(encoded) <= _MOST_BYTES:
         return {'request': msgspec.Raw(encoded)}
     return {'asked': _line_of(kind, msgspec.to_builtins(request))}
@@ -179,10 +196,11 @@ def _line_of(kind: str, request: Mapping[str, Any]) -> str:
     return ', '.join([what, *words])[:_LONGEST_LINE]
 
 
+_NOWHERE = None, None, None
 # Stored decisions of some requests.
 _EARLIER = (
     sa.select(
-        *(schema.decisions.c[name] for name in list(_COLUMNS)[:-2]),
+        *(schema.decisions.c[name] for name in list(_COLUMNS)[:-_OTHERS]),
         schema.decisions.c.id,
         schema.decisions.c.times,
         sa.func.coalesce(
@@ -222,13 +240,13 @@ def record(writer: Writer, decisions: Sequence[Decision]) -> int:
 
     :return: how many more rows there are
     """
-    made: dict[Any, tuple[Sequence[Any], int, float | None]] = {}
+    made: dict[Any, tuple[Any, int, float | None, Any]] = {}
     for at, decision in enumerate(decisions):
         row: Sequence[Any] = decision.row()
         is_chosen = decision.outcome == 'chosen'
         verdict = at if is_chosen else _verdict(row)
-        _, times, _ = made.pop(verdict, (row, 0, None))
-        made[verdict] = row, times + 1, None
+        _, times, *_ = made.pop(verdict, (row, 0, None, None))
+        made[verdict] = row, times + 1, None, decision.place
     replaced = []
     ids = {one.request_id for one in decisions if one.outcome != 'chosen'}
     for *row, number, more, first_at in rows.select_among(
@@ -236,11 +254,14 @@ def record(writer: Writer, decisions: Sequence[Decision]) -> int:
     ):
         verdict = _verdict(row)
         if verdict in made:
-            newest, times, since = made[verdict]
+            newest, times, since, place = made[verdict]
             since = min(first_at, since or first_at)
-            made[verdict] = newest, times + more, since
+            made[verdict] = newest, times + more, since, place
             replaced.append((number,))
-    values = [(*row, times, since) for row, times, since in made.values()]
+    values = [
+        (*row, times, since, *place)
+        for row, times, since, place in made.values()
+    ]
     rows.insert_packed(
         writer.conn, 'decisions', _COLUMNS, values, 'created_at'
     )

@@ -14,9 +14,10 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
+from importlib import metadata
 from typing import Any
 
 import msgspec
@@ -29,6 +30,7 @@ from scheduler_service.engine.jobs import (
     RequestReturned,
     ZoneJob,
 )
+from scheduler_service.engine.journal import Decided, Journal
 from scheduler_service.model import (
     HostsAnswer,
     PoolAnswer,
@@ -42,8 +44,9 @@ from scheduler_service.store.connection import (
     Writer,
 )
 from scheduler_service.store.reading import change_feed
-from scheduler_service.store.records import decisions, quarantine
+from scheduler_service.store.records import decisions, history, quarantine
 from scheduler_service.store.records.decisions import Decision
+from scheduler_service.store.workers.history_writer import HistoryWriter
 from scheduler_service.worker import Worker
 
 LOG = logging.getLogger(__name__)
@@ -100,6 +103,7 @@ class DecisionRecorder(Worker):
         outcome_retention: float = 86_400.0,
         max_age: float = 0.0,
         logs: bool = True,
+        journal: Journal | None = None,
     ) -> None:
         super().__init__('decision-recorder')
         self._store = store
@@ -109,6 +113,8 @@ class DecisionRecorder(Worker):
         self.max_age = max_age
         self.logs = logs
         self.origin: Mapping[str, str] = {}
+        self._history = HistoryWriter(journal or Journal(), self._signature)
+        self.history_bytes, self.history_days = 0, 0.0
         self._stored_since_pruning = 0
         self._waiting = collections.deque[Decision](maxlen=_MAX_WAITING)
         self._lines = collections.deque[tuple[_LogLine, Future[Any], float]](
@@ -122,13 +128,23 @@ class DecisionRecorder(Worker):
         kind: str,
         outcome: str,
         reasons: Mapping[str, Any],
-        *ids: str | None,
+        caller_request_id: str | None = None,
+        global_request_id: str | None = None,
+        decided: Decided | None = None,
     ) -> None:
         """Have a decision stored soon; the arguments are its fields."""
         if self.keep:
             why = {**self.origin, **reasons}
             self._waiting.append(
-                Decision.of(request_id, kind, outcome, why, *ids)
+                Decision.of(
+                    request_id,
+                    kind,
+                    outcome,
+                    why,
+                    caller_request_id,
+                    global_request_id,
+                    decided,
+                )
             )
 
     def record(
@@ -153,7 +169,17 @@ class DecisionRecorder(Worker):
             why['instance_uuids'] = request.instance_uuids
         request_id = str(request.request_id)
         ids = message.origin(request_id)
-        self.put(request_id, job.verb, outcome, why, *ids)
+        made = job.decided if isinstance(job, HostJob) else None
+        self.put(request_id, job.verb, outcome, why, *ids, decided=made)
+
+    def _signature(self) -> tuple[str, str, str]:
+        """Return what a block says of the daemon."""
+        origin = self.origin.get
+        return (
+            origin('daemon', ''),
+            metadata.version('scheduler-service'),
+            origin('configuration', ''),
+        )
 
     def reject(
         self,
@@ -223,15 +249,24 @@ class DecisionRecorder(Worker):
             self._store_waiting()
 
     def _store_waiting(self) -> None:
-        while self._waiting:
+        self._history.gather()
+        while self._waiting or self._history:
             count = min(_PER_TRANSACTION, len(self._waiting))
             batch = [self._waiting.popleft() for _ in range(count)]
-            record = partial(decisions.record, decisions=batch)
+
+            def store(
+                writer: Writer, batch: Sequence[Decision] = batch
+            ) -> tuple[int, int]:
+                blocks = self._history.store(writer)
+                return blocks, decisions.record(writer, batch)
+
             try:
-                self._stored_since_pruning += self._writer.write(record)
+                blocks, more = self._writer.write(store)
             except errors.StoreUnavailable:
                 self._waiting.extendleft(reversed(batch))
                 raise
+            self._history.stored(blocks)
+            self._stored_since_pruning += more
             if self._stored_since_pruning > min(_PRUNE_AFTER, self.keep // 10):
                 self._stored_since_pruning = 0
                 self._repeat(partial(decisions.prune, keep=self.keep))
@@ -241,6 +276,17 @@ class DecisionRecorder(Worker):
             with self._store.reading() as conn:
                 before = clock.read(conn) - self.max_age
             self._repeat(partial(decisions.purge, before=before))
+
+    def _prune_history(self) -> None:
+        keep_s = 86_400 * self.history_days
+        while not self._stopping.is_set():
+            with self._store.reading() as conn:
+                stretch = history.excess(conn, self.history_bytes, keep_s)
+            if stretch is None:
+                return
+            delete = partial(history.delete, stretch=stretch)
+            while self._store.write(delete):
+                self._write_lines()
 
     def _repeat(self, delete: Callable[..., int]) -> None:
         # Small steps, each a transaction: claims wait for none of them.
@@ -257,6 +303,7 @@ class DecisionRecorder(Worker):
                 pruned_at = time.monotonic()
                 self._attempt(self._prune_changes)
                 self._attempt(self._prune_by_age)
+                self._attempt(self._prune_history)
         self._attempt(self.flush)
         self._writer.drop()
 

@@ -86,6 +86,7 @@ AFTER_THE_CALLS = [
     ('decision show req-one', 0),
     ('why req-one', 0),
     ('why req-one --host compute-1', 0),
+    ('history check', 0),
     ('decision list', 0),
     ('db purge --decisions --before 30d', 0),
     ('zone list', 0),

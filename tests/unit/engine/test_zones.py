@@ -14,6 +14,7 @@ from scheduler_service import errors, plugins
 from scheduler_service.cmd import adapters
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import ZoneJob
+from scheduler_service.engine.journal import Journal
 from scheduler_service.engine.ports import Parts
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.zones import ZoneStages
@@ -72,6 +73,7 @@ def make_scheduler(store, import_inventory, recorder, health):
             health,
             RequestQueue(10),
             random.Random(1),
+            Journal(),
         )
         filters = filters or plugins.pool_filters(['attribute'])
         return ZoneStages(parts, PoolPipeline(filters, Settings()))

@@ -116,6 +116,9 @@ def upgrade() -> None:
         sa.Column('instances', _DOCUMENT),
         sa.Column('times', sa.Integer(), nullable=False, server_default='1'),
         sa.Column('first_at', sa.Double()),
+        sa.Column('run', _BIG),
+        sa.Column('block', _BIG),
+        sa.Column('place', _BIG),
         sa.Index(None, 'caller_request_id'),
         sa.Index(None, 'global_request_id'),
         sa.Index(None, 'request_id'),
@@ -125,6 +128,21 @@ def upgrade() -> None:
         sa.Column('host', name, primary_key=True),
         sa.Column('seen_at', sa.Double(), nullable=False),
         sa.Index(None, 'seen_at'),
+    )
+    _create(
+        'history',
+        sa.Column('run', _BIG, primary_key=True, autoincrement=False),
+        sa.Column('number', _BIG, primary_key=True, autoincrement=False),
+        sa.Column('begins', sa.Integer(), nullable=False),
+        sa.Column('size', _BIG, nullable=False),
+        sa.Column('created_at', sa.Double(), nullable=False),
+        sa.Column(
+            'data',
+            sa.LargeBinary().with_variant(mysql.MEDIUMBLOB(), 'mysql'),
+            nullable=False,
+        ),
+        sa.Index(None, 'begins'),
+        sa.Index(None, 'size'),
     )
     _create(
         'hosts',
@@ -292,6 +310,8 @@ def upgrade() -> None:
     if conn.dialect.name == 'postgresql':
         for table in _UNCOMPRESSED:
             op.execute(f'ALTER TABLE {table} SET (toast_tuple_target = 8160)')
+        # It is compressed.
+        op.execute('ALTER TABLE history ALTER data SET STORAGE EXTERNAL')
 
 
 def _name_type(conn: Connection) -> Any:

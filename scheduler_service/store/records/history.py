@@ -1,0 +1,674 @@
+"""What each daemon saw and decided, in blocks that can be read again.
+
+A block is compressed MessagePack of some entries in their order. The blocks of
+a daemon's run are numbered. A *stretch* of them begins with a checkpoint: with
+the whole host table. From there any state is made again by what made it in
+the daemon: ``Update.apply``, ``Release.apply`` and ``Overlay``.
+
+For readers: :func:`stretches` lists what there is, :func:`entries` yields the
+entries of a stretch, and :func:`as_of` returns the :class:`Moment` of a
+decision, whose place its row of ``decisions`` names (``run``, ``block``,
+``place``). What cannot be read raises ``NotRecorded``, with a sentence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
+import numpy as np
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from scheduler_service import errors
+from scheduler_service.columns import (
+    DictionaryColumn,
+    HostTable,
+    InstanceIndex,
+    Overlay,
+    ResourceColumns,
+)
+from scheduler_service.columns.build import assemble
+from scheduler_service.columns.changes import Release, Update
+from scheduler_service.columns.instances import PlacedInstance
+from scheduler_service.engine.journal import (
+    Changed,
+    Decided,
+    Ended,
+    PodPlaced,
+)
+from scheduler_service.model import Aggregate, Request, ServerGroup
+from scheduler_service.pipeline.selection import placed_by
+from scheduler_service.store import clock, schema
+from scheduler_service.store.connection import Writer
+
+# Blocks of another format are not read.
+FORMAT = 1
+# The least size of a block of a checkpoint, in bytes before compression, and
+# how many instances are encoded at once: for so long the engine may wait.
+_BLOCK_BYTES = 2**20
+_INSTANCES = 1000
+# The most blocks that are deleted in a transaction.
+_AT_ONCE = 1000
+_BLOCKS = schema.history
+_INSERT = sa.insert(_BLOCKS)
+#: What ``begins`` of a block says: where it begins a stretch, whether the
+#: entries before it lead to its checkpoint.
+NO, ANEW, FOLLOWS = range(3)
+
+
+class Asked(msgspec.Struct, array_like=True):
+    """A decision, as it is stored.
+
+    :ivar request: index of its text in the block
+    :ivar ids: request_id, project_id and user_id; empty: as in the text
+    :ivar uuids: of the instances; empty: as in the text
+    :ivar order: indexes of the instances that were placed, in that order
+    :ivar rows: of the hosts that these were placed on
+    :ivar earlier: how many of them earlier turns had placed
+    :ivar error: name; empty: the hosts were taken
+    :ivar passed: how many hosts passed all filters
+    :ivar weight: of the first host that was taken
+    :ivar attempt: how often the claim was lost before
+    :ivar times: how often it was decided like this, one after the other
+    :ivar lent: rows, and amounts that did not count on them
+    :ivar bounds: the hosts that extenders and candidates left, by instance:
+        store id -> what was added to the weight
+    """
+
+    kind: ClassVar[int] = 0
+
+    request: int
+    ids: list[str | None]
+    uuids: list[str]
+    order: list[int]
+    rows: list[int]
+    earlier: int = 0
+    error: str = ''
+    passed: int = 0
+    weight: float = 0.0
+    attempt: int = 0
+    times: int = 1
+    lent: tuple[list[int], dict[str, int]] | None = None
+    bounds: Sequence[Mapping[int, float]] | None = None
+
+
+class Part(msgspec.Struct, array_like=True):
+    """A part of a checkpoint.
+
+    :ivar what: ids, number, coded, resource, aggregates, groups or instances;
+        end: it was the last one
+    :ivar name: of the column
+    :ivar data: arrays as (type, bytes)
+    """
+
+    kind: ClassVar[int] = 5
+
+    what: str
+    name: str = ''
+    data: Any = None
+
+
+Entry = Asked | PodPlaced | Ended | Update | Release | Part | Changed
+_KINDS = (Asked, PodPlaced, Ended, Update, Release, Part, Changed)
+_DECODERS: list[Callable[[msgspec.Raw], Any]] = [
+    msgspec.msgpack.Decoder(kind).decode for kind in _KINDS
+]
+
+
+class Block(msgspec.Struct, array_like=True):
+    """Entries of a daemon that were recorded together.
+
+    :ivar daemon: its name
+    :ivar version: its release
+    :ivar configuration: the fingerprint of its configuration
+    :ivar requests: texts of requests, as JSON
+    :ivar entries: the kind of each, and its content
+    """
+
+    format: int
+    daemon: str
+    version: str
+    configuration: str
+    requests: list[bytes]
+    entries: list[tuple[int, msgspec.Raw]]
+
+
+class _Head(msgspec.Struct, array_like=True):
+    """What every format begins with."""
+
+    format: int
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_request_of = msgspec.json.Decoder(Request).decode
+_decode = msgspec.msgpack.Decoder(Block).decode
+
+
+class Packer:
+    """Makes a block of entries.
+
+    :param origin: name, release and fingerprint of the configuration
+    """
+
+    def __init__(self, origin: tuple[str, str, str]) -> None:
+        self._origin = origin
+        self._index: dict[Any, int] = {}
+        self._requests: list[bytes] = []
+        self._entries: list[tuple[int, Any]] = []
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, entry: Any) -> int:
+        """Add an entry; return its index in the block."""
+        if isinstance(entry, Decided):
+            entry = self._asked(entry)
+            last = self._entries and self._entries[-1][1]
+            if entry.error and isinstance(last, Asked) and last.error:
+                entry.times = last.times
+                if entry == last:
+                    last.times += 1
+                    return len(self._entries) - 1
+                entry.times = 1
+        self._entries.append((entry.kind, entry))
+        return len(self._entries) - 1
+
+    def add_encoded(self, part: Part) -> int:
+        """Add a part of a checkpoint at once; return its size in bytes."""
+        content = _encode(part)
+        self._entries.append((part.kind, msgspec.Raw(content)))
+        return len(content)
+
+    def _asked(self, made: Decided) -> Asked:
+        request, placed = made.request, made.placed
+        shape = request.shape
+        ids: list[str | None] = []
+        uuids: list[str] = []
+        key: Any
+        if shape is None:
+            key = request.text
+        else:
+            image = request.image and request.image.id
+            ids = [request.request_id, request.project_id, request.user_id]
+            uuids = request.instance_uuids
+            key = shape, image, len(uuids)
+        order = [0] if placed else []
+        if len(request.instance_uuids) > 1:
+            place = request.instance_uuids.index
+            order = [place(made.uuid) for made in placed]
+        best = made.reasons.get('finalists') or {}
+        lent = made.lent
+        return Asked(
+            self._place(key, request),
+            ids,
+            uuids,
+            order,
+            [made.row for made in placed],
+            made.earlier,
+            made.error,
+            made.reasons.get('passed', 0),
+            best['weight'][best.get('chosen', 0)] if best else 0.0,
+            made.attempt,
+            1,
+            lent and (lent[0].tolist(), dict(lent[1])),
+            made.bounds,
+        )
+
+    def _place(self, key: Any, request: Request) -> int:
+        """Return the index of a request's text, which may be the key."""
+        at = self._index.setdefault(key, len(self._requests))
+        if at == len(self._requests):
+            self._requests.append(request.text)
+        return at
+
+    def packed(self) -> bytes:
+        """Return the block."""
+        block = FORMAT, *self._origin, self._requests, self._entries
+        return zlib.compress(_encode(block), 1)
+
+
+def checkpoint_blocks(
+    table: HostTable, origin: tuple[str, str, str]
+) -> Iterator[bytes]:
+    """Yield blocks of a checkpoint; the engine goes on in between."""
+    packer, size = Packer(origin), 0
+    for part in _parts(table):
+        size += packer.add_encoded(part)
+        if size >= _BLOCK_BYTES:
+            yield packer.packed()
+            packer, size = Packer(origin), 0
+    yield packer.packed()
+
+
+def _parts(table: HostTable) -> Iterator[Part]:
+    yield Part('ids', '', _array(table.ids))
+    for name, column in table.numbers.items():
+        yield Part('number', name, _array(column))
+    for name, coded in table.coded.items():
+        # Aggregates say which of them hosts are in.
+        if name != 'aggregate_set':
+            values = [
+                sorted(value) if isinstance(value, frozenset) else value
+                for value in coded.values
+            ]
+            yield Part('coded', name, [_array(coded.codes), values])
+    for name, columns in table.resources.items():
+        yield Part('resource', name, _arrays(columns))
+    yield Part('aggregates', '', [*table.topology.aggregates.values()])
+    yield Part('groups', '', [*table.groups.values()])
+    some: list[PlacedInstance] = []
+    for placed in table.instances:
+        some.append(placed)
+        if len(some) == _INSTANCES:
+            yield Part('instances', '', some)
+            some = []
+    yield Part('instances', '', some)
+    yield Part('end')
+
+
+def _arrays(columns: ResourceColumns) -> dict[str, tuple[str, bytes]]:
+    return {
+        field.name: _array(getattr(columns, field.name))
+        for field in dataclasses.fields(columns)
+    }
+
+
+def _array(values: np.ndarray[Any, Any]) -> tuple[str, bytes]:
+    return values.dtype.str, values.tobytes()
+
+
+def _from(array: Sequence[Any]) -> Any:
+    kind, content = array
+    return np.frombuffer(content, kind).copy()
+
+
+class Replay:
+    """A daemon's table, made again entry by entry.
+
+    :ivar overlay: has the table, with all that is assumed; None: before the
+        end of the first checkpoint
+    """
+
+    def __init__(self) -> None:
+        self.overlay: Overlay | None = None
+        # Of the checkpoint: what -> name -> data.
+        self._parts: dict[str, dict[str, Any]] = defaultdict(dict)
+        self._instances: dict[str, PlacedInstance] = {}
+
+    def apply(self, entry: Entry, block: Block) -> HostTable | None:
+        """Apply the next entry.
+
+        :return: the table as it was, where a checkpoint ends
+        :raises NotRecorded: no checkpoint comes before it
+        """
+        if isinstance(entry, Part):
+            return self._add(entry)
+        overlay = self.overlay
+        if overlay is None:
+            raise errors.NotRecorded(
+                'The history does not begin with a checkpoint'
+            )
+        if isinstance(entry, Asked):
+            if not entry.error:
+                assume(overlay, request(entry, block), entry)
+        elif isinstance(entry, PodPlaced):
+            overlay.assume_pod(entry.row, entry.amounts)
+        elif isinstance(entry, Update):
+            overlay.table = entry.apply(overlay.table)
+        elif isinstance(entry, Release):
+            entry.apply(overlay.table)
+        elif isinstance(entry, Ended):
+            if entry.claimed < 0:
+                overlay.forget()
+            else:
+                overlay.commit(entry.claimed)
+        return None
+
+    def _add(self, part: Part) -> HostTable | None:
+        if part.what == 'instances':
+            some = msgspec.convert(part.data, list[PlacedInstance])
+            self._instances.update((placed.uuid, placed) for placed in some)
+        elif part.what != 'end':
+            self._parts[part.what][part.name] = part.data
+        else:
+            before = self.overlay
+            self.overlay = Overlay(_table(self._parts, self._instances))
+            self._parts, self._instances = defaultdict(dict), {}
+            if before is not None:
+                return before.table
+        return None
+
+
+def _table(
+    parts: Mapping[str, Mapping[str, Any]],
+    instances: Mapping[str, PlacedInstance],
+) -> HostTable:
+    """Return the table of a checkpoint's parts."""
+    coded = {
+        name: DictionaryColumn(
+            _from(codes),
+            tuple(
+                frozenset(value) if isinstance(value, list) else value
+                for value in values
+            ),
+        )
+        for name, (codes, values) in parts['coded'].items()
+    }
+    resources = {
+        name: ResourceColumns(
+            **{field: _from(data) for field, data in columns.items()}
+        )
+        for name, columns in parts['resource'].items()
+    }
+    return assemble(
+        _from(parts['ids']['']),
+        {name: _from(data) for name, data in parts['number'].items()},
+        coded,
+        resources,
+        msgspec.convert(parts['aggregates'][''], list[Aggregate]),
+        InstanceIndex(instances),
+        msgspec.convert(parts['groups'][''], list[ServerGroup]),
+    )
+
+
+def request(entry: Asked, block: Block) -> Request:
+    """Return the request of a decision, as hosts were selected for it."""
+    asked = _request_of(block.requests[entry.request])
+    if entry.ids:
+        request_id, project_id, user_id = entry.ids
+        asked.request_id, asked.project_id = request_id, project_id
+        asked.user_id, asked.instance_uuids = user_id, entry.uuids
+    return asked
+
+
+def assume(
+    overlay: Overlay, asked: Request, entry: Asked, count: int | None = None
+) -> None:
+    """Assume the instances of a decision, the first *count*, or all."""
+    table, uuids = overlay.table, asked.instance_uuids
+    overlay.assume_many(
+        entry.rows[:count],
+        asked.resources,
+        [
+            placed_by(asked, uuids[at], table.host_at(row), table.node_at(row))
+            for at, row in zip(
+                entry.order[:count], entry.rows[:count], strict=True
+            )
+        ],
+        asked.instance_group,
+    )
+
+
+class Moment:
+    """What a decision was made on.
+
+    :ivar block: that the decision is recorded in
+    :ivar entry: the decision
+    :ivar request: for which hosts were selected
+    :ivar overlay: has the table as the filters saw it for the first of the
+        instances that were left; :meth:`place` goes on to the next ones
+    """
+
+    def __init__(self, overlay: Overlay, entry: Asked, block: Block) -> None:
+        self.overlay, self.entry, self.block = overlay, entry, block
+        self.request = asked = request(entry, block)
+        table = overlay.table
+        stored = table.instances.among(asked.instance_uuids)
+        asked.stored_groups = table.groups_of(stored)
+        if entry.lent is not None:
+            rows, amounts = entry.lent
+            overlay.lend(np.array(rows, np.intp), amounts)
+        self._start = overlay.begin(asked.num_instances > 1)
+        self.place(entry.earlier)
+
+    @property
+    def table(self) -> HostTable:
+        return self.overlay.table
+
+    def place(self, count: int) -> None:
+        """Have the first *count* instances placed, in the recorded order."""
+        entry, asked = self.entry, self.request
+        self.overlay.forget(self._start)
+        if count:
+            assume(self.overlay, asked, entry, count)
+        left = [*range(len(asked.instance_uuids))]
+        for at in entry.order[:count]:
+            left.remove(at)
+        if left:
+            asked.placing = asked.instance_uuids[left[0]]
+
+    def leave(self) -> None:
+        """Take back what :meth:`place` did, for the entries that follow."""
+        self.overlay.forget(self._start)
+        self.overlay.end()
+        self.overlay.take_back()
+
+
+class NewBlock(NamedTuple):
+    """A block that is to be stored.
+
+    :ivar begins: see :data:`NO`
+    """
+
+    number: int
+    begins: int
+    data: bytes
+
+
+def insert(
+    conn: Connection, run: int, made: Sequence[NewBlock], again: bool
+) -> None:
+    """Store blocks of a run.
+
+    :param again: whether some may be stored already
+    """
+    stored, columns = 0, _BLOCKS.c
+    if again:
+        newest = sa.func.max(columns.number)
+        query = sa.select(newest).where(columns.run == run)
+        stored = conn.execute(query).scalar() or 0
+    values = [
+        {'run': run, 'size': len(block.data), **block._asdict()}
+        for block in made
+        if block.number > stored
+    ]
+    if values:
+        conn.execute(_INSERT, values)
+
+
+def excess(conn: Connection, keep_bytes: int, keep_s: float) -> Stretch | None:
+    """Return the oldest stretch that is to be deleted; None: none is.
+
+    It ended more than *keep_s* ago, or all blocks are larger than
+    *keep_bytes*, and it is not a run's newest.
+    """
+    found = stretches(conn)
+    newest = {each.run: each for each in found}
+    size = sa.select(sa.func.sum(_BLOCKS.c.size))
+    is_full = (conn.execute(size).scalar() or 0) > keep_bytes
+    before = clock.read(conn) - keep_s
+    going = [
+        each
+        for each in found
+        if each.ended_at < before or (is_full and newest[each.run] is not each)
+    ]
+    return min(going, key=lambda each: each.began_at, default=None)
+
+
+def delete(writer: Writer, stretch: Stretch, most: int = 8 * 2**20) -> int:
+    """Delete the newest blocks of a stretch, so that the others can be read.
+
+    :param most: of their size, in bytes
+    :return: how many were deleted; 0: there are no more
+    """
+    columns = _BLOCKS.c
+    of_stretch = sa.and_(
+        columns.run == stretch.run,
+        columns.number.between(stretch.first, stretch.last),
+    )
+    sizes = sa.select(columns.number, columns.size).where(of_stretch)
+    sizes = sizes.order_by(columns.number.desc()).limit(_AT_ONCE)
+    least, size = stretch.last + 1, 0
+    for number, own in writer.conn.execute(sizes):
+        size += own
+        if size > most and least <= stretch.last:
+            break
+        least = number
+    delete = sa.delete(_BLOCKS).where(of_stretch, columns.number >= least)
+    return writer.conn.execute(delete).rowcount
+
+
+class Stretch(NamedTuple):
+    """Blocks that begin with a checkpoint.
+
+    :ivar run: of a daemon
+    :ivar first: number of the block that it begins with
+    :ivar last: number of the newest block
+    :ivar follows: whether the stretch before leads to its checkpoint
+    :ivar began_at: seconds since the epoch, by the database's clock
+    :ivar ended_at: of the newest block
+    """
+
+    run: int
+    first: int
+    last: int
+    follows: bool
+    began_at: float
+    ended_at: float
+
+
+def stretches(conn: Connection) -> list[Stretch]:
+    """Return all stretches, by run, in their order."""
+    columns = _BLOCKS.c
+    mark = sa.select(
+        columns.run, columns.number, columns.begins, columns.created_at
+    )
+    marks = [*conn.execute(mark.where(columns.begins > NO))]
+    for run in {row.run for row in marks}:
+        last = mark.where(columns.run == run).order_by(columns.number.desc())
+        _, number, _, at = conn.execute(last.limit(1)).one()
+        marks.append((run, number + 1, NO, at))
+    return [
+        Stretch(run, first, end[1] - 1, begins == FOLLOWS, at, end[3])
+        for (run, first, begins, at), end in itertools.pairwise(sorted(marks))
+        if begins
+    ]
+
+
+def entries(
+    conn: Connection, run: int, first: int, last: int
+) -> Iterator[tuple[int, int, Entry, Block]]:
+    """Yield the entries of blocks: number, index there, entry and block.
+
+    :raises NotRecorded: a block is missing, damaged, or of another format
+    """
+    data = sa.select(_BLOCKS.c.data).where(
+        _BLOCKS.c.run == run, _BLOCKS.c.number == sa.bindparam('at')
+    )
+    for number in range(first, last + 1):
+        content = conn.execute(data, {'at': number}).scalar()
+        name = f'Block {number} of run {run}'
+        if content is None:
+            raise errors.NotRecorded(f'{name} is missing')
+        try:
+            plain = zlib.decompress(content)
+            form = msgspec.msgpack.decode(plain, type=_Head).format
+            if form != FORMAT:
+                raise errors.NotRecorded(
+                    f'{name} is of format {form}, not {FORMAT}'
+                )
+            block = _decode(plain)
+            for index, (kind, content) in enumerate(block.entries):
+                yield number, index, _DECODERS[kind](content), block
+        except (zlib.error, msgspec.MsgspecError) as fault:
+            raise errors.NotRecorded(f'{name} is damaged: {fault}') from None
+
+
+def as_of(conn: Connection, run: int, number: int, index: int) -> Moment:
+    """Return the moment of a decision.
+
+    :param number: of its block
+    :param index: in its block
+    :raises NotRecorded: the history lacks it, or cannot be read
+    """
+    columns = _BLOCKS.c
+    first = conn.execute(
+        sa.select(sa.func.max(columns.number)).where(
+            columns.run == run, columns.number <= number, columns.begins > NO
+        )
+    ).scalar()
+    if first is None:
+        raise errors.NotRecorded('The history does not go back as far as that')
+    replay = Replay()
+    for at, place, entry, block in entries(conn, run, first, number):
+        if (at, place) == (number, index):
+            if not isinstance(entry, Asked) or replay.overlay is None:
+                break
+            return Moment(replay.overlay, entry, block)
+        replay.apply(entry, block)
+    raise errors.NotRecorded(
+        f'Block {number} of run {run} has no such decision'
+    )
+
+
+class Checked(NamedTuple):
+    """A stretch that was made again.
+
+    :ivar daemon: the name of the daemon whose it is
+    :ivar decisions: how many it has
+    :ivar fault: why it cannot be read, or what of the checkpoint that follows
+        differs; empty: nothing
+    """
+
+    stretch: Stretch
+    daemon: str
+    decisions: int
+    fault: str
+
+
+def check(conn: Connection) -> Iterator[Checked]:
+    """Make each stretch again, and compare with the checkpoint after it."""
+    replay, end = Replay(), (0, 0)
+    for stretch in stretches(conn):
+        if not stretch.follows or end != (stretch.run, stretch.first):
+            replay = Replay()
+        daemon, decisions, fault = '', 0, ''
+        try:
+            for *_, entry, block in entries(conn, *stretch[:3]):
+                daemon = block.daemon
+                decisions += isinstance(entry, Asked)
+                before = replay.apply(entry, block)
+                if before is not None and replay.overlay is not None:
+                    fault = ', '.join(differing(before, replay.overlay.table))
+            end = stretch.run, stretch.last + 1
+        except errors.NotRecorded as error:
+            fault, end = str(error.args[0]), (0, 0)
+        yield Checked(stretch, daemon, decisions, fault)
+
+
+def differing(one: HostTable, other: HostTable) -> list[str]:
+    """Return what of two tables differs, by name."""
+    first, second = _contents(one), _contents(other)
+    names = sorted(first.keys() | second.keys())
+    return [name for name in names if first.get(name) != second.get(name)]
+
+
+def _contents(table: HostTable) -> dict[str, Any]:
+    """Return what a table consists of, by name, to be compared."""
+    every = np.arange(len(table))
+    coded = table.coded.items()
+    return {
+        'hosts': table.ids.tolist(),
+        **{name: column.tobytes() for name, column in table.numbers.items()},
+        **{name: column.values_at(every) for name, column in coded},
+        **{name: _arrays(of) for name, of in table.resources.items()},
+        'aggregates': table.topology.aggregates,
+        'instances': {placed.uuid: placed for placed in table.instances},
+        'groups': table.groups,
+    }

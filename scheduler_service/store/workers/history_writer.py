@@ -1,0 +1,143 @@
+"""Makes blocks of what the engine's journal has, and stores them.
+
+It belongs to the thread of the recorder of decisions, which stores both.
+"""
+
+from __future__ import annotations
+
+import collections
+import logging
+import secrets
+import time
+from collections.abc import Callable
+
+from scheduler_service.engine.journal import Checkpoint, Decided, Journal
+from scheduler_service.store.connection import Writer
+from scheduler_service.store.records import history
+
+LOG = logging.getLogger(__name__)
+# What may wait for the database, in bytes, and what a transaction stores.
+_MOST_WAITING = 64 * 2**20
+_PER_TRANSACTION = 8 * 2**20
+# A checkpoint follows after this many seconds, or where the blocks since the
+# last one are twice as large as it, and this large at least.
+_CHECKPOINT_S = 3600.0
+_LEAST_BYTES = 2**18
+# After a fault it is tried again in this many seconds.
+_AGAIN_S = 60.0
+
+
+class HistoryWriter:
+    """Makes blocks and stores them.
+
+    :param origin: returns the daemon's name, its release, and the fingerprint
+        of its configuration
+    :ivar run: a number that no other run of a daemon has
+    :ivar dropped: how many entries were dropped
+    """
+
+    def __init__(
+        self, journal: Journal, origin: Callable[[], tuple[str, str, str]]
+    ) -> None:
+        self.run = secrets.randbits(62)
+        self.dropped = 0
+        self._journal, self._origin = journal, origin
+        self._waiting = collections.deque[history.NewBlock]()
+        self._bytes = 0
+        # Whether blocks may be stored that wait still.
+        self._unsure = False
+        self._number = 0
+        # Whether entries before are missing, so that a checkpoint has to come.
+        self._lost = True
+        self._began_at, self._checkpoint_bytes, self._since = 0.0, 0, 0
+        self._failed_at = -_AGAIN_S
+
+    def gather(self) -> None:
+        """Make blocks of what the journal has."""
+        try:
+            packer = history.Packer(self._origin())
+            for entry in self._journal.take():
+                if isinstance(entry, Checkpoint):
+                    self._close(packer)
+                    self._checkpoint(entry)
+                    packer = history.Packer(self._origin())
+                elif self._lost:
+                    self.dropped += 1
+                else:
+                    index = packer.add(entry)
+                    if isinstance(entry, Decided):
+                        entry.place = self.run, self._number + 1, index
+            self._close(packer)
+        except Exception:
+            LOG.exception('What a daemon saw could not be recorded')
+            self._lost, self._failed_at = True, time.monotonic()
+        self._ask_for_checkpoint()
+
+    def _checkpoint(self, made: Checkpoint) -> None:
+        if self._bytes >= _MOST_WAITING:
+            return
+        leads = made.follows and not self._lost
+        begins = history.FOLLOWS if leads else history.ANEW
+        before = self._bytes
+        for data in history.checkpoint_blocks(made.table, self._origin()):
+            self._append(data, begins)
+            begins = history.NO
+        self._lost = False
+        self._checkpoint_bytes, self._since = self._bytes - before, 0
+        self._began_at = time.monotonic()
+
+    def _close(self, packer: history.Packer) -> None:
+        """Make a block of entries, if there are any."""
+        if not len(packer):
+            return
+        data = packer.packed()
+        if self._bytes + len(data) > _MOST_WAITING:
+            self.dropped += len(packer)
+            self._lost = True
+            return
+        self._since += len(data)
+        self._append(data, history.NO)
+
+    def _append(self, data: bytes, begins: int) -> None:
+        self._number += 1
+        self._bytes += len(data)
+        self._waiting.append(history.NewBlock(self._number, begins, data))
+
+    def _ask_for_checkpoint(self) -> None:
+        largest = max(2 * self._checkpoint_bytes, _LEAST_BYTES)
+        now = time.monotonic()
+        if self._lost:
+            is_due = (
+                self._bytes < _MOST_WAITING // 2
+                and now - self._failed_at > _AGAIN_S
+            )
+        else:
+            is_old = now - self._began_at > _CHECKPOINT_S
+            is_due = self._since > (0 if is_old else largest)
+        if is_due:
+            self._journal.due = True
+
+    def __bool__(self) -> bool:
+        """Whether blocks wait."""
+        return bool(self._waiting)
+
+    def store(self, writer: Writer) -> int:
+        """Store the oldest blocks; return how many.
+
+        They are kept until :meth:`stored`.
+        """
+        some, size = [], 0
+        for block in self._waiting:
+            some.append(block)
+            size += len(block.data)
+            if size > _PER_TRANSACTION:
+                break
+        history.insert(writer.conn, self.run, some, self._unsure)
+        self._unsure = True
+        return len(some)
+
+    def stored(self, count: int) -> None:
+        """Let go of the oldest blocks, which are stored."""
+        self._unsure = False
+        for _ in range(count):
+            self._bytes -= len(self._waiting.popleft().data)

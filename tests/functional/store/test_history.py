@@ -1,0 +1,218 @@
+"""Blocks of what daemons saw: kept, cut, damaged and dropped."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import sqlalchemy as sa
+
+from scheduler_service import errors
+from scheduler_service.cmd import manage
+from scheduler_service.columns.changes import Update
+from scheduler_service.engine.journal import Ended, Journal
+from scheduler_service.store import schema
+from scheduler_service.store.records import history
+from scheduler_service.store.workers import history_writer
+from scheduler_service.store.workers.history_writer import HistoryWriter
+from tests.support.databases import DATABASES
+from tests.support.stores import import_two_hosts, load_snapshot
+
+pytestmark = pytest.mark.db
+BLOCKS = schema.history
+ORIGIN = 'one', '1.0', 'abc'
+
+
+class Recording:
+    """A daemon's journal, its table, and what stores it."""
+
+    def __init__(self, store):
+        import_two_hosts(store)
+        self.store, self.journal = store, Journal()
+        self.journal.keep(True)
+        self.writer = HistoryWriter(self.journal, lambda: ORIGIN)
+        self.table = load_snapshot(store).hosts
+        self.journal.checkpoint(self.table, follows=False)
+
+    def write(self, number=5):
+        """Record that the first host reports a number; store it."""
+        update = Update(
+            loaded=[self.table.ids.item(0)], numbers={'num_io_ops': [number]}
+        )
+        self.journal.put(update)
+        self.table = update.apply(self.table)
+        self.store_all()
+
+    def store_all(self):
+        self.writer.gather()
+        while self.writer:
+            self.writer.stored(self.store.write(self.writer.store))
+
+    def checkpoint(self, follows=True):
+        self.journal.checkpoint(self.table, follows)
+        self.store_all()
+
+    def faults(self):
+        with self.store.reading() as conn:
+            return [each.fault for each in history.check(conn)]
+
+    def numbers(self):
+        with self.store.reading() as conn:
+            numbers = sa.select(BLOCKS.c.number).order_by(BLOCKS.c.number)
+            return [*conn.execute(numbers).scalars()]
+
+
+@pytest.fixture
+def recording(make_store):
+    return Recording(make_store('sqlite'))
+
+
+@pytest.mark.parametrize('database', DATABASES)
+def test_each_stretch_leads_to_the_next_one(make_store, database):
+    recording = Recording(make_store(database))
+    for number in range(2):
+        recording.write(number)
+        recording.checkpoint()
+    recording.checkpoint(follows=False)
+    assert recording.faults() == ['', '', '', '']
+    with recording.store.reading() as conn:
+        found = history.stretches(conn)
+    assert [(each.first, each.last, each.follows) for each in found] == [
+        (1, 2, False), (3, 4, True), (5, 5, True), (6, 6, False),
+    ]  # fmt: skip
+    assert found[0].began_at <= found[0].ended_at <= found[1].began_at
+
+
+def test_what_was_not_recorded_is_found(recording):
+    recording.write()
+    recording.table.numbers['num_io_ops'][0] = 7
+    recording.checkpoint()
+    assert recording.faults() == ['', 'num_io_ops']
+
+
+@pytest.mark.parametrize(
+    ('cut', 'text'),
+    [
+        (lambda data: data[:-9], 'is damaged: '),
+        (lambda data: b'\x00' + data[1:], 'is damaged: '),
+        (lambda data: b'', 'is damaged: '),
+        (lambda data: history.zlib.compress(b'\x91\x07'),
+         'is of format 7, not 1'),
+        (lambda data: history.zlib.compress(b'\x91\x01'), 'is damaged: '),
+    ],
+    ids=['cut', 'damaged', 'empty', 'of another format', 'too short'],
+)  # fmt: skip
+def test_a_block_that_cannot_be_read_is_one_line(recording, cut, text):
+    recording.write()
+    with recording.store.engine.begin() as conn:
+        of_last = BLOCKS.c.number == 2
+        data = conn.execute(sa.select(BLOCKS.c.data).where(of_last)).scalar()
+        conn.execute(sa.update(BLOCKS).where(of_last).values(data=cut(data)))
+    [fault] = recording.faults()
+    assert fault.startswith(f'Block 2 of run {recording.writer.run} {text}')
+    assert '\n' not in fault
+
+
+@pytest.mark.parametrize('number', [1, 2])
+def test_a_missing_block_is_a_gap_and_never_a_wrong_state(recording, number):
+    recording.write()
+    recording.write(6)
+    with recording.store.engine.begin() as conn:
+        conn.execute(sa.delete(BLOCKS).where(BLOCKS.c.number == number))
+        run = recording.writer.run
+        with pytest.raises(errors.NotRecorded):
+            history.as_of(conn, run, 3, 0)
+
+
+def test_blocks_are_stored_once(recording):
+    recording.writer.gather()
+    for _ in range(2):
+        assert recording.store.write(recording.writer.store) == 1
+    assert recording.numbers() == [1]
+
+
+def test_what_cannot_wait_is_dropped_and_a_checkpoint_follows(
+    recording, monkeypatch
+):
+    recording.write()
+    monkeypatch.setattr(history_writer, '_MOST_WAITING', 10)
+    recording.write(6)
+    assert (recording.writer.dropped, recording.numbers()) == (1, [1, 2])
+    monkeypatch.undo()
+    recording.write(7)
+    assert recording.journal.due
+    recording.checkpoint()
+    recording.write(8)
+    assert recording.writer.dropped == 2
+    assert recording.numbers() == [1, 2, 3, 4]
+    assert recording.faults() == ['', '']
+
+
+def test_an_entry_that_cannot_be_encoded_is_dropped(recording):
+    recording.journal.put(Ended(2**70))
+    recording.store_all()
+    assert recording.faults() == ['']
+    assert recording.numbers() == [1]
+    recording.write()
+    recording.checkpoint()
+    assert recording.faults() == ['', '']
+
+
+def test_a_checkpoint_is_due_after_twice_its_size(recording, monkeypatch):
+    monkeypatch.setattr(history_writer, '_LEAST_BYTES', 0)
+    recording.write()
+    assert not recording.journal.due
+    for number in range(100):
+        recording.write(number)
+    assert recording.journal.due
+
+
+@pytest.mark.parametrize('database', DATABASES)
+def test_whole_stretches_go_the_oldest_first(make_store, database):
+    recording = Recording(make_store(database))
+    for number in range(3):
+        recording.write(number)
+        recording.checkpoint()
+
+    def prune(size, seconds=60.0, most=1):
+        with recording.store.reading() as conn:
+            stretch = history.excess(conn, size, seconds)
+        return stretch and recording.store.write(
+            lambda writer: history.delete(writer, stretch, most)
+        )
+
+    assert not prune(2**20)
+    # Block by block, the last one first: the rest can be read.
+    assert prune(0) == 1
+    assert recording.numbers() == [1, 3, 4, 5, 6, 7]
+    with recording.store.reading() as conn:
+        run = recording.writer.run
+        assert len([*history.entries(conn, run, 1, 1)]) > 1
+    while prune(0, most=2**20):
+        assert recording.faults() == [''] * len(recording.faults())
+    # What is being recorded stays, unless it is old.
+    assert recording.numbers() == [7]
+    assert prune(2**20, -60.0) == 1
+    assert recording.numbers() == []
+
+
+def test_the_command_says_what_is_wrong(recording, tmp_path, capsys):
+    config = tmp_path / 'a.conf'
+    config.write_text(
+        f'[database]\nconnection = {recording.store.engine.url}\n'
+    )
+
+    def checked() -> tuple[int, list[str]]:
+        words = ['history', 'check', '-f', 'json']
+        status = manage.main(['--config-file', str(config), *words])
+        rows = json.loads(capsys.readouterr().out)
+        assert {row['daemon'] for row in rows} == {'one'}
+        return status, [row['fault'] for row in rows]
+
+    recording.write()
+    recording.checkpoint()
+    assert checked() == (0, ['', ''])
+    with recording.store.engine.begin() as conn:
+        conn.execute(sa.delete(BLOCKS).where(BLOCKS.c.number == 2))
+    run = recording.writer.run
+    assert checked() == (1, [f'Block 2 of run {run} is missing', ''])
