@@ -16,12 +16,17 @@ from scheduler_service.pipeline.hosts import HostPipeline
 
 
 def of_host(
-    pipeline: HostPipeline, table: HostTable, request: Request, host: str
+    pipeline: HostPipeline,
+    table: HostTable,
+    request: Request,
+    host: str,
+    taken: int | None = None,
 ) -> list[dict[str, Any]]:
     """Return for each node of a host what is said of it.
 
     Of the first form of the request with which any host passes.
 
+    :param taken: row of the host that was taken; None: the best one is
     :return: ``filters``, ``amounts`` and ``weights``, which are absent where
         no host passes
     :raises HostNotFound: there is no such host
@@ -39,7 +44,10 @@ def of_host(
     for node, row in zip(nodes, rows, strict=True):
         node['amounts'] = _amounts(pipeline, table, form, row)
         if mask.any():
-            node['weights'] = _weights(pipeline, table, form, mask, row)
+            among = mask | table.mask_of([row])
+            node['weights'] = _weights(
+                pipeline, table, form, (mask, among), row, taken
+            )
     return nodes
 
 
@@ -68,24 +76,25 @@ def _weights(
     pipeline: HostPipeline,
     table: HostTable,
     request: Request,
-    mask: Any,
+    masks: tuple[Any, Any],
     row: int,
+    taken: int | None,
 ) -> dict[str, Any]:
-    """Return what weighers add to a host, and to the best that passes.
+    """Return what weighers add to a host, and to the one that was taken.
 
-    :param mask: bool[n], the hosts that pass; the host is weighed with them
+    :param masks: bool[n] each: the hosts that pass, and with them the host
     """
-    among = mask.copy()
-    among[row] = True
-    ranking = pipeline.weigh_hosts(table, among, request)
+    ranking = pipeline.weigh_hosts(table, masks[1], request)
     assert ranking is not None
     totals = ranking.totals
     own = int(np.searchsorted(ranking.rows, row))
-    passing = mask[ranking.rows]
+    passing = masks[0][ranking.rows]
     best = int(np.where(passing, totals, -np.inf).argmax())
+    if taken is not None:
+        best = int(np.searchsorted(ranking.rows, taken))
     return {
         'best': table.host_at(int(ranking.rows[best])),
-        'equal': int(np.count_nonzero(totals == totals[own])) - 1,
+        'equal': int(np.count_nonzero(passing & (totals == totals[best]))) - 1,
         'weighers': [
             {
                 'weigher': name,
@@ -97,3 +106,16 @@ def _weights(
             for name, part, raw, *_ in ranking.parts
         ],
     }
+
+
+def figures(table: HostTable, row: int) -> dict[str, Any]:
+    """Return the figures of a host by name, to be compared."""
+    found: dict[str, Any] = {
+        name: column[row].item() for name, column in table.numbers.items()
+    }
+    for name, columns in table.resources.items():
+        if columns.total[row] >= 0:
+            found[f'{name} used'] = columns.used[row].item()
+            found[f'{name} total'] = columns.total[row].item()
+            found[f'{name} reserved'] = columns.reserved[row].item()
+    return found

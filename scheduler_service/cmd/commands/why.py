@@ -2,67 +2,132 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
 from scheduler_service.cmd import output
-from scheduler_service.cmd.connections import read
+from scheduler_service.cmd.connections import open_store
 from scheduler_service.columns import HostTable
 from scheduler_service.factory import engine_config
 from scheduler_service.model import Request, documents
 from scheduler_service.model.inventory import dashed
 from scheduler_service.pipeline import HostPipeline, comparison, relaxations
 from scheduler_service.store.reading.snapshot import load_snapshot
-from scheduler_service.store.records import decisions
+from scheduler_service.store.records import decisions, history
 
 _KEPT = ('created_at', 'request_id', 'kind', 'outcome', 'asked')
-_NOW = (
-    'What hosts were then is not recorded: {what} as the hosts are now, by '
-    'the present configuration'
-)
 
 
-def why(args: Any, conf: Any) -> None:
-    """Print why a request was decided as it was.
+class _State(NamedTuple):
+    """The hosts that a decision is judged on.
 
-    The kept decision is that of then; all else is worked out on the hosts as
-    they are now.
+    :ivar taken: row of the host that was taken; None: none was, or it is not
+        known
+    """
 
+    table: HostTable
+    request: Request
+    taken: int | None = None
+
+
+def why(args: Any, conf: Any) -> int:
+    """Print why a request was decided as it was, on the hosts as of then.
+
+    :return: 1: these are not recorded, and those of now stand for them
     :raises DecisionNotFound: no decision of this request is kept
-    :raises HostNotFound: there is no such host
+    :raises HostNotFound: there was no such host
     :raises InvalidRequest: the decision keeps no request, or the request has
         no such instance
     """
-    rows, table = read(
-        conf,
-        lambda conn: (
-            decisions.show(conn, args.request_id),
-            load_snapshot(conn).hosts,
-        ),
-    )
-    row = _attempt(rows, args.attempt)
-    request = _request(row, table, args.instance)
+    with open_store(conf) as store, store.reading() as conn:
+        row = _attempt(decisions.show(conn, args.request_id), args.attempt)
+        now = load_snapshot(conn).hosts
+        request = _request(row, now, args.instance)
+        then, fault = _recorded(conn, row, args.instance)
+    if fault:
+        output.remark(f'{fault}: the hosts are those of now')
+    state = then or _State(now, request)
     pipeline = engine_config(conf).hosts
     report: dict[str, Any] = {name: row.get(name) for name in _KEPT}
+    report['as_of'] = 'then' if then else 'now'
     if args.host:
-        output.remark(_NOW.format(what=f'{args.host} is judged'))
         report['nodes'] = comparison.of_host(
-            pipeline, table, request, args.host
+            pipeline, state.table, state.request, args.host, state.taken
         )
+        if then:
+            report['now'] = _since(
+                pipeline, then, _State(now, request), args.host
+            )
     else:
         kept = row.get('explanation') or (row.get('error') or {}).get('facts')
         report['decision'] = kept
-        report |= _relaxed(pipeline, table, request)
+        report |= _relaxed(pipeline, state.table, state.request)
     if args.format != 'table':
         output.document(report, args.format)
-        return
-    output.say(f'{row["created_at"]}  {row["kind"]}: {row["outcome"]}')
-    output.origin(row)
-    if args.host:
-        _print_nodes(report['nodes'])
     else:
-        output.explanation(report['decision'])
-        _print_relaxations(report)
+        _print(row, report)
+    return int(then is None)
+
+
+def _recorded(
+    conn: Connection, row: dict[str, Any], instance: str | None
+) -> tuple[_State | None, str]:
+    """Return what a decision was made on, or why it is not known."""
+    if row['recorded'] is None:
+        return None, 'What hosts were then is not recorded'
+    try:
+        moment = history.as_of(conn, *row['recorded'])
+    except errors.NotRecorded as error:
+        return None, str(error.args[0])
+    request, entry = moment.request, moment.entry
+    turn = entry.earlier
+    if instance is not None:
+        at = request.instance_uuids.index(dashed(instance))
+        turn = entry.order.index(at) if at in entry.order else len(entry.order)
+        moment.place(turn)
+    taken = entry.rows[turn] if turn < len(entry.rows) else None
+    return _State(moment.table, request, taken), ''
+
+
+def _since(
+    pipeline: HostPipeline, then: _State, now: _State, host: str
+) -> list[dict[str, Any]]:
+    """Return for each node of a host what became of it since."""
+    found = []
+    for row in then.table.rows_of_host(host).tolist():
+        node = then.table.node_at(row)
+        present = now.table.row_of_node(host, node)
+        if present is None:
+            found.append({'node': node, 'there': False})
+            continue
+        before = comparison.figures(then.table, row)
+        after = comparison.figures(now.table, present)
+        found.append(
+            {
+                'node': node,
+                'there': True,
+                'taken': present == _best(pipeline, now),
+                'differs': [
+                    {'figure': name, 'then': before.get(name), 'now': value}
+                    for name, value in after.items()
+                    if before.get(name) != value and value == value
+                ],
+            }
+        )
+    return found
+
+
+def _best(pipeline: HostPipeline, state: _State) -> int | None:
+    """Return the row of the best host; None: no host passes."""
+    for form in state.request.forms(state.table.resources):
+        mask = pipeline.filter_hosts(state.table, form)
+        ranking = pipeline.weigh_hosts(state.table, mask, form)
+        if ranking is not None:
+            return ranking.best(1)[0]
+    return None
 
 
 def _attempt(rows: list[dict[str, Any]], number: int | None) -> dict[str, Any]:
@@ -100,27 +165,34 @@ def _request(
 def _relaxed(
     pipeline: HostPipeline, table: HostTable, request: Request
 ) -> dict[str, Any]:
-    """Return how many hosts pass now, and what would let some pass."""
+    """Return how many hosts pass, and what would let some pass."""
     hosts = relaxations.passing(pipeline, table, request)
     smallest = [] if hosts else relaxations.smallest(pipeline, table, request)
     return {
-        'passing_now': hosts,
+        'passing': hosts,
         'relaxations': [change._asdict() for change in smallest],
     }
 
 
-def _print_relaxations(report: dict[str, Any]) -> None:
-    if hosts := report['passing_now']:
-        output.say(f'Now {hosts:,} hosts pass.')
+def _print(row: dict[str, Any], report: dict[str, Any]) -> None:
+    output.say(f'{row["created_at"]}  {row["kind"]}: {row["outcome"]}')
+    output.origin(row)
+    if 'nodes' in report:
+        _print_nodes(report['nodes'])
+        _print_changes(report.get('now', ()))
+        return
+    output.explanation(report['decision'])
+    if hosts := report['passing']:
+        output.say(f'{hosts:,} hosts pass.')
     elif rows := report['relaxations']:
         output.table(
-            rows, ['change', 'hosts'], title='What would let hosts pass now'
+            rows, ['change', 'hosts'], title='What would let hosts pass'
         )
     else:
-        output.say('Now no host passes, and no single change lets one pass.')
+        output.say('No single change lets a host pass.')
 
 
-def _print_nodes(nodes: list[dict[str, Any]]) -> None:
+def _print_nodes(nodes: Sequence[dict[str, Any]]) -> None:
     output.filter_results(nodes)
     for node in nodes:
         output.table(
@@ -133,6 +205,18 @@ def _print_nodes(nodes: list[dict[str, Any]]) -> None:
                 ['weigher', 'raw', 'weight', 'best_raw', 'best_weight'],
                 title=(
                     f'Weights beside the best host, {weights["best"]}; '
-                    f'{weights["equal"]} others weigh as much'
+                    f'{weights["equal"]} others weigh as much as that'
                 ),
             )
+
+
+def _print_changes(nodes: Sequence[dict[str, Any]]) -> None:
+    for node in nodes:
+        if not node['there']:
+            output.say(f'{node["node"]} is gone.')
+            continue
+        taken = 'would' if node['taken'] else 'would not'
+        output.say(f'{node["node"]} {taken} be taken now.')
+        if node['differs']:
+            output.table(node['differs'], ['figure', 'then', 'now'],
+                         title='What differs since')  # fmt: skip

@@ -307,6 +307,8 @@ def purge(writer: Writer, before: float, most: int) -> int:
 def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
     """Return the decisions of a request id with their reasons, oldest first.
 
+    ``recorded`` is the place in the history: run, block and index there.
+
     :param request_id: of the daemon, of the caller or the global id; or the
         uuid of an instance
     :raises DecisionNotFound: no decision of this request is kept; the
@@ -330,6 +332,9 @@ def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
             'first_at': moments.text(row.first_at or row.created_at),
             'caller_request_id': row.caller_request_id,
             'global_request_id': row.global_request_id,
+            'recorded': None
+            if row.run is None
+            else [row.run, row.block, row.place],
             **_reasons(row.document, row.kind),
         }
         for row in rows

@@ -3,6 +3,9 @@
 import json
 
 import pytest
+import sqlalchemy as sa
+
+from scheduler_service.store import schema
 
 FLAVOR = {'vcpus': 1, 'memory_mb': 2048, 'root_gb': 1}
 LARGE = {**FLAVOR, 'memory_mb': 99_999}
@@ -39,21 +42,21 @@ def test_a_refusal_has_its_funnel_and_the_smallest_changes(run, select):
         if each['filter'] == 'RamFilter'
     ]
     assert rejects['closest']['host'] in ('compute-1', 'compute-2')
-    assert found['passing_now'] == 0
+    assert found['passing'] == 0
     (change,) = found['relaxations']
     assert change == {
         'change': 'memory_mb 8194 in place of 99999', 'hosts': 1,
     }  # fmt: skip
     status, out, _ = run('why', 'req-large')
     assert status == 0
-    assert 'What would let hosts pass now' in out
+    assert 'What would let hosts pass' in out
     assert 'memory_mb 8194 in place of 99999' in out
 
 
 def test_a_host_is_judged_beside_the_best(run, select):
     select(FLAVOR, request_id='req-north', availability_zone='north')
     found, err = why(run, 'req-north', '--host', 'compute-3')
-    assert err.startswith('What hosts were then is not recorded: compute-3 ')
+    assert (found['as_of'], err) == ('then', '')
     (node,) = found['nodes']
     verdicts = {each['filter']: each for each in node['filters']}
     assert not verdicts['AvailabilityZoneFilter']['passes']
@@ -80,7 +83,7 @@ def test_each_attempt_and_each_instance_can_be_named(run, select):
     assert why(run, 'req-twice', '--attempt', '1')[0]['outcome'] != 'chosen'
     last = why(run, 'req-twice')[0]
     assert last['outcome'] == 'chosen'
-    assert last['passing_now'] == 4
+    assert last['passing'] == 4
     uuid = why_instance(run)
     words = 'req-twice', '--instance', uuid, '--host', 'compute-1'
     assert why(run, *words)[0]['nodes']
@@ -95,6 +98,70 @@ def test_each_attempt_and_each_instance_can_be_named(run, select):
         assert text in err
     status, _, err = run('why', 'req-none')
     assert (status, err.split(':')[0]) == (1, 'DecisionNotFound')
+
+
+def test_the_hosts_are_those_of_then(run, select, tmp_path):
+    """Though they are full by now, or were not there then."""
+    select(FLAVOR, request_id='req-first', availability_zone='north')
+    (claim,) = json.loads(run('claim', 'list', '-f', 'json')[1])
+    chosen = claim['host']
+    other = {'compute-1': 'compute-2', 'compute-2': 'compute-1'}[chosen]
+    for _ in range(2):
+        select({**FLAVOR, 'memory_mb': 4096}, availability_zone='north')
+    found, err = why(run, 'req-first', '--host', chosen)
+    assert (found['as_of'], err) == ('then', '')
+    (node,) = found['nodes']
+    amounts = {each['resource']: each for each in node['amounts']}
+    assert amounts['MEMORY_MB']['free'] > 8000
+    assert node['weights']['best'] == chosen
+    (now,) = found['now']
+    assert not now['taken']
+    differs = {each['figure']: each for each in now['differs']}
+    assert differs['num_instances']['then'] == 0
+    assert differs['MEMORY_MB used']['now'] > 2048
+    (node,) = why(run, 'req-first', '--host', other)[0]['nodes']
+    assert node['weights']['best'] == chosen
+    path = tmp_path / 'new.json'
+    path.write_text(json.dumps({'hosts': [{'host': 'new', 'vcpus': 4}]}))
+    assert run('inventory', 'import', str(path))[0] == 0
+    status, _, err = run('why', 'req-first', '--host', 'new')
+    assert status == 1
+    assert err.startswith('HostNotFound')
+    out = run('why', 'req-first', '--host', chosen)[1]
+    assert f'{chosen} would not be taken now.' in out
+    assert 'What differs since' in out
+
+
+def test_an_instance_is_judged_beside_those_placed_before_it(run, select):
+    select({**FLAVOR, 'memory_mb': 3000}, request_id='req-3', num_instances=3)
+    claims = json.loads(run('claim', 'list', '-f', 'json')[1])
+    free = {}
+    for claim in claims:
+        words = '--host', claim['host'], '--instance', claim['uuid']
+        (node,) = why(run, 'req-3', *words)[0]['nodes']
+        assert node['weights']['best'] == claim['host']
+        amounts = {each['resource']: each for each in node['amounts']}
+        free.setdefault(claim['host'], []).append(
+            round(amounts['MEMORY_MB']['free'])
+        )
+    assert sum(map(len, free.values())) == 3
+    for some in free.values():
+        assert len(set(some)) == len(some)
+
+
+def test_what_is_not_recorded_is_said_in_a_line(run, select, ready_sqlite):
+    select(LARGE, request_id='req-lost')
+    with sa.create_engine(ready_sqlite).begin() as conn:
+        conn.execute(sa.delete(schema.history))
+    status, out, err = run('why', 'req-lost', '-f', 'json')
+    assert status == 1
+    assert err.splitlines() == [
+        'The history does not go back as far as that: the hosts are those of '
+        'now'
+    ]
+    found = json.loads(out)
+    assert found['as_of'] == 'now'
+    assert found['relaxations']
 
 
 def why_instance(run):
