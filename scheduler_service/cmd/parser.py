@@ -117,6 +117,10 @@ _POOL_ATTRIBUTES = argument(
 )  # fmt: skip
 _AGGREGATE = argument('aggregate', 'id or name')
 _INSTANCE = argument('instance', 'its uuid')
+_SINCE = argument(
+    '--since', f'only since this time: {_TIME_HELP} (default: 24h)',
+    type=_past, metavar='TIME', default='24h',
+)  # fmt: skip
 _INSTANCES = argument('instance', 'its uuid; one or several', nargs='+')
 _MESSAGE = argument('message_id', 'as message list prints it')
 _LOCAL = _flag(
@@ -306,6 +310,11 @@ _ALL = (
         'print the decisions on a request with their reasons',
         argument('request_id', 'of the request, the uuid of an instance, '
                  'or NAMESPACE/NAME of a pod'), _TABLE),
+    _list('history host', 'history:of_host',
+        'list what was claimed, released, reported and changed on a host',
+        _HOST, _SINCE),
+    _list('history instance', 'history:of_instance',
+        'list what happened to an instance', _INSTANCE, _SINCE),
     _do('why', 'why:why',
         'print why a request was decided as it was, and what would change it',
         argument('request_id', 'of the request, or the uuid of an instance'),

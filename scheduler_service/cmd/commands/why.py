@@ -11,6 +11,7 @@ from scheduler_service import errors
 from scheduler_service.cmd import output
 from scheduler_service.cmd.connections import open_store
 from scheduler_service.columns import HostTable
+from scheduler_service.conf import effective
 from scheduler_service.factory import engine_config
 from scheduler_service.model import Request, documents
 from scheduler_service.model.inventory import dashed
@@ -49,6 +50,11 @@ def why(args: Any, conf: Any) -> int:
         then, fault = _recorded(conn, row, args.instance)
     if fault:
         output.remark(f'{fault}: the hosts are those of now')
+    if row.get('configuration', own := effective.fingerprint(conf)) != own:
+        output.remark(
+            f'It was decided with the configuration {row["configuration"]}, '
+            'and is judged by the present one'
+        )
     state = then or _State(now, request)
     pipeline = engine_config(conf).hosts
     report: dict[str, Any] = {name: row.get(name) for name in _KEPT}

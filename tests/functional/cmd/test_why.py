@@ -149,6 +149,20 @@ def test_an_instance_is_judged_beside_those_placed_before_it(run, select):
         assert len(set(some)) == len(some)
 
 
+def test_another_configuration_is_named(run, select, ready_sqlite):
+    select(LARGE, request_id='req-large')
+    with sa.create_engine(ready_sqlite).begin() as conn:
+        text = conn.execute(sa.select(schema.decisions.c.document)).scalar()
+        document = json.dumps({**json.loads(text), 'configuration': 'abc'})
+        conn.execute(sa.update(schema.decisions).values(document=document))
+    found, err = why(run, 'req-large')
+    assert found['as_of'] == 'then'
+    assert err == (
+        'It was decided with the configuration abc, and is judged by the '
+        'present one\n'
+    )
+
+
 def test_what_is_not_recorded_is_said_in_a_line(run, select, ready_sqlite):
     select(LARGE, request_id='req-lost')
     with sa.create_engine(ready_sqlite).begin() as conn:

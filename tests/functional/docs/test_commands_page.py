@@ -25,7 +25,10 @@ from tests.support.paths import ROOT
 
 PROGRAMS = {'scheduler-manage': manage.main, 'scheduler-status': status.main}
 # Commands that end with 1 where they found what they look for.
-FOUND = ('inventory diff', 'configuration diff')
+FOUND = (
+    'inventory diff', 'configuration diff', 'history host',
+    'history instance',
+)  # fmt: skip
 HERE = 'tests/functional/docs/test_commands_page.py'
 PAGES = [name for name, where in RUN_BY.items() if where == HERE]
 # Changes, which print nothing.
