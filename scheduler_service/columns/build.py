@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from scheduler_service.columns.dictionary import DictionaryColumn, Ints
 from scheduler_service.columns.instances import InstanceIndex, PlacedInstance
-from scheduler_service.columns.load import LoadColumns
+from scheduler_service.columns.load import Index, LoadColumns
 from scheduler_service.columns.table import HostTable, ResourceColumns
 from scheduler_service.columns.topology import Topology
 from scheduler_service.model import (
@@ -31,6 +31,7 @@ from scheduler_service.model import (
     UnitLimits,
 )
 from scheduler_service.model.aggregate_map import AggregateMap
+from scheduler_service.model.inventory import provider_of
 
 
 def build_table(
@@ -125,15 +126,56 @@ def with_aggregates(
     )
     hosts = table.coded['host']
     codes, sets = _membership(hosts, by_id)
+    member = DictionaryColumn(hosts.expand(codes), sets)
+    resources, shared = _share(table, by_id, member)
     return dataclasses.replace(
         table,
-        coded={
-            **table.coded,
-            'aggregate_set': DictionaryColumn(hosts.expand(codes), sets),
-        },
+        coded={**table.coded, 'aggregate_set': member},
+        resources=resources,
         topology=Topology(by_id),
+        shared=shared,
         load=LoadColumns(),
     )
+
+
+def _share(
+    table: HostTable,
+    aggregates: Mapping[int, Aggregate],
+    member: DictionaryColumn,
+) -> tuple[Mapping[str, ResourceColumns], dict[str, Ints]]:
+    """Have hosts offer what one of their aggregates does and they do not.
+
+    Of several aggregates the first gives the class.
+
+    :param table: with what other aggregates gave before
+    :return: ``resources`` and ``shared`` of the table
+    """
+    names = {n for each in aggregates.values() for n in each.resources}
+    resources, shared = dict(table.resources), dict[str, Ints]()
+    absent = ResourceColumns.absent(len(table))
+    for name in sorted(names | table.shared.keys()):
+        columns = resources.get(name, absent)
+        if name in table.shared:
+            columns = columns.where(table.shared[name] == 0, absent)
+        givers = [
+            next(
+                (aggregates[n] for n in sorted(ids)
+                 if name in aggregates[n].resources),
+                None,
+            )
+            for ids in member.values
+        ]  # fmt: skip
+        offers = _custom(
+            [None if each is None else each.resources[name] for each in givers]
+        )
+        numbers = [provider_of(each.id) if each else 0 for each in givers]
+        providers = member.expand(np.array(numbers, np.int64))
+        providers[columns.total >= 0] = 0
+        given = offers.map(member.expand)
+        resources[name] = columns.where(providers == 0, given)
+        if name in names:
+            shared[name] = providers
+    return resources, shared
 
 
 def _membership(
@@ -277,16 +319,20 @@ def _custom(offers: Sequence[Resource | None]) -> ResourceColumns:
     columns = ResourceColumns.absent(len(offers)).map(np.copy)
     for row, offer in enumerate(offers):
         if offer is not None:
-            columns.total[row] = offer.total
-            columns.reserved[row] = offer.reserved
-            columns.used[row] = offer.used
-            columns.ratio[row] = offer.allocation_ratio
-            _put_units(columns, row, offer)
+            _put_offer(columns, row, offer)
     return columns
 
 
+def _put_offer(columns: ResourceColumns, rows: Index, offer: Resource) -> None:
+    columns.total[rows] = offer.total
+    columns.reserved[rows] = offer.reserved
+    columns.used[rows] = offer.used
+    columns.ratio[rows] = offer.allocation_ratio
+    _put_units(columns, rows, offer)
+
+
 def _put_units(
-    columns: ResourceColumns, row: int, limits: Resource | UnitLimits
+    columns: ResourceColumns, row: Index, limits: Resource | UnitLimits
 ) -> None:
     columns.min_unit[row] = limits.min_unit
     columns.max_unit[row] = limits.max_unit or 2**53
@@ -303,6 +349,7 @@ def _take(table: HostTable, rows: Any) -> HostTable:
             k: v.map(lambda column: column[rows])
             for k, v in table.resources.items()
         },
+        shared={k: v[rows] for k, v in table.shared.items()},
     )
 
 
@@ -321,4 +368,8 @@ def _concat(head: HostTable, tail: HostTable) -> HostTable:
         },
         coded={k: v.concat(tail.coded[k]) for k, v in head.coded.items()},
         resources=resources,
+        shared={
+            k: np.concatenate([v, np.zeros(len(tail), np.int64)])
+            for k, v in head.shared.items()
+        },
     )

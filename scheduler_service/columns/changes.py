@@ -41,6 +41,7 @@ class Update(msgspec.Struct, array_like=True, omit_defaults=True):
     :ivar numbers: plain column -> its value for each of these
     :ivar used: resource class -> what is used of each of these; -1: it does
         not offer the class
+    :ivar shared: (provider, resource class, used) of what aggregates offer
     """
 
     kind: ClassVar[int] = 3
@@ -55,6 +56,7 @@ class Update(msgspec.Struct, array_like=True, omit_defaults=True):
     loaded: list[int] = []
     numbers: dict[str, list[Any]] = {}
     used: dict[str, list[int]] = {}
+    shared: list[tuple[int, str, int]] = []
 
     def apply(self, table: HostTable) -> HostTable:
         """Return the table with the changes, written in place where it can."""
@@ -72,6 +74,8 @@ class Update(msgspec.Struct, array_like=True, omit_defaults=True):
             table = with_aggregates(table, self.aggregates)
         if self.loaded:
             self._set_load(table)
+        for provider, name, used in self.shared:
+            _take_of_aggregate(table, provider, name, used, is_all=True)
         return table
 
     def _set_load(self, table: HostTable) -> None:
@@ -119,6 +123,8 @@ class Release(msgspec.Struct):
         complete = not self.moved
         amounts: dict[tuple[str, int], dict[str, int]] = {}
         for uuid, host_id, name, amount in self.held:
+            if host_id < 0:
+                _take_of_aggregate(table, host_id, name, -amount)
             amounts.setdefault((uuid, host_id), {})[name] = amount
         for uuid, host, node in self.placed:
             placed = table.instances.get(uuid)
@@ -127,6 +133,9 @@ class Release(msgspec.Struct):
                 complete = False
                 continue
             held = amounts.get((uuid, table.ids.item(row)), {})
+            # What the host does not offer any more, and its aggregate does.
+            for name in table.providers(row, held):
+                del held[name]
             _add_use(table, row, held, -1)
             _put_instance(table, uuid, None)
         for group_uuid, uuid in self.members:
@@ -368,13 +377,48 @@ def _take(
 ) -> None:
     """Count what pods take, which are no instances; see above."""
     for name, amount in amounts.items():
-        table.resources[name].used[rows] += count * amount
+        if name in table.shared:
+            _take_shared(table, rows, name, count * amount)
+        else:
+            table.resources[name].used[rows] += count * amount
     disk = amounts.get('DISK_GB')
     if disk:
         table.numbers['disk_available_least'][rows] -= count * disk
     for name in amounts:
         table.load.refresh(name, rows)
     table.load.changes.add(rows)
+
+
+def _take_shared(
+    table: HostTable, rows: Index, name: str, amounts: Any
+) -> None:
+    """Count what some hosts take of a class that aggregates offer."""
+    some, each = np.broadcast_arrays(np.atleast_1d(rows), amounts)
+    for row, amount in zip(some.tolist(), each.tolist(), strict=True):
+        provider = table.shared[name].item(row)
+        if provider:
+            _take_of_aggregate(table, provider, name, amount)
+        else:
+            table.resources[name].used[row] += amount
+
+
+def _take_of_aggregate(
+    table: HostTable,
+    provider: int,
+    name: str,
+    amount: int,
+    is_all: bool = False,
+) -> None:
+    """Count what is taken of an aggregate, for all hosts that it gives to.
+
+    :param is_all: whether it is all that is used; false: so much more
+    """
+    rows = table.rows_of_provider(provider, name)
+    if len(rows):
+        used = table.resources[name].used
+        used[rows] = amount if is_all else used[rows] + amount
+        table.load.refresh(name, rows)
+        table.load.changes.add(rows)
 
 
 def _put_instance(

@@ -57,6 +57,10 @@ class ResourceColumns:
             }
         )
 
+    def where(self, mask: Mask, other: ResourceColumns) -> ResourceColumns:
+        """Return these where *mask* holds, bool[n], and others elsewhere."""
+        return self.map(lambda *both: np.where(mask, *both), other)
+
     def capacity(self, default_ratio: float) -> Floats:
         """Return how much of the class may be in use, float64[n].
 
@@ -102,6 +106,8 @@ class HostTable:
     :ivar topology: aggregates, and the memo of what depends on topology alone
     :ivar instances: which instance is where
     :ivar groups: server groups by uuid
+    :ivar shared: resource class that aggregates offer -> the provider of each
+        host, int64[n]: that of an aggregate; 0: the host itself, or nobody
     :ivar load: columns that follow the hosts' use
     :ivar builds: rows of the instances that an overlay assumes of the request
         in progress, where it is for several
@@ -114,6 +120,7 @@ class HostTable:
     topology: Topology
     instances: InstanceIndex
     groups: dict[str, ServerGroup]
+    shared: Mapping[str, Ints] = dataclasses.field(default_factory=dict)
     load: LoadColumns = dataclasses.field(default_factory=LoadColumns)
     builds: list[int] | None = None
 
@@ -138,6 +145,19 @@ class HostTable:
             load=LoadColumns(),
             builds=None,
         )
+
+    def rows_taken_from(self, row: int, names: Iterable[str]) -> Rows:
+        """Return the hosts that have less once a host gives some classes."""
+        rows = [np.array([row])]
+        for name, provider in self.providers(row, names).items():
+            rows.append(self.rows_of_provider(provider, name))
+        return rows[0] if len(rows) == 1 else np.unique(np.concatenate(rows))
+
+    def rows_of_provider(self, provider: int, name: str) -> Rows:
+        """Return the rows of hosts that an aggregate gives a class."""
+        if name not in self.shared:
+            return np.empty(0, np.intp)
+        return np.flatnonzero(self.shared[name] == provider)
 
     def groups_of(self, uuids: Iterable[str]) -> dict[str, list[str]]:
         """Return the server groups of instances that are members of some."""
@@ -171,6 +191,17 @@ class HostTable:
             return lambda rows: np.float64(counts[rows])
 
         return self.load_column(('count', name), name, make)
+
+    def providers(self, row: int, names: Iterable[str]) -> dict[str, int]:
+        """Return the aggregate that gives a host each class; none: left out.
+
+        :return: resource class -> provider
+        """
+        shared = self.shared
+        if not shared:
+            return {}
+        found = {n: shared[n].item(row) for n in names if n in shared}
+        return {name: number for name, number in found.items() if number}
 
     def number(self, name: str) -> npt.NDArray[Any]:
         """Return a plain column by name."""

@@ -5,6 +5,7 @@ are: that reads arrays that the engine's thread writes to, so that sums may be
 a claim behind. The rest is called by one thread, on a snapshot that it loaded
 itself, for operators who ask before they act.
 
+What an aggregate offers once for all its hosts is a place of its own as well.
 A host may be in several zones: by several aggregates, or by one whose metadata
 names them with commas between. Such hosts are a place of their own, named
 after all of its zones, so that no host is counted twice.
@@ -23,6 +24,7 @@ from scheduler_service import errors
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.dictionary import (
     DictionaryColumn,
+    Floats,
     Ints,
     Mask,
 )
@@ -30,6 +32,7 @@ from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.columns.table import ResourceColumns
 from scheduler_service.columns.topology import Topology
 from scheduler_service.model import Request
+from scheduler_service.model.inventory import provider_of
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.settings import Settings
 
@@ -39,6 +42,7 @@ _BETWEEN = ', '
 MOST_ZONES = 50
 MOST_CLASSES = 30
 OTHERS = 'others'
+AGGREGATES = 'aggregates'
 
 
 class ZoneUsage(NamedTuple):
@@ -85,6 +89,7 @@ def _usage(
             available,
             codes,
             len(names),
+            table.shared.get(name, 0) == 0,
         )
         sums[label] = sums.get(label, 0) + of_zones
     return [
@@ -92,7 +97,28 @@ def _usage(
         for label, of_zones in sums.items()
         for zone, (capacity, used, free) in zip(names, of_zones.T, strict=True)
         if capacity or used
-    ]
+    ] + _of_aggregates(table, settings, whole)
+
+
+def _of_aggregates(
+    table: HostTable, settings: Settings, whole: bool
+) -> list[ZoneUsage]:
+    """Return how much is used of what aggregates offer to their hosts.
+
+    :param whole: tell them apart; false: their sum, by resource class
+    """
+    sums: dict[tuple[str, str], Any] = {}
+    for aggregate in table.topology.aggregates.values():
+        for name in aggregate.resources:
+            key = f'aggregate {aggregate.name}' if whole else AGGREGATES, name
+            given = table.rows_of_provider(provider_of(aggregate.id), name)
+            # Each of its hosts has the same.
+            for row in given[:1]:
+                most = table.capacity(name, settings)[row]
+                used = table.resources[name].used[row]
+                of_one = np.array([most, used, max(most - used, 0.0)])
+                sums[key] = sums.get(key, 0) + of_one
+    return [ZoneUsage(*key, *of_all.tolist()) for key, of_all in sums.items()]
 
 
 def zones(
@@ -166,9 +192,13 @@ def _sums(
     available: npt.NDArray[np.bool_],
     codes: npt.NDArray[np.intp],
     zones: int,
+    own: npt.NDArray[np.bool_] | bool,
 ) -> npt.NDArray[np.float64]:
-    """Return capacity, use and what is free of each zone, float64[3, n]."""
-    offered = columns.total >= 0
+    """Return capacity, use and what is free of each zone, float64[3, n].
+
+    :param own: whether hosts offer the class themselves, bool[n]
+    """
+    offered = (columns.total >= 0) & own
     capacity = np.where(offered, columns.capacity(default_ratio), 0.0)
     used = np.where(offered, columns.used, 0) * 1.0
     free = np.maximum(capacity - used, 0) * available
@@ -267,6 +297,13 @@ def fits(
     :raises FilterFault: a filter failed
     """
     passed, whole, rooms = _rooms(pipeline, table, request)
+    # What each host has room for of what its aggregate gives to several.
+    shared = {
+        name: (table.capacity(name, pipeline.settings) - used) // amount
+        for name, amount in request.resources.items()
+        if name in table.shared
+        for used in [table.resources[name].used]
+    }
     # Of equal sums the first is the least: a resource class.
     names = sorted(rooms, key=lambda name: (not name.isupper(), name))
     room = np.array([rooms[name] for name in names])
@@ -278,8 +315,18 @@ def fits(
         if len(rows) and not names:
             fits.append(Fit(place, len(rows), None, ''))
         elif len(rows):
-            least = names[int(room[:, rows].sum(axis=1).argmin())]
-            fits.append(Fit(place, len(rows), int(whole[rows].sum()), least))
+            sums = [
+                _together(
+                    table,
+                    rows,
+                    each,
+                    {n: shared[n] for n in shared if n == name},
+                )
+                for name, each in zip(names, room, strict=True)
+            ]
+            in_all = _together(table, rows, whole, shared)
+            least = names[int(np.argmin(sums))]
+            fits.append(Fit(place, len(rows), in_all, least))
         elif not zone or (by == 'zone' and is_in(place, zone)):
             empty[place] = there
             fits.append(Fit(place, 0, 0, ''))
@@ -323,6 +370,25 @@ def _rooms(
             # The next form gets what is left.
             Overlay(table).take(rows, form.resources, most)
     return passed, whole, rooms
+
+
+def _together(
+    table: HostTable, rows: Ints, most: Ints, shared: Mapping[str, Floats]
+) -> int:
+    """Return how many instances some hosts take in all.
+
+    :param most: what each host takes by itself, int64[n]
+    :param shared: resource class -> what each has room for, float64[n]
+    """
+    takes = most[rows]
+    for name, room in shared.items():
+        providers = table.shared[name][rows]
+        for provider in np.unique(providers[providers != 0]):
+            at = np.flatnonzero(providers == provider)
+            others = np.cumsum(takes[at]) - takes[at]
+            left = np.maximum(room[rows[at]] - others, 0)
+            takes[at] = np.minimum(left, takes[at])
+    return int(takes.sum())
 
 
 def _places(

@@ -13,6 +13,7 @@ from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.engine.jobs import HostJob, PodJob, State
 from scheduler_service.engine.journal import PodPlaced
 from scheduler_service.engine.ports import Parts, Stage
+from scheduler_service.filters.capacity import used_of_aggregate
 from scheduler_service.model import Placement, Selection
 from scheduler_service.pipeline import Assignment, ScheduleResult
 
@@ -74,14 +75,14 @@ def _placed(job: PodJob, overlay: Overlay) -> Assignment:
     if row is None:
         raise errors.NoValidHost(f'{node} is not kept as a host')
     for name, amount in amounts.items():
-        columns, free = table.resources.get(name), 0
+        columns, size, free = table.resources.get(name), 0, 0
         if columns is not None:
-            free = int(columns.total[row] - columns.reserved[row])
-            free = max(0, free - int(columns.used[row]))
+            size = int(columns.total[row] - columns.reserved[row])
+            free = max(0, size - int(columns.used[row]))
         if amount > free:
+            left = used_of_aggregate(table, row, name, size) or f'{free} free'
             raise errors.NoValidHost(
-                f'{node}: free_resources: {amount} {name} requested, '
-                f'{free} free'
+                f'{node}: free_resources: {amount} {name} requested, {left}'
             )
     uid = job.request.instance_uuids[0]
     selected = Selection(

@@ -97,7 +97,11 @@ class Recall(Stage):
             request = _elsewhere(present, request, job)
         attempt.request, attempt.held = request, held
         attempt.present = present.keys() - held.keys()
-        if job.moves_unsaid and job.move and not self.allocates:
+        if (
+            job.move
+            and not self.allocates
+            and (job.moves_unsaid or table.shared)
+        ):
             self.overlay.lend(*self._lent(table, request, present))
 
     def _lent(
@@ -106,9 +110,10 @@ class Recall(Stage):
         request: Request,
         present: Mapping[str, PlacedInstance],
     ) -> tuple[Rows, dict[str, int]]:
-        """Return what a resize needs of what it has on its own host.
+        """Return what a move needs of what the instance has already.
 
-        The larger of both sizes counts there, as in the claim, and a smaller
+        A resize on its own host, and any move of what an aggregate gives
+        there: the larger of both sizes counts, as in the claim, and a smaller
         one always fits.
 
         :return: the row of the host, if any, and amounts not to be counted
@@ -116,18 +121,19 @@ class Recall(Stage):
         """
         placed = present.get(request.placing or '')
         row = placed and table.row_of_node(placed.host, placed.node)
-        if (
-            request.num_instances > 1
-            or placed is None
-            or row is None
-            or placed.host.lower() in request.ignored
-        ):
+        if request.num_instances > 1 or placed is None or row is None:
             return np.array([], np.intp), {}
-        held = self._claimer.held_of(table.ids.item(row), placed.uuid)
+        names = request.resources.keys() & table.resources.keys()
+        shared = table.providers(row, names)
+        if placed.host.lower() in request.ignored:
+            names = shared.keys() & names
+            if not names:
+                return np.array([], np.intp), {}
+        held = self._claimer.held_of(
+            [table.ids.item(row), *shared.values()], placed.uuid
+        )
         lent = {}
-        for name in (
-            request.resources.keys() & held.keys() & table.resources.keys()
-        ):
+        for name in names & held.keys():
             amount, own = request.resources[name], held[name]
             lacks = amount - self.pipeline.room(table, row, name)
             lent[name] = min(own, amount)

@@ -18,7 +18,25 @@ from scheduler_service.filters.base import (
     figure,
 )
 from scheduler_service.model import Request
+from scheduler_service.model.inventory import provider_of
 from scheduler_service.settings import Settings
+
+
+def used_of_aggregate(
+    table: HostTable, row: int, name: str, capacity: float
+) -> str:
+    """Return how much of what an aggregate gives a host is used.
+
+    :return: empty: no aggregate gives it the class
+    """
+    for provider in table.providers(row, [name]).values():
+        used = table.resources[name].used[row]
+        giver = table.topology.aggregates[provider_of(provider)].name
+        return (
+            f'{used} of {figure(capacity)} {name} of aggregate {giver} are '
+            'used'
+        )
+    return ''
 
 
 class CapacityFilter(ComparisonFilter, abc.ABC):

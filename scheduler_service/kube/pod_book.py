@@ -53,6 +53,8 @@ class PodBook:
         # Node -> uid -> claim; None: the store has to be read first.
         self._written: dict[str, dict[str, PodClaim]] | None = None
         self._nodes: Mapping[str, NodeHost] = {}
+        # What aggregates offer: of each service host, by resource class.
+        self._shared: Mapping[str, Mapping[str, int]] = {}
         self._looked_at = 0.0
 
     def replace(self, pods: Sequence[tuple[str, PlacedPod]]) -> None:
@@ -110,6 +112,8 @@ class PodBook:
         :raises LeaseLost: another daemon writes now
         :raises StoreUnavailable: the database does not answer
         """
+        with self._store.reading() as conn:
+            shared = pod_claims.shared(conn)
         with self._lock:
             if self._seen is None:
                 return
@@ -118,11 +122,12 @@ class PodBook:
             is_first = self._written is None
             if self._written is None:
                 self._written, changed = {}, {*self._seen}
-            elif nodes != self._nodes:
+            elif nodes != self._nodes or shared != self._shared:
                 changed |= {
                     name
                     for name in nodes.keys() | self._nodes.keys()
                     if nodes.get(name) is not self._nodes.get(name)
+                    or shared.get(name) != self._shared.get(name)
                 }
             seen = {name: {**self._seen.get(name, {})} for name in changed}
         if is_first:
@@ -133,9 +138,10 @@ class PodBook:
                 if claim.state == 'confirmed' and claim.uid not in there
             }
         self._nodes, written = nodes, self._written
+        self._shared = shared
         fresh: list[PodClaim] = []
         for name, pods in seen.items():
-            wanted = _claims(pods, nodes.get(name))
+            wanted = _claims(pods, nodes.get(name), shared)
             before = written.pop(name, {})
             fresh += [
                 claim
@@ -159,11 +165,12 @@ class PodBook:
 
         :param nodes: those that are kept as hosts
         """
-        wanted: dict[str, PodClaim] = {}
-        for name, pods in (self._seen or {}).items():
-            wanted |= _claims(pods, nodes.get(name))
         with self._store.reading() as conn:
             held, stored = pod_claims.held(conn), pod_claims.stored(conn)
+            shared = pod_claims.shared(conn)
+        wanted: dict[str, PodClaim] = {}
+        for name, pods in (self._seen or {}).items():
+            wanted |= _claims(pods, nodes.get(name), shared)
         # Others are about to be bound.
         seen = {one.uid for one in stored if one.state == 'confirmed'}
         return [
@@ -221,7 +228,11 @@ def _amounts(claim: PodClaim) -> str:
     return f'{amounts or "nothing"} of {claim.host}'
 
 
-def _claims(pods: _Pods, node: NodeHost | None) -> dict[str, PodClaim]:
+def _claims(
+    pods: _Pods,
+    node: NodeHost | None,
+    shared: Mapping[str, Mapping[str, int]],
+) -> dict[str, PodClaim]:
     """Return the claims of the pods on a node by uid.
 
     Parts of processors and bytes are rounded up for all of them together.
@@ -229,6 +240,11 @@ def _claims(pods: _Pods, node: NodeHost | None) -> dict[str, PodClaim]:
     if node is None:
         return {}
     host, claims = node.host, {}
+    given = {
+        name: provider
+        for name, provider in shared.get(host.host, {}).items()
+        if name not in host.resources
+    }
     before = Counter[str]()
     for uid, (full_name, pod) in sorted(pods.items()):
         amounts = pod.usage.claimed(before)
@@ -241,7 +257,10 @@ def _claims(pods: _Pods, node: NodeHost | None) -> dict[str, PodClaim]:
             {
                 name: amount
                 for name, amount in amounts.items()
-                if name in host.resources or name not in pod.usage.classes
+                if name in host.resources
+                or name in given
+                or name not in pod.usage.classes
             },
+            {name: given[name] for name in amounts if name in given},
         )
     return claims

@@ -14,6 +14,7 @@ import numpy as np
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.dictionary import Floats, Ints, Rows
 from scheduler_service.filters.base import figure
+from scheduler_service.filters.capacity import used_of_aggregate
 from scheduler_service.kube.pod_reader import PARTS, PodUsage, parts_of
 from scheduler_service.kube.pod_use import PodUse
 from scheduler_service.model import STANDARD_CLASSES
@@ -281,24 +282,35 @@ def shortages(
     for name, one in wanted.items():
         full |= free_amounts[name] < one.amount
     # Most nodes lack the same.
-    texts: dict[tuple[float, ...], str] = {}
+    texts: dict[tuple[tuple[float, str], ...], str] = {}
     reasons: dict[int, str] = {}
     for at in np.flatnonzero(full).tolist():
-        key = tuple(float(free[at]) for free in free_amounts.values())
+        key = tuple(
+            (float(free[at]), _used_of_aggregate(sent, at, name))
+            for name, free in free_amounts.items()
+        )
         if key not in texts:
             texts[key] = _shortage(wanted, key)
         reasons[at] = texts[key]
     return reasons
 
 
+def _used_of_aggregate(sent: NodeRows, at: int, name: str) -> str:
+    if name not in sent.table.shared:
+        return ''
+    columns, row = sent.table.resources[name], int(sent.rows[at])
+    size = float(columns.total[row] - columns.reserved[row])
+    return used_of_aggregate(sent.table, row, name, size)
+
+
 def _shortage(
-    wanted: Mapping[str, _Wanted], free_amounts: Sequence[float]
+    wanted: Mapping[str, _Wanted], left: Sequence[tuple[float, str]]
 ) -> str:
     return '; '.join(
         f'{figure(amount / unit)} {name} requested, '
-        f'{figure(max(0.0, free / unit))} free'
-        for (name, (_, amount, unit)), free in zip(
-            wanted.items(), free_amounts, strict=True
+        + (used or f'{figure(max(0.0, free / unit))} free')
+        for (name, (_, amount, unit)), (free, used) in zip(
+            wanted.items(), left, strict=True
         )
         if free < amount
     )

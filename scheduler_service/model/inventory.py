@@ -276,14 +276,26 @@ class HostReport(NamedTuple):
         )
 
 
+def provider_of(number: int) -> int:
+    """Return what claims know an aggregate by, of its id, and back again.
+
+    They know hosts by their ids in the store, of which none is below 0.
+    """
+    return -1 - number
+
+
 class Aggregate(Document):
-    """A host aggregate: service hosts with metadata, such as their zone."""
+    """A host aggregate: service hosts with metadata, such as their zone.
+
+    ``resources`` are offered once for all of its hosts.
+    """
 
     id: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
     uuid: Uuid = ''
     name: Name = ''
     hosts: list[Name] = []
     metadata: dict[Name, Text] = {}
+    resources: dict[ResourceClass, Resource] = {}
 
     def __post_init__(self) -> None:
         if not self.uuid:

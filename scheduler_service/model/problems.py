@@ -29,6 +29,7 @@ from msgspec import inspect
 from scheduler_service.model import limits
 from scheduler_service.model.inventory import (
     NESTED_TYPES,
+    STANDARD_CLASSES,
     Aggregate,
     Host,
     Instance,
@@ -325,6 +326,9 @@ def beyond_types(entity: Any, place: str = '') -> Iterator[Problem]:
                     f'expected a number of -{limit:g} to {limit:g}, '
                     f'got {shown(text)}',
                 )
+        for name in sorted({*STANDARD_CLASSES} & {*entity.resources}):
+            at = join(join(place, 'resources'), name)
+            yield Problem(at, 'each host offers its own')
     elif isinstance(entity, Host | Instance):
         for name, kind in NESTED_TYPES.items():
             if value := getattr(entity, name, None):

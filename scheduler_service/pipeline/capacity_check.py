@@ -19,7 +19,10 @@ from scheduler_service.filters.base import (
     HostFilter,
     figure,
 )
-from scheduler_service.filters.capacity import CapacityFilter
+from scheduler_service.filters.capacity import (
+    CapacityFilter,
+    used_of_aggregate,
+)
 from scheduler_service.model import STANDARD_CLASSES, Request
 from scheduler_service.settings import Settings
 
@@ -118,7 +121,8 @@ class CapacityCheck(ComparisonFilter):
         self, table: HostTable, request: Request, settings: Settings
     ) -> tuple[np.ndarray[Any, Any], str] | None:
         name = self.scarcest(table, request, settings)
-        if name not in table.resources:
+        # Hosts of an aggregate lack the same: their reason names it.
+        if name not in table.resources or name in table.shared:
             return None
         amount = request.resources[name]
         return amount - self.room(table, name, settings), name
@@ -154,13 +158,17 @@ class CapacityCheck(ComparisonFilter):
                 for comparison in self._class(table, name, amount, settings)
             ):
                 continue
-            lacks = -np.inf
+            lacks, shared = -np.inf, ''
             if name in table.resources:
-                lacks = amount - self.room(table, name, settings)[row]
+                room = float(self.room(table, name, settings)[row])
+                lacks = amount - room
+                capacity = table.resources[name].used[row] + room
+                shared = used_of_aggregate(table, row, name, capacity)
+            if not 0 < lacks < np.inf:
+                shared = 'not offered in such units'
             reasons.append(
-                f'{amount} {name} asked, lacks {figure(lacks)}'
-                if 0 < lacks < np.inf
-                else f'{amount} {name} asked, not offered in such units'
+                f'{amount} {name} asked, '
+                + (shared or f'lacks {figure(lacks)}')
             )
         return '; '.join(reasons)
 

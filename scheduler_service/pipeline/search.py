@@ -231,7 +231,11 @@ class HostSearch:
         self.advance(index)
         if request.groups == groups:
             self.filtering.run_again(
-                table, request, self.steps, self._mask, np.array([row])
+                table,
+                request,
+                self.steps,
+                self._mask,
+                table.rows_taken_from(row, request.resources),
             )
         else:
             # Other hosts may pass.

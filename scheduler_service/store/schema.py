@@ -126,6 +126,7 @@ hosts = _table(
     sa.UniqueConstraint('host', 'node'),
 )
 
+# Of a host or, below 0, of an aggregate: ``provider_of``.
 inventories = _table(
     'inventories',
     _id('host_id'),
@@ -144,6 +145,7 @@ inventories = _table(
     sa.Column('available_least', _BIG),
 )
 
+# Of hosts and aggregates alike.
 allocations = _table(
     'allocations',
     sa.Column('consumer_uuid', _UUID, primary_key=True),

@@ -7,12 +7,13 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
-from scheduler_service.model import documents
+from scheduler_service.model import Aggregate, documents
 from scheduler_service.settings import Settings
 from scheduler_service.store import claims, schema, version
 from scheduler_service.store.claims import claim_queries
@@ -149,6 +150,17 @@ def claim_on(snapshot: Snapshot, row: int, **how: Any) -> claims.Claim:
     return new_claim(snapshot, 1024, **{**place, **how})
 
 
+def sharing_claim(
+    snapshot: Snapshot, row: int, amounts: dict[str, int], **how: Any
+) -> claims.Claim:
+    """Return a claim on the host of a row and on its aggregates."""
+    shared = snapshot.hosts.providers(row, amounts)
+    promised = {'amounts': amounts, 'shared': shared}
+    placement = msgspec.json.encode(promised).decode()
+    how = {'amounts': amounts, 'shared': shared, **how}
+    return claim_on(snapshot, row, placement=placement, **how)
+
+
 def sent(batch: claims.ClaimBatch, conn: Connection) -> claims.ClaimBatch:
     """Send a batch of claims.
 
@@ -220,7 +232,17 @@ def assert_same_snapshot(one: Snapshot, two: Snapshot) -> None:
         assert str(columns) == str(second.resources[name]), name
     assert set(first.instances) == set(second.instances)
     assert first.groups == second.groups
-    assert first.topology.aggregates == second.topology.aggregates
+    assert [*map(_without_use, first.topology.aggregates.values())] == [
+        *map(_without_use, second.topology.aggregates.values())
+    ]
+
+
+def _without_use(aggregate: Aggregate) -> Any:
+    """Return an aggregate without the use of when it was read."""
+    document = msgspec.to_builtins(aggregate)
+    for offered in document.get('resources', {}).values():
+        offered.pop('used', None)
+    return document
 
 
 def move_of(snapshot: Snapshot, consumer: str, **how: Any) -> claims.Claim:

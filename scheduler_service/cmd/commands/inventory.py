@@ -237,8 +237,13 @@ def show(args: Any, conf: Any) -> output.Listing:
         'server groups': len(hosts.groups),
     }
     for name, columns in sorted(hosts.resources.items()):
-        offered = columns.total >= 0
+        offered = (columns.total >= 0) & (hosts.shared.get(name, 0) == 0)
         counts[f'{name} in all'] = int(columns.total[offered].sum())
         counts[f'{name} used'] = int(columns.used[offered].sum())
+    for aggregate in hosts.topology.aggregates.values():
+        for name, offer in sorted(aggregate.resources.items()):
+            label = f'{name} of aggregate {aggregate.name}'
+            counts[f'{label} in all'] = offer.total
+            counts[f'{label} used'] = offer.used
     rows = [{'what': name, 'count': n} for name, n in counts.items()]
     return output.Listing(rows, ['what', 'count'])

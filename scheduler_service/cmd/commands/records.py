@@ -213,8 +213,8 @@ def audit(args: Any, conf: Any) -> int:
         print(f'{fixed} rows fixed')
     for finding in found:
         parts = (
-            finding.server_group, finding.host, finding.resource_class,
-            finding.consumer,
+            finding.server_group, finding.host, finding.aggregate,
+            finding.resource_class, finding.consumer,
         )  # fmt: skip
         place = ' '.join(part for part in parts if part)
         output.say(f'{finding.kind}: {place}: {finding.text}')

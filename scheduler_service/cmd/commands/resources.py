@@ -121,8 +121,10 @@ def remove_host(args: Any, conf: Any) -> None:
 
 def aggregates(args: Any, conf: Any) -> output.Listing:
     rows = _rows(read(conf, loading.aggregates))
+    for row in rows:
+        row['resources'] = msgspec.to_builtins(row['resources'])
     columns = ['id', 'name', 'hosts', 'metadata', 'uuid']
-    return output.Listing(rows, columns)
+    return output.Listing(rows, columns, ['resources'])
 
 
 def create_aggregate(args: Any, conf: Any) -> None:

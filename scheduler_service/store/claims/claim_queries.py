@@ -15,6 +15,7 @@ from sqlalchemy.engine import Connection
 from scheduler_service import errors, moments
 from scheduler_service.moments import Moment
 from scheduler_service.store import clock, schema
+from scheduler_service.store.claims import claim_sql
 
 # Names of ages, and their upper limits in seconds.
 AGES = (
@@ -45,11 +46,16 @@ def placements(
     }
 
 
-def held_of(conn: Connection, host_id: int, instance: str) -> dict[str, int]:
-    """Return what an instance holds of a host, by resource class."""
+def held_of(
+    conn: Connection, providers: Sequence[int], instance: str
+) -> dict[str, int]:
+    """Return what an instance holds of a host, by resource class.
+
+    :param providers: the host, and aggregates that give it a class
+    """
     table = schema.allocations
     query = sa.select(table.c.resource_class, table.c.amount).where(
-        table.c.consumer_uuid == instance, table.c.host_id == host_id
+        table.c.consumer_uuid == instance, table.c.host_id.in_(providers)
     )
     return {row.resource_class: row.amount for row in conn.execute(query)}
 
@@ -135,9 +141,11 @@ def show(conn: Connection, uuid: str) -> dict[str, Any]:
         sa.select(moves).where(moves.c.instance_uuid == uuid)
     ).first()
     allocated: dict[str, dict[str, int]] = {}
+    giver = sa.literal('aggregate ').concat(schema.aggregates.c.name)
     query = (
-        sa.select(held, hosts.c.host)
+        sa.select(held, sa.func.coalesce(hosts.c.host, giver).label('host'))
         .outerjoin(hosts, hosts.c.id == held.c.host_id)
+        .outerjoin(schema.aggregates, claim_sql.is_of_aggregate(held))
         .where(held.c.consumer_uuid == uuid)
         .order_by(held.c.host_id, held.c.resource_class)
     )

@@ -13,7 +13,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from scheduler_service.store import rows
+from scheduler_service.store import rows, schema
 
 # The demand on an inventory. The claim is checked under ``ratio`` instead
 # of the host's own, and under ``fallback`` where the host has none or 0.
@@ -82,6 +82,8 @@ class Claim(msgspec.Struct, frozen=True):
     :ivar releases_seen: revision up to which releases of the consumer do not
         cancel the request
     :ivar kind: ``instance`` or ``pod``
+    :ivar shared: resource class -> what the claim takes it from instead of
+        the host: an aggregate, see :func:`provider_of`
     """
 
     consumer: str
@@ -103,6 +105,44 @@ class Claim(msgspec.Struct, frozen=True):
     records: Sequence[tuple[str, str]] = ()
     releases_seen: int = 0
     kind: str = 'instance'
+    shared: Mapping[str, int] = {}
+
+    def parts(self) -> list[tuple[int, Mapping[str, int]]]:
+        """Return what it takes of the host, and of each aggregate."""
+        if not self.shared:
+            return [(self.host_id, self.amounts)]
+        parts: dict[int, dict[str, int]] = {}
+        for name, amount in self.amounts.items():
+            provider = self.shared.get(name, self.host_id)
+            parts.setdefault(provider, {})[name] = amount
+        return [*parts.items()]
+
+
+def is_of_aggregate(table: Any) -> Any:
+    """Return the condition that a row of inventories or allocations is.
+
+    See :func:`~scheduler_service.model.inventory.provider_of`.
+    """
+    return schema.aggregates.c.id == -1 - table.c.host_id
+
+
+def promised(
+    placement: str | None, host_id: int
+) -> dict[tuple[int, str], int] | None:
+    """Return what a claim took, by host or aggregate and resource class.
+
+    :param placement: JSON, as it is stored with the claim
+    :param host_id: of the claim
+    :return: None: it is unknown
+    """
+    stored = msgspec.json.decode(placement or '{}')
+    if stored.get('amounts') is None:
+        return None
+    shared = stored.get('shared', {})
+    return {
+        (shared.get(name, host_id), name): amount
+        for name, amount in stored['amounts'].items()
+    }
 
 
 def join_groups(conn: Connection, members: Sequence[tuple[str, str]]) -> int:

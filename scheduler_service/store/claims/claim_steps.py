@@ -8,7 +8,8 @@ are lost. Stateless: any thread may build a list.
 it in one round trip. No statement depends on what Python read of another's
 result, so both do the same. Rows are locked in one fixed order, so batches
 wait for each other and do not deadlock: instances that are stored, server
-groups, new instances, records of stages, inventories, the counter.
+groups, new instances, records of stages, inventories (of aggregates first,
+since their ids are below 0), the counter.
 
 Whoever has the counter sees everything that was committed before, and nobody
 commits until the transaction ends: a release that is committed later finds
@@ -81,9 +82,9 @@ _PLACE = {
 _UUID = {'uuid': 'text'}
 _OWNER = {'uuid': 'text', 'owner': 'text'}
 _GROUP_OF_CLAIM = {'uuid': 'a.group_uuid'}
-_consumer, _host_id, _group, _amounts, _records, _may_stay = map(
+_consumer, _host_id, _group, _amounts, _records = map(
     operator.attrgetter,
-    ('consumer', 'host_id', 'group', 'amounts', 'records', 'may_stay'),
+    ('consumer', 'host_id', 'group', 'amounts', 'records'),
 )
 
 
@@ -164,11 +165,15 @@ def steps(
         before.append(_recording(dialect, claims))
     hold = None
     if any(map(_amounts, claims)):
-        stays = any(map(_may_stay, moving))
+        stays = any(claim.may_stay or claim.shared for claim in moving)
         take, hold = _taking(dialect, claims, fallback, stays)
         before.append(take)
     touched = ChangeRecord(
-        load=sorted({*map(_host_id, claims)}),
+        load=sorted(
+            {*map(_host_id, claims)}.union(
+                *(claim.shared.values() for claim in claims if claim.shared)
+            )
+        ),
         instances=[*map(_consumer, claims)],
     )
     more = {}
@@ -282,7 +287,7 @@ def _taking(
 ) -> tuple[Step, Step]:
     """Return what takes capacity and inserts allocations.
 
-    :param stays: whether a move may stay on its instance's host
+    :param stays: whether a move may take more of what its instance holds
     """
     if len(claims) == 1 and not stays and all(claims[0].amounts.values()):
         return _taking_one(dialect, claims[0], fallback)
@@ -291,10 +296,11 @@ def _taking(
     keys = set[tuple[int, str]]()
     for claim in claims:
         adds = int(bool(claim.records))
-        key = (*claim.amounts.items(),), (*claim.ratios.items(),), adds
-        size = sizes.setdefault(key, len(sizes))
-        places.append((claim.consumer, claim.host_id, size))
-        keys.update((claim.host_id, n) for n, m in claim.amounts.items() if m)
+        for provider, part in claim.parts():
+            key = (*part.items(),), (*claim.ratios.items(),), adds
+            size = sizes.setdefault(key, len(sizes))
+            places.append((claim.consumer, provider, size))
+            keys.update((provider, name) for name, n in part.items() if n)
     amounts = [
         (size, name, n, dict(ratios).get(name), fallback.get(name, 0.0), adds)
         for (classes, ratios, adds), size in sizes.items()
@@ -317,14 +323,15 @@ def _taking_one(
     """Return the same for one claim, in statements that take less time."""
     taken = [
         (
-            claim.host_id,
+            provider,
             name,
             amount,
             claim.ratios.get(name),
             fallback.get(name, 0.0),
             claim.consumer,
         )
-        for name, amount in sorted(claim.amounts.items())
+        for provider, part in sorted(claim.parts())
+        for name, amount in sorted(part.items())
     ]
     values = rows.pack(dialect, _TAKEN, taken)
     take = claim_sql.change_use(dialect, where_it_fits=True)
@@ -412,9 +419,9 @@ def _moving(dialect: str) -> sa.TextClause:
 def _taken(dialect: str, stays: bool) -> str:
     """Return SQL for a table ``t`` of what each claim takes, by class.
 
-    :param stays: whether consumers may hold some of the same host, which is
-        ``held`` then: the larger of both claims counts. Another service that
-        has the allocations, too, adds them up
+    :param stays: whether consumers may hold some of the same host or
+        aggregate, which is ``held`` then: the larger of both claims counts.
+        Another service that has the allocations, too, adds them up
     """
     held, more, join = '0', 'k.amount', ''
     if stays:

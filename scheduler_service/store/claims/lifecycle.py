@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -72,17 +72,13 @@ _GROUPS_OF = sa.select(_MEMBERS.c.group_uuid).where(
     rows.among(_MEMBERS.c.instance_uuid)
 )
 _MOVES_OF = sa.select(_MOVES).where(rows.among(_MOVES.c.instance_uuid))
-# Instances that move to the host that they are on, and their present claims.
-_STAYING = (
-    sa.select(_MOVES.c.instance_uuid, _INSTANCES.c.placement)
-    .join(_INSTANCES, _INSTANCES.c.uuid == _MOVES.c.instance_uuid)
-    .where(
-        rows.among(_MOVES.c.instance_uuid),
-        _INSTANCES.c.host == _MOVES.c.host,
-        _INSTANCES.c.node == _MOVES.c.node,
-        _INSTANCES.c.state != 'reported',
-    )
-)
+# The present claims of instances.
+_PRESENT = sa.select(
+    _INSTANCES.c.uuid,
+    _INSTANCES.c.host,
+    _INSTANCES.c.node,
+    _INSTANCES.c.placement,
+).where(rows.among(_INSTANCES.c.uuid), _INSTANCES.c.state != 'reported')
 _HELD = (
     sa.select(_ALLOCATIONS)
     .where(rows.among(_ALLOCATIONS.c.consumer_uuid))
@@ -108,6 +104,8 @@ _PLACEMENTS = sa.select(_INSTANCES.c.uuid, _INSTANCES.c.placement).where(
 # What is reported of an instance was read at most so long ago, in seconds: it
 # says nothing about a move that was claimed since.
 _READ_S = 60.0
+# In place of the id of a host that does not matter.
+_ELSEWHERE = 0
 _HOST_IDS = sa.select(schema.hosts.c.id).where(rows.among(schema.hosts.c.host))
 
 
@@ -319,16 +317,22 @@ def release_moves(
     :param moves: rows of ``moves`` by instance, of locked instances
     :param final: as for :func:`release`
     """
-    staying = {
-        row.instance_uuid: row.placement
-        for row in rows.select_among(writer.conn, _STAYING, moves)
+    present = {
+        row.uuid: row
+        for row in rows.select_among(writer.conn, _PRESENT, moves)
     }
     for uuid, move in moves.items():
+        taken = claim_sql.promised(move.placement, move.host_id) or {}
+        released = {move.host_id, *(provider for provider, _ in taken)}
         release_allocations(
-            writer, [uuid], _ALLOCATIONS.c.host_id == move.host_id
+            writer, [uuid], _ALLOCATIONS.c.host_id.in_(released)
         )
-        if uuid in staying:
-            _take_again(writer, uuid, move.host_id, staying[uuid])
+        if (row := present.get(uuid)) is not None:
+            stays = (row.host, row.node) == (move.host, move.node)
+            held = claim_sql.promised(
+                row.placement, move.host_id if stays else _ELSEWHERE
+            )
+            _take_again(writer, uuid, held, released)
     _remove_moves(writer, moves, final)
     return sorted(moves)
 
@@ -436,13 +440,14 @@ def _check_owners(locked: Mapping[str, Any], check: OwnerCheck | None) -> None:
 def _complete_move(writer: Writer, row: Any, move: Any) -> None:
     """Give an instance its new place; release its allocations elsewhere."""
     conn = writer.conn
-    if (row.host, row.node) == (move.host, move.node):
-        release_allocations(writer, [row.uuid])
-        _take_again(writer, row.uuid, move.host_id, move.placement)
-    else:
-        release_allocations(
-            writer, [row.uuid], _ALLOCATIONS.c.host_id != move.host_id
-        )
+    taken = claim_sql.promised(move.placement, move.host_id)
+    released = {provider for provider, _ in taken or ()}
+    where = None
+    if (row.host, row.node) != (move.host, move.node):
+        where = _ALLOCATIONS.c.host_id != move.host_id
+        released.discard(move.host_id)
+    release_allocations(writer, [row.uuid], where)
+    _take_again(writer, row.uuid, taken, released)
     outcomes.keep_placements(writer, [row.uuid], moving=False)
     conn.execute(
         sa.update(_INSTANCES)
@@ -464,17 +469,20 @@ def _complete_move(writer: Writer, row: Any, move: Any) -> None:
 
 
 def _take_again(
-    writer: Writer, consumer: str, host_id: int, placement: str | None
+    writer: Writer,
+    consumer: str,
+    promised: Mapping[tuple[int, str], int] | None,
+    released: Collection[int],
 ) -> None:
-    """Take what one of two claims on a host holds, once both are released.
+    """Take what one of two claims holds, once both are released.
 
-    :param placement: JSON of that claim, with its amounts; None: they are
-        unknown, and nothing is taken
+    :param promised: by that claim; None: it is unknown, and nothing is taken
+    :param released: hosts and aggregates of which both are
     """
-    amounts = placement and msgspec.json.decode(placement).get('amounts')
-    if amounts:
-        takes = {(host_id, name): n for name, n in amounts.items()}
-        take(writer, [(consumer, takes)])
+    takes = {
+        key: n for key, n in (promised or {}).items() if key[0] in released
+    }
+    take(writer, [(consumer, takes)])
 
 
 def take(

@@ -34,6 +34,7 @@ class PodClaim(NamedTuple):
     :ivar name: its namespace, a slash, its name
     :ivar amounts: resource class -> amount; what the host does not offer is
         left out
+    :ivar shared: resource class -> the aggregate that gives it to the host
     """
 
     uid: str
@@ -41,6 +42,7 @@ class PodClaim(NamedTuple):
     host: str
     node: str
     amounts: dict[str, int]
+    shared: dict[str, int] = {}
 
 
 class StoredClaim(NamedTuple):
@@ -71,7 +73,7 @@ def held(conn: Connection) -> dict[str, PodClaim]:
     """Return what all pods hold of the hosts that they are claimed on."""
     of, on = _INSTANCES.c, schema.hosts.c
     claims = {
-        row.uuid: PodClaim(*row, {})
+        row.uuid: PodClaim(*row, {}, {})
         for row in conn.execute(
             sa.select(of.uuid, of.request_id, of.host, of.node)
             .where(of.kind == POD)
@@ -79,15 +81,37 @@ def held(conn: Connection) -> dict[str, PodClaim]:
     }  # fmt: skip
     query = (
         sa.select(_HELD.c.consumer_uuid, _HELD.c.resource_class,
-                  _HELD.c.amount)
+                  _HELD.c.amount, _HELD.c.host_id)
         .join(_INSTANCES, of.uuid == _HELD.c.consumer_uuid)
-        .join(schema.hosts, on.id == _HELD.c.host_id)
-        .where(of.kind == POD, of.host == on.host, of.node == on.node)
+        .outerjoin(schema.hosts, on.id == _HELD.c.host_id)
+        .where(of.kind == POD, (_HELD.c.host_id < 0)
+               | ((of.host == on.host) & (of.node == on.node)))
     )  # fmt: skip
-    for uid, name, amount in conn.execute(query):
+    for uid, name, amount, provider in conn.execute(query):
         if uid in claims:
             claims[uid].amounts[name] = amount
+            if provider < 0:
+                claims[uid].shared[name] = provider
     return claims
+
+
+def shared(conn: Connection) -> dict[str, dict[str, int]]:
+    """Return what aggregates offer: of each service host, by class.
+
+    As in ``columns.build``, the first of several gives the class.
+    """
+    offered, members = schema.inventories.c, schema.aggregate_hosts.c
+    query = (
+        sa.select(members.host, offered.resource_class, offered.host_id)
+        .where(
+            offered.host_id < 0, members.aggregate_id == -1 - offered.host_id
+        )
+        .order_by(offered.host_id)
+    )
+    found: dict[str, dict[str, int]] = defaultdict(dict)
+    for host, name, provider in conn.execute(query):
+        found[host][name] = provider
+    return dict(found)
 
 
 def release(
@@ -125,7 +149,10 @@ def confirm(writer: Writer, pods: Sequence[PodClaim]) -> None:
         row, host_id = locked.get(pod.uid), host_ids.get(pod.host)
         if host_id is None or (row is not None and row.kind != POD):
             continue
-        takes = {(host_id, name): n for name, n in pod.amounts.items()}
+        takes = {
+            (pod.shared.get(name, host_id), name): n
+            for name, n in pod.amounts.items()
+        }
         if row is None:
             added.append((pod, takes))
         elif row.host != pod.host or held[pod.uid] != takes:
@@ -171,4 +198,6 @@ def _placement(pod: PodClaim) -> str:
     selected = Selection(host=pod.host, node=pod.node, uuid='')
     made = Placement(instance_uuid=pod.uid, selected=selected)
     document = {**msgspec.to_builtins(made), 'amounts': dict(pod.amounts)}
+    if pod.shared:
+        document['shared'] = dict(pod.shared)
     return msgspec.json.encode(document).decode()

@@ -139,10 +139,15 @@ class StoreClaimer:
         with self._source.autocommit_connection() as conn:
             return claims.run_somewhere(conn, instances)
 
-    def held_of(self, host_id: int, instance: str) -> dict[str, int]:
-        """Return what an instance holds of a host, by resource class."""
+    def held_of(
+        self, providers: Sequence[int], instance: str
+    ) -> dict[str, int]:
+        """Return what an instance holds of a host, by resource class.
+
+        :param providers: the host, and aggregates that give it a class
+        """
         with self._source.autocommit_connection() as conn:
-            return claims.held_of(conn, host_id, instance)
+            return claims.held_of(conn, providers, instance)
 
     def recall(self, job: HostJob | ZoneJob) -> Recalled | None:
         """Return the outcome that a job's message has; None: none yet."""
@@ -367,6 +372,13 @@ def _add_claims(
             'alternates': placement.alternates,
             'amounts': assignment.amounts,
         }
+        shared: Mapping[str, int] = {}
+        if attempt.table is not None:
+            shared = attempt.table.providers(
+                assignment.row, assignment.amounts
+            )
+        if shared:
+            stored['shared'] = shared
         if owner is not None:
             stored['group'] = request.instance_group
         if is_present and job.moves_unsaid and attempt.table is not None:
@@ -399,6 +411,7 @@ def _add_claims(
                 ],
                 releases_seen=job.releases_seen.get(uuid, 0),
                 kind=job.kind,
+                shared=shared,
             )
         )
 

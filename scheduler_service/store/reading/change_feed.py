@@ -64,6 +64,10 @@ _USES = sa.select(
     _OFFERED.used,
     _OFFERED.available_least,
 ).where(rows.among(_OFFERED.host_id))
+# Of all aggregates; hosts that are read anew know none.
+_SHARED_USES = sa.select(
+    _OFFERED.host_id, _OFFERED.resource_class, _OFFERED.used
+).where(_OFFERED.host_id < 0)
 
 
 class HistoryChanged(Exception):
@@ -272,6 +276,7 @@ def _read(conn: Connection, touched: ChangeRecord) -> Update:
         hosts = loading.hosts(conn, sorted(changed))
         update.hosts = [*hosts.items()]
         update.hosts_gone = sorted(changed - hosts.keys())
+        update.shared = [*map(tuple, conn.execute(_SHARED_USES))]
     if touched.aggregates:
         update.aggregates = loading.aggregates(conn)
     if load:
@@ -301,6 +306,8 @@ def _read_loads(conn: Connection, ids: list[int], update: Update) -> None:
         for host_id, name, amount, least in conn.execute(
             _USES, {'keys': part}
         ):
+            if host_id < 0:
+                update.shared.append((host_id, name, amount))
             at = place.get(host_id)
             if at is None:
                 continue

@@ -30,6 +30,7 @@ from scheduler_service.model import (
     ServerGroup,
     UnitLimits,
 )
+from scheduler_service.model.inventory import provider_of
 from scheduler_service.store import rows, schema
 from scheduler_service.store.connection import REVISION, in_chunks
 
@@ -94,6 +95,9 @@ _HOSTS = _query(sa.select(schema.hosts), schema.hosts.c.id)
 _INVENTORIES = _query(
     sa.select(schema.inventories), schema.inventories.c.host_id
 )
+_OF_AGGREGATES = sa.select(schema.inventories).where(
+    schema.inventories.c.host_id < 0
+)
 _TRAITS = _query(_ordered(schema.traits), schema.traits.c.host_id)
 INSTANCE_COUNTS = Query(
     _counting(),
@@ -153,7 +157,7 @@ def hosts(
     """
     keys = None if ids is None else list(ids)
     rows = _HOSTS.run(conn, keys)
-    offered = _inventories(conn, keys, reported)
+    offered = _inventories(_INVENTORIES.run(conn, keys), reported)
     traits: dict[int, list[str]] = defaultdict(list)
     for host_id, name in _TRAITS.run(conn, keys):
         traits[host_id].append(name)
@@ -191,11 +195,11 @@ def _host(
 
 
 def _inventories(
-    conn: Connection, ids: list[int] | None, reported: bool
+    stored: Iterable[Any], reported: bool
 ) -> dict[int, dict[str, Any]]:
-    """Return the fields of host documents that are stored as inventories."""
+    """Return the fields of documents that are stored as inventories."""
     offered: dict[int, dict[str, Any]] = defaultdict(dict)
-    for row in _INVENTORIES.run(conn, ids):
+    for row in stored:
         fields, name = offered[row.host_id], row.resource_class
         used = row.reported if reported else row.used
         limits = {
@@ -243,8 +247,11 @@ def instance_counts(
     return counts
 
 
-def aggregates(conn: Connection) -> list[Aggregate]:
-    """Return all aggregates, by id."""
+def aggregates(conn: Connection, reported: bool = False) -> list[Aggregate]:
+    """Return all aggregates, by id.
+
+    :param reported: use without that of claims
+    """
     members: dict[int, list[str]] = defaultdict(list)
     for aggregate_id, host in conn.execute(_ordered(schema.aggregate_hosts)):
         members[aggregate_id].append(host)
@@ -252,6 +259,7 @@ def aggregates(conn: Connection) -> list[Aggregate]:
     pairs = conn.execute(_ordered(schema.aggregate_metadata))
     for aggregate_id, key, value in pairs:
         metadata[aggregate_id][key] = value
+    offered = _inventories(conn.execute(_OF_AGGREGATES), reported)
     rows = conn.execute(_ordered(schema.aggregates))
     return [
         Aggregate(
@@ -260,6 +268,7 @@ def aggregates(conn: Connection) -> list[Aggregate]:
             name=row.name,
             hosts=members[row.id],
             metadata=metadata[row.id],
+            **offered[provider_of(row.id)],
         )
         for row in rows
     ]

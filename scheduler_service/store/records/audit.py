@@ -14,6 +14,7 @@ from scheduler_service.store.claims import claim_sql, lifecycle
 from scheduler_service.store.connection import Writer, in_chunks
 
 _SHOWN = 1000
+_OF_HOST = schema.allocations.c.host_id >= 0
 # Claims that no host reports for longer, in seconds.
 _UNREPORTED_S = 3600.0
 
@@ -35,6 +36,7 @@ class Finding(msgspec.Struct, kw_only=True):
 
     kind: str
     host: str | None = None
+    aggregate: str | None = None
     server_group: str | None = None
     resource_class: str | None = None
     consumer: str | None = None
@@ -148,6 +150,7 @@ def _finding(kind: str, row: Any, text: str, **more: str) -> Finding:
     return Finding(
         kind=kind,
         host=columns.get('host'),
+        aggregate=columns.get('aggregate'),
         server_group=columns.get('server_group'),
         resource_class=columns.get('resource_class'),
         consumer=columns.get('consumer_uuid'),
@@ -208,8 +211,10 @@ def _differing() -> Any:
             offered.c.used,
             right,
             hosts.c.host,
+            schema.aggregates.c.name.label('aggregate'),
         )
         .outerjoin(hosts, hosts.c.id == offered.c.host_id)
+        .outerjoin(schema.aggregates, claim_sql.is_of_aggregate(offered))
         .where(offered.c.used != right)
         .order_by(offered.c.host_id, offered.c.resource_class)
     )
@@ -234,9 +239,14 @@ def _overcommitted(fallback: Mapping[str, float]) -> Any:
     limit = ((offered.c.total - offered.c.reserved) * ratio).label('most')
     return (
         sa.select(
-            offered.c.resource_class, offered.c.used, limit, hosts.c.host
+            offered.c.resource_class,
+            offered.c.used,
+            limit,
+            hosts.c.host,
+            schema.aggregates.c.name.label('aggregate'),
         )
-        .join(hosts, hosts.c.id == offered.c.host_id)
+        .outerjoin(hosts, hosts.c.id == offered.c.host_id)
+        .outerjoin(schema.aggregates, claim_sql.is_of_aggregate(offered))
         .where(
             offered.c.used > limit,
             offered.c.used > offered.c.reported,
@@ -264,7 +274,8 @@ def _orphaned() -> Any:
 def _unclaimed(consumers: Any = None) -> Any:
     """Return the query for (consumer, host id, host) without a claim.
 
-    A claim is an instance that is claimed on the host, or moves to it.
+    A claim is an instance that is claimed on the host, or moves to it; of an
+    aggregate, on or to any host.
     """
     held, hosts = schema.allocations, schema.hosts
     inst, moves = schema.instances, schema.moves
@@ -275,13 +286,13 @@ def _unclaimed(consumers: Any = None) -> Any:
         .outerjoin(
             inst,
             (inst.c.uuid == held.c.consumer_uuid)
-            & (inst.c.host == hosts.c.host)
+            & ((inst.c.host == hosts.c.host) | ~_OF_HOST)
             & (inst.c.state != 'reported'),
         )
         .outerjoin(
             moves,
             (moves.c.instance_uuid == held.c.consumer_uuid)
-            & (moves.c.host_id == held.c.host_id),
+            & ((moves.c.host_id == held.c.host_id) | ~_OF_HOST),
         )
         .where(inst.c.uuid.is_(None), moves.c.instance_uuid.is_(None))
         .order_by(held.c.consumer_uuid, held.c.host_id)
@@ -293,11 +304,11 @@ def _unclaimed(consumers: Any = None) -> Any:
 
 def _unallocated(
     conn: Connection, consumers: Any = None
-) -> list[tuple[Any, dict[str, int] | None]]:
-    """Return claims without allocations, with what they promised.
+) -> list[tuple[Any, dict[tuple[int, str], int] | None]]:
+    """Return claims without allocations of their hosts, and their promises.
 
-    Each is a row with ``consumer_uuid``, ``host_id`` and ``host``; None: what
-    it was promised is unknown.
+    Each is a row with ``consumer_uuid``, ``host_id`` and ``host``; for the
+    promise see :func:`claim_sql.promised`.
 
     :param consumers: only those of these instances
     """
@@ -330,10 +341,14 @@ def _unallocated(
         query = query.where(claims.consumer_uuid.in_(consumers))
     # What a claim took is stored with its placement.
     lost = [
-        (row, msgspec.json.decode(row.placement).get('amounts'))
+        (row, claim_sql.promised(row.placement, row.host_id))
         for row in conn.execute(query)
     ]
-    return [pair for pair in lost if pair[1] != {}]
+    return [
+        (row, promised)
+        for row, promised in lost
+        if promised is None or any(key[0] == row.host_id for key in promised)
+    ]
 
 
 def _members_of_nothing() -> Any:
@@ -426,11 +441,11 @@ def _apart() -> Any:
     )
 
 
-def _promised(amounts: Mapping[str, int] | None) -> str:
+def _promised(amounts: Mapping[tuple[int, str], int] | None) -> str:
     if amounts is None:
         promised = 'what it was promised is unknown: release it'
     else:
-        listed = (f'{number} {name}' for name, number in amounts.items())
+        listed = (f'{number} {name}' for (_, name), number in amounts.items())
         promised = f'it was promised {", ".join(listed)}'
     return f'is claimed here and has no allocations; {promised}'
 
@@ -473,8 +488,8 @@ def _restore_allocations(writer: Writer) -> int:
         lifecycle.lock(writer.conn, part)
         lost: dict[claim_sql.Held, int] = {}
         for row, amounts in _unallocated(writer.conn, part):
-            for name, amount in (amounts or {}).items():
-                key = row.consumer_uuid, row.host_id, name
+            for (provider, name), amount in (amounts or {}).items():
+                key = row.consumer_uuid, provider, name
                 # Of two claims on a host the larger counts.
                 lost[key] = max(amount, lost.get(key, 0))
         if lost:
@@ -483,6 +498,8 @@ def _restore_allocations(writer: Writer) -> int:
                 'allocations',
                 claim_sql.ALLOCATION,
                 [(*key, amount) for key, amount in lost.items()],
+                # What is held of an aggregate may be there.
+                key=(*claim_sql.HELD,),
             )
             writer.touched.load += sorted({host for _, host, _ in lost})
     return len(uuids)

@@ -101,8 +101,8 @@ class Asked(msgspec.Struct, array_like=True):
 class Part(msgspec.Struct, array_like=True):
     """A part of a checkpoint.
 
-    :ivar what: ids, number, coded, resource, aggregates, groups or instances;
-        end: it was the last one
+    :ivar what: ids, number, coded, resource, shared, aggregates, groups or
+        instances; end: it was the last one
     :ivar name: of the column
     :ivar data: arrays as (type, bytes)
     """
@@ -260,6 +260,8 @@ def _parts(table: HostTable) -> Iterator[Part]:
             yield Part('coded', name, [_array(coded.codes), values])
     for name, columns in table.resources.items():
         yield Part('resource', name, _arrays(columns))
+    for name, providers in table.shared.items():
+        yield Part('shared', name, _array(providers))
     yield Part('aggregates', '', [*table.topology.aggregates.values()])
     yield Part('groups', '', [*table.groups.values()])
     some: list[PlacedInstance] = []
@@ -366,7 +368,7 @@ def _table(
         )
         for name, columns in parts['resource'].items()
     }
-    return assemble(
+    made = assemble(
         _from(parts['ids']['']),
         {name: _from(data) for name, data in parts['number'].items()},
         coded,
@@ -375,6 +377,9 @@ def _table(
         InstanceIndex(instances),
         msgspec.convert(parts['groups'][''], list[ServerGroup]),
     )
+    # What aggregates offer is among the resources already.
+    shared = {n: _from(data) for n, data in parts.get('shared', {}).items()}
+    return dataclasses.replace(made, resources=resources, shared=shared)
 
 
 def request(entry: Asked, block: Block) -> Request:
@@ -668,6 +673,7 @@ def _contents(table: HostTable) -> dict[str, Any]:
         **{name: column.tobytes() for name, column in table.numbers.items()},
         **{name: column.values_at(every) for name, column in coded},
         **{name: _arrays(of) for name, of in table.resources.items()},
+        'shared': {n: _array(of) for n, of in table.shared.items()},
         'aggregates': table.topology.aggregates,
         'instances': {placed.uuid: placed for placed in table.instances},
         'groups': table.groups,

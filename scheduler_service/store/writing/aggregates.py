@@ -7,17 +7,24 @@ from typing import Any
 
 import msgspec
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
 from scheduler_service.model import Aggregate, documents
+from scheduler_service.model.inventory import provider_of
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Writer, next_number
 from scheduler_service.store.reading import loading
 from scheduler_service.store.rows import delete, insert, select_in
+from scheduler_service.store.writing import inventories
 
 
 def add(writer: Writer, aggregates: Sequence[Aggregate]) -> None:
-    """Add aggregates with their hosts and metadata."""
+    """Add aggregates, or replace those of the same ids.
+
+    What claims hold of their resources stays allocated.
+    """
+    _delete_rows(writer.conn, [aggregate.id for aggregate in aggregates])
     insert(
         writer.conn,
         schema.aggregates,
@@ -41,15 +48,29 @@ def add(writer: Writer, aggregates: Sequence[Aggregate]) -> None:
             for key, value in a.metadata.items()
         ),
     )
+    inventories.change(
+        writer.conn,
+        [provider_of(a.id) for a in aggregates],
+        (
+            inventories.row(provider_of(a.id), name, offer)
+            for a in aggregates
+            for name, offer in a.resources.items()
+        ),
+    )
     writer.touched.aggregates = True
 
 
 def remove(writer: Writer, ids: Sequence[int]) -> int:
     """Remove aggregates, not their hosts; return how many there were."""
-    delete(writer.conn, schema.aggregate_metadata.c.aggregate_id, ids)
-    delete(writer.conn, schema.aggregate_hosts.c.aggregate_id, ids)
+    inventories.change(writer.conn, [*map(provider_of, ids)], ())
     writer.touched.aggregates = True
-    return delete(writer.conn, schema.aggregates.c.id, ids)
+    return _delete_rows(writer.conn, ids)
+
+
+def _delete_rows(conn: Connection, ids: Sequence[int]) -> int:
+    delete(conn, schema.aggregate_metadata.c.aggregate_id, ids)
+    delete(conn, schema.aggregate_hosts.c.aggregate_id, ids)
+    return delete(conn, schema.aggregates.c.id, ids)
 
 
 def remove_host(writer: Writer, host: str) -> list[Aggregate]:
@@ -108,7 +129,6 @@ def change(
     changed = documents.check_entity(edit(old))
     _check_stored(writer, {*changed.hosts} - {*old.hosts})
     _check_zones(writer, old, changed)
-    remove(writer, [changed.id])
     add(writer, [changed])
     return changed
 
@@ -162,7 +182,7 @@ def _find(writer: Writer, named: str) -> Aggregate:
     :raises AggregateNotFound: the aggregate does not exist
     :raises Conflict: several aggregates have the name
     """
-    present = loading.aggregates(writer.conn)
+    present = loading.aggregates(writer.conn, reported=True)
     for aggregate in present:
         if named in (str(aggregate.id), aggregate.uuid):
             return aggregate
@@ -192,18 +212,24 @@ def delete_named(writer: Writer, named: str) -> Aggregate:
 def put(writer: Writer, aggregates: Sequence[Aggregate]) -> int:
     """Add aggregates, or replace those of the same id.
 
+    Resources stay where none are given: other services know none.
+
     :return: how many were written; equal aggregates are not
     """
     # Lock: several daemons may receive the same aggregates.
     next_number(writer.conn, 'host_id', 0)
-    stored = {a.id: a for a in loading.aggregates(writer.conn)}
+    present = loading.aggregates(writer.conn, reported=True)
+    stored = {a.id: a for a in present}
     by_id = {
-        a.id: msgspec.structs.replace(a, hosts=sorted(set(a.hosts)))
+        a.id: msgspec.structs.replace(
+            a,
+            hosts=sorted(set(a.hosts)),
+            resources=a.resources or stored.get(a.id, a).resources,
+        )
         for a in aggregates
     }
     differ = [a for a in by_id.values() if stored.get(a.id) != a]
     if differ:
-        remove(writer, [a.id for a in differ])
         add(writer, differ)
     return len(differ)
 

@@ -7,7 +7,7 @@ claim count by the claim already, so the claim's amounts are subtracted.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -28,9 +28,9 @@ from scheduler_service.store import schema
 from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Writer, in_chunks, next_number
 from scheduler_service.store.reading import loading
-from scheduler_service.store.reading.loading import HOST_COLUMNS, MAX_UNIT
+from scheduler_service.store.reading.loading import HOST_COLUMNS
 from scheduler_service.store.rows import delete, insert, select_in
-from scheduler_service.store.writing import aggregates
+from scheduler_service.store.writing import aggregates, inventories
 
 _HOSTS, _OFFERED = schema.hosts, schema.inventories
 _encode = msgspec.json.Encoder(order='deterministic').encode
@@ -42,15 +42,6 @@ _LOAD_FIELDS = {
     'state',
     *(used for _, used, _ in STANDARD_FIELDS.values()),
 }
-_FIGURES = (
-    'total',
-    'reserved',
-    'min_unit',
-    'max_unit',
-    'step_size',
-    'allocation_ratio',
-    'available_least',
-)
 
 
 def add(writer: Writer, hosts: Sequence[tuple[int, Host]]) -> None:
@@ -75,8 +66,10 @@ def change(writer: Writer, hosts: Sequence[tuple[int, Host]]) -> None:
     conn = writer.conn
     changed = [_host_row(*pair) for pair in hosts]
     _update_hosts(conn, changed, [name for name in changed[0] if name != 'id'])
-    _change_inventories(conn, hosts)
     ids = [store_id for store_id, _ in hosts]
+    inventories.change(
+        conn, ids, (row for pair in hosts for row in _inventory_rows(*pair))
+    )
     delete(conn, schema.traits.c.host_id, ids)
     _insert_traits(conn, hosts)
     writer.touched.hosts += ids
@@ -98,87 +91,7 @@ def _update_hosts(
         sa.update(_HOSTS)
         .where(_HOSTS.c.id == sa.bindparam('b_id'))
         .values({name: sa.bindparam(f'b_{name}') for name in names}),
-        [_bound(row, ('id', *names)) for row in changed],
-    )
-
-
-def _bound(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return values as parameters, whose names differ from all columns."""
-    return {f'b_{name}': row[name] for name in names}
-
-
-def _change_inventories(
-    conn: Connection, hosts: Sequence[tuple[int, Host]]
-) -> None:
-    """Write inventories of hosts, and delete those no longer offered."""
-    key = _OFFERED.c.host_id, _OFFERED.c.resource_class
-    ids = [store_id for store_id, _ in hosts]
-    stored = {
-        tuple(row) for row in select_in(conn, sa.select(*key), key[0], ids)
-    }
-    offered = {
-        (row['host_id'], row['resource_class']): row
-        for pair in hosts
-        for row in _inventory_rows(*pair)
-    }
-    fresh = [row for name, row in offered.items() if name not in stored]
-    insert(conn, _OFFERED, fresh)
-    if fresh:
-        # Claims may date from when the host offered the class before.
-        held = schema.allocations.c
-        amount = sa.select(
-            sa.func.coalesce(sa.func.sum(held.amount), 0)
-        ).where(held.host_id == key[0], held.resource_class == key[1])
-        conn.execute(
-            _updating_inventory().values(
-                used=_OFFERED.c.used + amount.scalar_subquery()
-            ),
-            [_bound(row, ('host_id', 'resource_class')) for row in fresh],
-        )
-    _update_inventories(
-        conn,
-        [row for name, row in offered.items() if name in stored],
-        _FIGURES,
-    )
-    for host_id, name in stored - offered.keys():
-        conn.execute(
-            sa.delete(_OFFERED).where(key[0] == host_id, key[1] == name)
-        )
-
-
-def _updating_inventory() -> sa.Update:
-    return sa.update(_OFFERED).where(
-        _OFFERED.c.host_id == sa.bindparam('b_host_id'),
-        _OFFERED.c.resource_class == sa.bindparam('b_resource_class'),
-    )
-
-
-def _update_inventories(
-    conn: Connection,
-    changed: Sequence[Mapping[str, Any]],
-    names: Sequence[str],
-) -> None:
-    """Write some columns of inventories, and their use.
-
-    Use is changed relative to the stored value: claims may change it at the
-    same time. All writers lock rows in the same order.
-    """
-    if not changed:
-        return
-    table = _OFFERED
-    reported: Any = sa.bindparam('b_reported')
-    key = ('host_id', 'resource_class')
-    conn.execute(
-        # ``used`` before ``reported``: MariaDB assigns from left to right.
-        _updating_inventory().ordered_values(
-            *((table.c[name], sa.bindparam(f'b_{name}')) for name in names),
-            (table.c.used, table.c.used - table.c.reported + reported),
-            (table.c.reported, reported),
-        ),
-        [
-            _bound(row, (*key, *names, 'reported'))
-            for row in sorted(changed, key=lambda row: [row[n] for n in key])
-        ],
+        [inventories.bound(row, ('id', *names)) for row in changed],
     )
 
 
@@ -203,7 +116,7 @@ def change_load(writer: Writer, hosts: Sequence[tuple[int, Host]]) -> None:
         ],
         ('num_io_ops', 'instances_other', 'state'),
     )
-    _update_inventories(
+    inventories.update(
         writer.conn,
         [row for pair in ordered for row in _inventory_rows(*pair)],
         ('available_least',),
@@ -312,27 +225,14 @@ def _inventory_rows(store_id: int, host: Host) -> Iterator[dict[str, Any]]:
             **(msgspec.structs.asdict(units) if units else {}),
         )
         least = host.disk_available_least if name == 'DISK_GB' else None
-        row = _inventory_row(store_id, name, offer)
+        row = inventories.row(store_id, name, offer)
         yield {
             **row,
             'allocation_ratio': getattr(host, ratio),
             'available_least': least,
         }
     for name, offer in host.resources.items():
-        yield _inventory_row(store_id, name, offer)
-
-
-def _inventory_row(
-    store_id: int, name: str, offer: Resource
-) -> dict[str, Any]:
-    return {
-        **msgspec.structs.asdict(offer),
-        'host_id': store_id,
-        'resource_class': name,
-        'max_unit': offer.max_unit or MAX_UNIT,
-        'reported': offer.used,
-        'available_least': None,
-    }
+        yield inventories.row(store_id, name, offer)
 
 
 class Held(msgspec.Struct):
@@ -455,12 +355,9 @@ def as_stored(host: Host, reported: Mapping[str, Any], held: Held) -> Host:
         if used in changes:
             changes[used] = max(changes[used] - held.counted[name], 0)
     if 'resources' in changes:
-        changes['resources'] = {
-            name: msgspec.structs.replace(
-                offer, used=max(offer.used - held.counted[name], 0)
-            )
-            for name, offer in changes['resources'].items()
-        }
+        changes['resources'] = inventories.without(
+            changes['resources'], held.counted
+        )
     if changes.get('disk_available_least') is not None:
         changes['disk_available_least'] -= held.coming['DISK_GB']
     if 'num_instances' in changes:

@@ -26,6 +26,7 @@ from scheduler_service.model import (
     Inventory,
     ServerGroup,
 )
+from scheduler_service.model.inventory import provider_of
 from scheduler_service.store import schema
 from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Writer, in_chunks, next_number
@@ -35,6 +36,7 @@ from scheduler_service.store.writing import (
     aggregates,
     hosts,
     instances,
+    inventories,
     pools,
     server_groups,
 )
@@ -111,6 +113,9 @@ class Importer:
         self._progress = progress
         self._compare = compare
         self._report = Report()
+        # What claims of the document's instances hold: of each host, or
+        # aggregate, by class.
+        self._claimed: dict[int | None, Counter[str]] = defaultdict(Counter)
 
     def run(self, inventory: Inventory) -> Report:
         """Write the differences; return their numbers.
@@ -121,10 +126,19 @@ class Importer:
         conn = self._conn
         self._import_hosts(inventory.hosts, inventory.instances)
         gone = self._import_instances(inventory.instances)
+        unclaimed = [
+            msgspec.structs.replace(
+                each,
+                resources=inventories.without(
+                    each.resources, self._claimed[provider_of(each.id)]
+                ),
+            )
+            for each in inventory.aggregates
+        ]
         for kind, rows, stored, entities in (
             ('pools', pools, loading.pools(conn).values(), inventory.pools),
-            ('aggregates', aggregates, loading.aggregates(conn),
-             inventory.aggregates),
+            ('aggregates', aggregates,
+             loading.aggregates(conn, reported=True), unclaimed),
         ):  # fmt: skip
             old = {entity.id: _sorted(entity) for entity in stored}
             new = {entity.id: _sorted(entity) for entity in entities}
@@ -240,7 +254,7 @@ class Importer:
         """
         numbered = loading.hosts(self._conn, reported=True)
         ids = {_name(host): number for number, host in numbered.items()}
-        claimed: dict[int | None, Counter[str]] = defaultdict(Counter)
+        claimed = self._claimed
         held_by = schema.allocations.c.consumer_uuid
         uuids = [instance.uuid for instance in document_instances]
         query = sa.select(schema.allocations)
@@ -298,8 +312,7 @@ def _rewrite(rows: Any, writer: Writer, changes: ImportChanges) -> None:
     """Write pools or aggregates, each whole."""
     _, add, differ, gone = changes
     if add or differ or gone:
-        old = [*gone, *(before for before, _ in differ)]
-        rows.remove(writer, [entity.id for entity in old])
+        rows.remove(writer, [entity.id for entity in gone])
         rows.add(writer, [*(after for _, after in differ), *add])
 
 

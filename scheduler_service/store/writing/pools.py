@@ -17,7 +17,8 @@ from scheduler_service.store.rows import delete, insert
 
 
 def add(writer: Writer, pools: Sequence[Pool]) -> None:
-    """Add pools with their attributes."""
+    """Add pools, or replace those of the same ids."""
+    remove(writer, [pool.id for pool in pools])
     insert(
         writer.conn,
         schema.pools,
@@ -35,7 +36,6 @@ def add(writer: Writer, pools: Sequence[Pool]) -> None:
             for key, value in p.attributes.items()
         ),
     )
-    writer.touched.pools = True
 
 
 def remove(writer: Writer, ids: Sequence[str]) -> int:
@@ -86,7 +86,6 @@ def set_attributes(
     changed = documents.check_entity(
         msgspec.structs.replace(old, attributes=kept)
     )
-    remove(writer, [old.id])
     add(writer, [changed])
     return changed
 

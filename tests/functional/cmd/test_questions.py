@@ -150,6 +150,39 @@ def test_capacity_says_how_many_of_a_flavor_fit(listed, select, tmp_path):
     assert [row['zone'] for row in listed(*words)] == ['north']
 
 
+def test_capacity_says_what_an_aggregate_has_for_all_its_hosts(
+    listed, run, select, tmp_path
+):
+    path = tmp_path / 'cad.json'
+    path.write_text(
+        json.dumps({'aggregates': [
+            {'id': 9, 'name': 'cad', 'hosts': ['compute-1', 'compute-2'],
+             'resources': {'CUSTOM_CAD': {'total': 5}}},
+        ]})
+    )  # fmt: skip
+    assert run('inventory', 'import', str(path))[0] == 0
+    licensed = {'vcpus': 1, 'extra_specs': {'resources:CUSTOM_CAD': '2'}}
+    assert select(licensed)[0] == 0
+    rows = [row for row in listed('capacity') if 'CAD' in row['resource']]
+    assert [
+        (row['zone'], row['capacity'], row['used'], row['free'])
+        for row in rows
+    ] == [('aggregate cad', 5, 2, 3)]
+    flavor = 'vcpus=1,resources:CUSTOM_CAD=2'
+    assert [
+        (row['zone'], row['instances'], row['ends_first'])
+        for row in listed('capacity', '--flavor', flavor)
+    ] == [('north', 1, 'CUSTOM_CAD'), ('nova', 0, 'CUSTOM_CAD')]
+    counts = {row['what']: row['count'] for row in listed('inventory', 'show')}
+    assert counts['CUSTOM_CAD of aggregate cad in all'] == 5
+    (found,) = [r for r in listed('aggregate', 'list') if r['name'] == 'cad']
+    assert found['resources']['CUSTOM_CAD']['used'] == 2
+    assert select(licensed)[0] == 0
+    status, _, err = select(licensed)
+    assert status == 1
+    assert '4 of 5 CUSTOM_CAD of aggregate cad are used' in err
+
+
 def test_capacity_of_hosts_is_asked_for_a_request(listed, tmp_path):
     path = tmp_path / 'request.json'
     path.write_text(

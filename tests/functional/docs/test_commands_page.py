@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 import time
@@ -60,6 +61,10 @@ def test_every_line_works(name, folder, capsys):
         '[DEFAULT]\ntransport_url = inproc://\n'
         f'[database]\nconnection = {new(f"sqlite:///{folder}/")}\n'
     )
+    for text in page_commands.of_language(page(name), 'yaml'):
+        # Its first line names the file.
+        if (file := re.match(r'# (\S+\.yaml)\n', text)) is not None:
+            (folder / file[1]).write_text(text)
     ran = 0
     for line in lines:
         if line.startswith('scheduler-manage') and asks_a_daemon(line):

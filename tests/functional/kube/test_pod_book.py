@@ -21,6 +21,7 @@ from scheduler_service.kube.pod_use import PodSink, PodUse
 from scheduler_service.store.claims import claim_queries, pod_claims
 from scheduler_service.store.claims.pod_claims import PodClaim
 from scheduler_service.store.connection import Store
+from scheduler_service.store.writing import aggregates
 from tests.support import kube
 from tests.support.http_client import HttpClient
 from tests.support.json_server import JsonHandler, JsonServer
@@ -30,6 +31,7 @@ from tests.support.stores import (
     audit_findings,
     claim_on,
     claim_state,
+    import_inventory,
     load_snapshot,
     new_claim,
     write_claims,
@@ -107,6 +109,32 @@ def test_the_book_is_what_the_watch_shows(make_store):
     assert used(store) == [0]
     watcher.write(node(), node('n2'))
     assert claims(store) == {'shop/a': ('n1', 'confirmed')}
+    assert not audit_findings(store)
+
+
+def test_pods_take_what_an_aggregate_offers(make_store):
+    """Until nodes offer it themselves, or it is offered no more."""
+    store = make_store()
+    watcher = Watcher(store)
+    size = {'cpu': '8'}
+    nodes = [kube.node('n1', size), kube.node('n2', size)]
+    offers = {'id': 7, 'name': 'rack', 'hosts': ['n1', 'n2'],
+              'resources': {CLASS: {'total': 4}}}  # fmt: skip
+    watcher.sink.replace([pod('a'), pod('b', 'n2', fpgas=2)])
+    watcher.write(*nodes)
+    assert CLASS not in load_snapshot(store).hosts.resources
+    import_inventory(store, {'aggregates': [offers]})
+    watcher.write(*nodes)
+    assert used(store) == [3, 3]
+    watcher.write(node(), nodes[1])
+    assert used(store) == [1, 2]
+    watcher.write(*nodes)
+    watcher.sink.remove(pod('a'))
+    watcher.write(*nodes)
+    assert used(store) == [2, 2]
+    assert not audit_findings(store)
+    store.write(lambda writer: aggregates.remove(writer, [7]))
+    watcher.write(*nodes)
     assert not audit_findings(store)
 
 

@@ -36,6 +36,7 @@ from tests.support.stores import (
     claim_on,
     import_inventory,
     load_snapshot,
+    sharing_claim,
     wipe,
     write_claims,
 )
@@ -67,14 +68,16 @@ class Verbs(RuleBasedStateMachine):
                  'memory_mb_used': 512}
                 for name in HOSTS
             ],
+            'aggregates': [{'id': 1, 'hosts': [*HOSTS[:2]],
+                            'resources': {'CUSTOM_A': {'total': 3}}}],
             'server_groups': [{'uuid': GROUP, 'policy': 'anti-affinity'}],
         })  # fmt: skip
         self.follower = load_snapshot(self.store)
         # That were placed as members, and are not gone.
         self.members = {*CONSUMERS[:2]}
         write_claims(self.store, *(
-            claim_on(self.follower, row, consumer=one, group=GROUP,
-                     amounts={'MEMORY_MB': 256, 'VCPU': 1})
+            sharing_claim(self.follower, row, {'MEMORY_MB': 256, 'VCPU': 1},
+                          consumer=one, group=GROUP)
             for row, one in enumerate(CONSUMERS[:2])
         ), policies=STRICT)  # fmt: skip
 
@@ -82,18 +85,22 @@ class Verbs(RuleBasedStateMachine):
         consumers=some,
         row=st.integers(0, 2),
         amount=st.sampled_from([256, 2048]),
+        licences=st.integers(0, 2),
         grouped=st.booleans(),
         move=st.sampled_from([True, True, False]),
     )
-    def claim(self, consumers, row, amount, grouped, move):
+    def claim(self, consumers, row, amount, licences, grouped, move):
         snapshot = load_snapshot(self.store)
-        wanted = []
+        wanted, amounts = [], {'MEMORY_MB': amount, 'VCPU': 1}
+        if licences:
+            amounts['CUSTOM_A'] = licences
         for consumer in consumers:
             known = snapshot.hosts.instances.get(consumer) is not None
             wanted.append(
-                claim_on(snapshot, row, consumer=consumer, is_present=known,
-                   amounts={'MEMORY_MB': amount, 'VCPU': 1},
-                   move=move and known, group=GROUP if grouped else None)
+                sharing_claim(
+                    snapshot, row, amounts, consumer=consumer,
+                    is_present=known, move=move and known,
+                    group=GROUP if grouped else None)
             )  # fmt: skip
         before = held(self.store)
         try:
@@ -162,6 +169,13 @@ class Verbs(RuleBasedStateMachine):
         import_inventory(self.store, {'hosts': [
             {'host': host, 'vcpus': 4, 'memory_mb': 4096, 'local_gb': 40,
              'ram_allocation_ratio': 1.0, 'memory_mb_used': use},
+        ]})  # fmt: skip
+
+    @rule(total=st.integers(1, 3), hosts=st.sets(st.sampled_from(HOSTS)))
+    def offer(self, total, hosts):
+        import_inventory(self.store, {'aggregates': [
+            {'id': 1, 'hosts': sorted(hosts),
+             'resources': {'CUSTOM_A': {'total': total}}},
         ]})  # fmt: skip
 
     @rule()

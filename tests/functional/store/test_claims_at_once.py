@@ -20,6 +20,7 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
 from scheduler_service.model import documents
+from scheduler_service.model.inventory import provider_of
 from scheduler_service.store import claims, schema
 from scheduler_service.store.claims import lifecycle, outcomes
 from scheduler_service.store.claims.pg_claims import PendingRelease
@@ -33,6 +34,8 @@ pytestmark = pytest.mark.db
 HOSTS = ('compute-1', 'compute-2', 'compute-3', 'compute-4')
 FALLBACK = {'VCPU': 16.0, 'MEMORY_MB': 1.0, 'DISK_GB': 1.0}
 STRICT = ('affinity', 'anti-affinity')
+# What an aggregate of all hosts offers.
+SHARED, OFFER = 'CUSTOM_A', {'total': 12}
 POLICIES = (*STRICT, 'soft-affinity', 'soft-anti-affinity')
 TABLES = (
     schema.instances,
@@ -76,6 +79,9 @@ def import_cloud(
             'hosts': [
                 {'host': name, 'vcpus': 8, 'memory_mb': 16384, 'local_gb': 99}
                 for name in HOSTS
+            ],
+            'aggregates': [
+                {'id': 1, 'hosts': [*HOSTS], 'resources': {SHARED: OFFER}},
             ],
             'instances': [
                 {'uuid': uuid_, 'host': host}
@@ -245,6 +251,16 @@ def random_batch(
             )
         else:
             batch.append(claim(at, dice.choice(groups)))
+        if dice.random() < 0.3:
+            amounts = {**batch[-1].amounts, SHARED: dice.choice((0, 1, 2))}
+            shared = {SHARED: provider_of(1)}
+            promised = {'amounts': amounts, 'shared': shared}
+            batch[-1] = msgspec.structs.replace(
+                batch[-1],
+                amounts=amounts,
+                shared=shared,
+                placement=msgspec.json.encode(promised).decode(),
+            )
         if dice.random() < 0.15:
             lost = dice.choice((None, None, 'key', 'release', 'undone'))
             batch.append(prevented(store, batch.pop(), lost))

@@ -1,8 +1,8 @@
 """Hosts as columns."""
 
-from scheduler_service.columns.build import with_hosts
+from scheduler_service.columns.build import with_aggregates, with_hosts
 from scheduler_service.filters.hosts.aggregate_filter import unknown_zone
-from scheduler_service.model import Host, Request
+from scheduler_service.model import Host, Request, Resource
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
 
@@ -89,3 +89,44 @@ def test_the_zone_of_a_host_is_its_own_after_a_refusal_named_all_zones():
     assert unknown_zone(hosts, Request(availability_zone='x'), Settings())
     zones = [hosts.zone_at(row, 'nova') for row in range(3)]
     assert zones == ['z', 'nova', 'nova']
+
+
+def offering(number, *names, **classes):
+    return {
+        'id': number,
+        'hosts': [*names],
+        'resources': {
+            f'CUSTOM_{name}': {'total': total}
+            for name, total in classes.items()
+        },
+    }
+
+
+def test_a_host_has_what_its_first_aggregate_offers_and_it_does_not():
+    hosts = table(
+        {
+            'hosts': [
+                {'host': 'a'},
+                {'host': 'b', 'resources': {'CUSTOM_A': {'total': 0}}},
+                {'host': 'c'},
+                {'host': 'd'},
+            ],
+            'aggregates': [
+                offering(4, 'a', 'b', 'c', A=4, B=1),
+                offering(2, 'c', A=9),
+            ],
+        }
+    )
+    assert hosts.resources['CUSTOM_A'].total.tolist() == [4, 0, 9, -1]
+    assert hosts.shared['CUSTOM_A'].tolist() == [-5, 0, -3, 0]
+    assert hosts.providers(2, ['CUSTOM_A', 'CUSTOM_B', 'VCPU']) == {
+        'CUSTOM_A': -3,
+        'CUSTOM_B': -5,
+    }
+    # A host that comes has it, too; one that changed may offer its own.
+    own = Host(host='a', resources={'CUSTOM_A': Resource(total=7)})
+    changed = with_hosts(hosts, [(9, Host(host='d')), (0, own)], [3])
+    assert changed.resources['CUSTOM_A'].total.tolist() == [7, 0, 9, -1]
+    gone = with_aggregates(changed, [])
+    assert gone.resources['CUSTOM_A'].total.tolist() == [7, 0, -1, -1]
+    assert (gone.shared, gone.providers(2, ['CUSTOM_A'])) == ({}, {})

@@ -64,6 +64,30 @@ def test_reserved_and_own_ratios_count():
     assert found['nova', 'CUSTOM_X'].capacity == 9.0
 
 
+def test_what_an_aggregate_offers_is_told_once():
+    offered = {'CUSTOM_X': {'total': 5, 'used': 1}}
+    cloud = {
+        'hosts': [
+            host('a', 1),
+            host('b', 1, status='disabled'),
+            host('c', 1, resources={'CUSTOM_X': {'total': 2}}),
+        ],
+        'aggregates': [
+            {'id': 1, 'name': 'x', 'hosts': ['a', 'b', 'c'],
+             'resources': offered},
+            {'id': 2, 'name': 'y', 'hosts': ['a'], 'resources': offered},
+            {'id': 3, 'name': 'z', 'hosts': ['b'],
+             'resources': {'CUSTOM_Z': {'total': 3}}},
+        ],
+    }  # fmt: skip
+    for whole, place in ((True, 'aggregate x'), (False, 'aggregates')):
+        found = told(cloud, whole=whole)
+        assert found['nova', 'CUSTOM_X'].capacity == 2.0
+        assert found[place, 'CUSTOM_X'] == (place, 'CUSTOM_X', 5.0, 1.0, 4.0)
+    # Also where none of its hosts is up.
+    assert found['aggregates', 'CUSTOM_Z'][2:] == (3.0, 0.0, 3.0)
+
+
 def test_use_beyond_the_capacity_leaves_nothing_free_elsewhere():
     found = told({'hosts': [host('a', 2, vcpus_used=9), host('b', 2)]})
     assert found['nova', 'VCPU'][2:] == (8.0, 9.0, 4.0)
@@ -123,7 +147,12 @@ HOST = st.fixed_dictionaries(
         'ram_allocation_ratio': st.sampled_from([1.0, 1.5]),
         'status': st.sampled_from(['enabled', 'disabled']),
         'resources': st.sampled_from(
-            [{}, {'PCPU': {'total': 1}}, {'PCPU': {'total': 3}}]
+            [
+                {},
+                {'PCPU': {'total': 1}},
+                {'PCPU': {'total': 3}},
+                {'CUSTOM_A': {'total': 3, 'reserved': 1}},
+            ]
         ),
     }
 )
@@ -132,7 +161,21 @@ FLAVOR = st.fixed_dictionaries(
         'vcpus': st.integers(0, 3),
         'memory_mb': st.integers(300, 1500),
         'root_gb': st.integers(0, 5),
-        'extra_specs': st.sampled_from([{}, {'hw:cpu_policy': 'dedicated'}]),
+        'extra_specs': st.fixed_dictionaries(
+            {},
+            optional={
+                'hw:cpu_policy': st.just('dedicated'),
+                'resources:CUSTOM_A': st.sampled_from(['1', '2']),
+            },
+        ),
+    }
+)
+AGGREGATE = st.fixed_dictionaries(
+    {
+        'hosts': st.lists(st.sampled_from(['h0', 'h1', 'h2']), unique=True),
+        'resources': st.fixed_dictionaries(
+            {'CUSTOM_A': st.fixed_dictionaries({'total': st.integers(0, 5)})}
+        ),
     }
 )
 
@@ -141,13 +184,21 @@ def request(flavor, **more):
     return documents.request({'flavor': flavor, **more}).with_ids()
 
 
-@given(hosts=st.lists(HOST, max_size=5), flavor=FLAVOR)
+@given(
+    hosts=st.lists(HOST, max_size=5),
+    flavor=FLAVOR,
+    aggregates=st.lists(AGGREGATE, max_size=2),
+)
 @settings(deadline=None, max_examples=30)
-def test_as_many_fit_as_can_be_placed(hosts, flavor):
+def test_as_many_fit_as_can_be_placed(hosts, flavor, aggregates):
     inventory = {
         'hosts': [
             {'host': f'h{number}', **host} for number, host in enumerate(hosts)
-        ]
+        ],
+        'aggregates': [
+            {'id': number, **aggregate}
+            for number, aggregate in enumerate(aggregates)
+        ],
     }
     found = headroom.fits(PIPELINE, table(inventory), request(flavor), 'nova')
     hosts, placed = table(inventory), 0
@@ -159,7 +210,13 @@ def test_as_many_fit_as_can_be_placed(hosts, flavor):
                 placed += 1
     assert sum(one.instances for one in found) == placed
     if placed:
-        assert found[0].ends in ('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB')
+        assert found[0].ends in (
+            'VCPU',
+            'PCPU',
+            'MEMORY_MB',
+            'DISK_GB',
+            'CUSTOM_A',
+        )
 
 
 CELL = st.fixed_dictionaries(

@@ -95,6 +95,11 @@ UUID = '794ccc2c-d751-44fe-b57f-8894c9f5c842'
             for text in ('inf', 'nan', '-1e308')
         ),
         (
+            {'aggregates': [{'id': 1, 'resources': {
+                'CUSTOM_A': {'total': 1}, 'VCPU': {'total': 1}}}]},
+            'aggregates[0].resources.VCPU: each host offers its own',
+        ),
+        (
             {'instances': [{'uuid': UUID, 'host': 'a',
                             'image_meta': {'properties': [1]}}]},
             'instances[0].image_meta.properties: expected an object or null, '

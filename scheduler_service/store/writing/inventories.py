@@ -1,0 +1,132 @@
+"""Rows of inventories: what hosts offer, and aggregates for all their hosts.
+
+Stateless: every function runs on the thread that owns the writing transaction.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from scheduler_service.model import Resource
+from scheduler_service.store import schema
+from scheduler_service.store.reading.loading import MAX_UNIT
+from scheduler_service.store.rows import insert, select_in
+
+_OFFERED = schema.inventories
+_KEY = ('host_id', 'resource_class')
+_FIGURES = (
+    'total',
+    'reserved',
+    'min_unit',
+    'max_unit',
+    'step_size',
+    'allocation_ratio',
+    'available_least',
+)
+
+
+def row(store_id: int, name: str, offer: Resource) -> dict[str, Any]:
+    """Return the row of a resource class."""
+    return {
+        **msgspec.structs.asdict(offer),
+        'host_id': store_id,
+        'resource_class': name,
+        'max_unit': offer.max_unit or MAX_UNIT,
+        'reported': offer.used,
+        'available_least': None,
+    }
+
+
+def without(
+    offered: Mapping[str, Resource], claimed: Counter[str]
+) -> dict[str, Resource]:
+    """Return resources with use that excludes what is claimed of them."""
+    return {
+        name: msgspec.structs.replace(
+            offer, used=max(offer.used - claimed[name], 0)
+        )
+        for name, offer in offered.items()
+    }
+
+
+def change(
+    conn: Connection, ids: Sequence[int], rows: Iterable[dict[str, Any]]
+) -> None:
+    """Write what is offered under some ids, and delete what is not any more.
+
+    Claims stay allocated.
+    """
+    key = _OFFERED.c.host_id, _OFFERED.c.resource_class
+    stored = {
+        tuple(row) for row in select_in(conn, sa.select(*key), key[0], ids)
+    }
+    offered = {tuple(row[name] for name in _KEY): row for row in rows}
+    fresh = [row for name, row in offered.items() if name not in stored]
+    insert(conn, _OFFERED, fresh)
+    if fresh:
+        # Claims may date from when the class was offered before.
+        held = schema.allocations.c
+        amount = sa.select(
+            sa.func.coalesce(sa.func.sum(held.amount), 0)
+        ).where(held.host_id == key[0], held.resource_class == key[1])
+        conn.execute(
+            _updating().values(
+                used=_OFFERED.c.used + amount.scalar_subquery()
+            ),
+            [bound(row, _KEY) for row in fresh],
+        )
+    update(
+        conn,
+        [row for name, row in offered.items() if name in stored],
+        _FIGURES,
+    )
+    for store_id, name in stored - offered.keys():
+        conn.execute(
+            sa.delete(_OFFERED).where(key[0] == store_id, key[1] == name)
+        )
+
+
+def _updating() -> sa.Update:
+    return sa.update(_OFFERED).where(
+        _OFFERED.c.host_id == sa.bindparam('b_host_id'),
+        _OFFERED.c.resource_class == sa.bindparam('b_resource_class'),
+    )
+
+
+def update(
+    conn: Connection,
+    changed: Sequence[Mapping[str, Any]],
+    names: Sequence[str],
+) -> None:
+    """Write some columns of rows that are stored, and their use.
+
+    Use is changed relative to the stored value: claims may change it at the
+    same time. All writers lock rows in the same order.
+    """
+    if not changed:
+        return
+    table = _OFFERED
+    reported: Any = sa.bindparam('b_reported')
+    conn.execute(
+        # ``used`` before ``reported``: MariaDB assigns from left to right.
+        _updating().ordered_values(
+            *((table.c[name], sa.bindparam(f'b_{name}')) for name in names),
+            (table.c.used, table.c.used - table.c.reported + reported),
+            (table.c.reported, reported),
+        ),
+        [
+            bound(row, (*_KEY, *names, 'reported'))
+            for row in sorted(changed, key=lambda row: [row[n] for n in _KEY])
+        ],
+    )
+
+
+def bound(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return values as parameters, whose names differ from all columns."""
+    return {f'b_{name}': row[name] for name in names}
