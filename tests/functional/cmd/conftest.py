@@ -1,5 +1,7 @@
 """Commands on a database with an inventory."""
 
+import json
+
 import pytest
 
 from scheduler_service.cmd import manage
@@ -24,3 +26,17 @@ def run(tmp_path, ready_sqlite, capsys):
         return status, told.out, told.err
 
     return command
+
+
+@pytest.fixture
+def select(run, tmp_path):
+    """Give a function that selects hosts in this process."""
+
+    def ask(flavor, count=1, **more):
+        path = tmp_path / 'request.json'
+        path.write_text(
+            json.dumps({'flavor': flavor, 'num_instances': count, **more})
+        )
+        return run('select', '--local', '--request', str(path), '-f', 'json')
+
+    return ask

@@ -20,16 +20,6 @@ def listed(run):
     return command
 
 
-@pytest.fixture
-def select(run, tmp_path):
-    def ask(flavor, **more):
-        path = tmp_path / 'request.json'
-        path.write_text(json.dumps({'flavor': flavor, **more}))
-        run('select', '--local', '--request', str(path))
-
-    return ask
-
-
 def test_an_instance_is_claimed_and_released(run, select, listed):
     select(FLAVOR, request_id='req-one')
     (claim,) = json.loads(run('claim', 'list', '-f', 'json')[1])

@@ -22,20 +22,6 @@ TOO_LARGE = {'vcpus': 1, 'memory_mb': 99_999}
 
 
 @pytest.fixture
-def select(run, tmp_path):
-    """Give a function that selects hosts in this process."""
-
-    def ask(flavor, count=1, **more):
-        path = tmp_path / 'request.json'
-        path.write_text(
-            json.dumps({'flavor': flavor, 'num_instances': count, **more})
-        )
-        return run('select', '--local', '--request', str(path), '-f', 'json')
-
-    return ask
-
-
-@pytest.fixture
 def listed(run):
     """Give a function that returns the rows of a list."""
     return lambda *words: printed_json(run(*words, '-f', 'json'))

@@ -2,25 +2,12 @@
 
 import json
 
-import pytest
 import sqlalchemy as sa
 
 from scheduler_service.store import schema
 
 FLAVOR = {'vcpus': 1, 'memory_mb': 2048, 'root_gb': 1}
 LARGE = {**FLAVOR, 'memory_mb': 99_999}
-
-
-@pytest.fixture
-def select(run, tmp_path):
-    """Give a function that selects hosts; it returns the decision."""
-
-    def ask(flavor, **more):
-        path = tmp_path / 'request.json'
-        path.write_text(json.dumps({'flavor': flavor, **more}))
-        run('select', '--local', '--request', str(path))
-
-    return ask
 
 
 def why(run, *words):
@@ -133,7 +120,7 @@ def test_the_hosts_are_those_of_then(run, select, tmp_path):
 
 
 def test_an_instance_is_judged_beside_those_placed_before_it(run, select):
-    select({**FLAVOR, 'memory_mb': 3000}, request_id='req-3', num_instances=3)
+    select({**FLAVOR, 'memory_mb': 3000}, 3, request_id='req-3')
     claims = json.loads(run('claim', 'list', '-f', 'json')[1])
     free = {}
     for claim in claims:

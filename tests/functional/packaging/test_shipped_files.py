@@ -87,6 +87,8 @@ AFTER_THE_CALLS = [
     ('why req-one', 0),
     ('why req-one --host compute-1', 0),
     ('history check', 0),
+    ('history host compute-1', 1),
+    (f'history instance {INSTANCE}', 1),
     ('decision list', 0),
     ('db purge --decisions --before 30d', 0),
     ('zone list', 0),
