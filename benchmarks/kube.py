@@ -306,8 +306,10 @@ def following(
             port, config = _configured(cluster, folder / name, url, more)
             start = time.perf_counter()
             with common.daemon(config) as running:
-                wait_until(functools.partial(_knows_pods, port), _LIMIT_S)
-                told[f'{name}, known s'] = time.perf_counter() - start
+                for what, check in _KNOWN.items():
+                    wait_until(functools.partial(check, port), _LIMIT_S)
+                    passed = time.perf_counter() - start
+                    told[f'{name}, {what} known s'] = passed
                 if more:
                     wait_until(lambda: _claims(store) >= pods, _LIMIT_S, 0.5)
                     told[f'{name}, claimed s'] = time.perf_counter() - start
@@ -344,16 +346,24 @@ def _churn(cluster: Cluster, pods: int, nodes: int) -> None:
         time.sleep(max(0.0, begun + second + 1 - time.perf_counter()))
 
 
+def _knows_nodes(port: int) -> bool:
+    url = f'http://127.0.0.1:{port}/readyz'
+    return urllib3.request('GET', url, timeout=10).status == 200
+
+
 def _knows_pods(port: int) -> bool:
     """Whether a daemon counts pods: until then it refuses this one."""
     device = kube.pod('none', extended={'example.com/device': '1'})
     asked = {'Pod': device, 'NodeNames': ['node-0', 'node-1']}
     url = f'http://127.0.0.1:{port}/extender/filter'
-    try:
-        reply = urllib3.request('POST', url, json=asked, timeout=10)
-    except urllib3.exceptions.HTTPError:
-        return False
+    reply = urllib3.request('POST', url, json=asked, timeout=10)
     return reply.status == 200 and not reply.json()['Error']
+
+
+_KNOWN: dict[str, Callable[[int], bool]] = {
+    'nodes': _knows_nodes,
+    'pods': _knows_pods,
+}
 
 
 def _claims(store: Store) -> int:
