@@ -18,7 +18,7 @@ from scheduler_service.model import Request
 from scheduler_service.pipeline import Assignment, Bonuses
 
 
-class Decided(msgspec.Struct, eq=False):
+class Decided(msgspec.Struct, eq=False, gc=False):
     """Hosts that were selected for the instances of a request, or why none.
 
     :ivar placed: in the order in which they were placed

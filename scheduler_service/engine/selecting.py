@@ -214,7 +214,9 @@ class Select(Stage):
             attempt, request = job.attempt, job.attempt.request
             assert request is not None
             found, placed = attempt.candidates, attempt.placed
-            earlier = {*map(id, placed.values())} if placed else ()
+            # They are kept: another object could get the id of one.
+            before = [*placed.values()]
+            earlier = {*map(id, before)}
             try:
                 selection = self._select_hosts(job, request, placed)
                 while found is not None and not found.assign(

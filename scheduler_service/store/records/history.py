@@ -62,7 +62,7 @@ _INSERT = sa.insert(_BLOCKS)
 NO, ANEW, FOLLOWS = range(3)
 
 
-class Asked(msgspec.Struct, array_like=True):
+class Asked(msgspec.Struct, array_like=True, gc=False):
     """A decision, as it is stored.
 
     :ivar request: index of its text in the block
@@ -128,7 +128,8 @@ class Block(msgspec.Struct, array_like=True):
     :ivar version: its release
     :ivar configuration: the fingerprint of its configuration
     :ivar requests: texts of requests, as JSON
-    :ivar entries: the kind of each, and its content
+    :ivar kinds: of the entries, a byte each
+    :ivar entries: their content
     """
 
     format: int
@@ -136,7 +137,8 @@ class Block(msgspec.Struct, array_like=True):
     version: str
     configuration: str
     requests: list[bytes]
-    entries: list[tuple[int, msgspec.Raw]]
+    kinds: bytes
+    entries: list[msgspec.Raw]
 
 
 class _Head(msgspec.Struct, array_like=True):
@@ -160,30 +162,37 @@ class Packer:
         self._origin = origin
         self._index: dict[Any, int] = {}
         self._requests: list[bytes] = []
-        self._entries: list[tuple[int, Any]] = []
+        self._kinds = bytearray()
+        # Encoded at once: the garbage collector would look at objects.
+        self._entries: list[bytes] = []
+        # The last entry, where it is a refusal.
+        self._refused: Asked | None = None
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def add(self, entry: Any) -> int:
         """Add an entry; return its index in the block."""
+        last, self._refused = self._refused, None
         if isinstance(entry, Decided):
             entry = self._asked(entry)
-            last = self._entries and self._entries[-1][1]
-            if entry.error and isinstance(last, Asked) and last.error:
+            if entry.error:
+                self._refused = entry
+            if entry.error and last is not None:
                 entry.times = last.times
-                if entry == last:
-                    last.times += 1
-                    return len(self._entries) - 1
-                entry.times = 1
-        self._entries.append((entry.kind, entry))
+                is_repeated = entry == last
+                entry.times = last.times + 1 if is_repeated else 1
+                if is_repeated:
+                    self._kinds.pop()
+                    self._entries.pop()
+        self._kinds.append(entry.kind)
+        self._entries.append(_encode(entry))
         return len(self._entries) - 1
 
-    def add_encoded(self, part: Part) -> int:
-        """Add a part of a checkpoint at once; return its size in bytes."""
-        content = _encode(part)
-        self._entries.append((part.kind, msgspec.Raw(content)))
-        return len(content)
+    @property
+    def last_size(self) -> int:
+        """The size of the last entry, in bytes."""
+        return len(self._entries[-1])
 
     def _asked(self, made: Decided) -> Asked:
         request, placed = made.request, made.placed
@@ -229,7 +238,9 @@ class Packer:
 
     def packed(self) -> bytes:
         """Return the block."""
-        block = FORMAT, *self._origin, self._requests, self._entries
+        entries = [*map(msgspec.Raw, self._entries)]
+        kinds = bytes(self._kinds)
+        block = FORMAT, *self._origin, self._requests, kinds, entries
         return zlib.compress(_encode(block), 1)
 
 
@@ -239,7 +250,8 @@ def checkpoint_blocks(
     """Yield blocks of a checkpoint; the engine goes on in between."""
     packer, size = Packer(origin), 0
     for part in _parts(table):
-        size += packer.add_encoded(part)
+        packer.add(part)
+        size += packer.last_size
         if size >= _BLOCK_BYTES:
             yield packer.packed()
             packer, size = Packer(origin), 0
@@ -589,7 +601,8 @@ def entries(
                     f'{name} is of format {form}, not {FORMAT}'
                 )
             block = _decode(plain)
-            for index, (kind, content) in enumerate(block.entries):
+            for index, kind in enumerate(block.kinds):
+                content = block.entries[index]
                 yield number, index, _DECODERS[kind](content), block
         except (zlib.error, msgspec.MsgspecError) as fault:
             raise errors.NotRecorded(f'{name} is damaged: {fault}') from None

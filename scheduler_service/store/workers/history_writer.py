@@ -19,6 +19,8 @@ LOG = logging.getLogger(__name__)
 # What may wait for the database, in bytes, and what a transaction stores.
 _MOST_WAITING = 64 * 2**20
 _PER_TRANSACTION = 8 * 2**20
+# In a block: a few kilobytes each at most.
+_MOST_ENTRIES = 2000
 # A checkpoint follows after this many seconds, or where the blocks since the
 # last one are twice as large as it, and this large at least.
 _CHECKPOINT_S = 3600.0
@@ -57,10 +59,12 @@ class HistoryWriter:
         try:
             packer = history.Packer(self._origin())
             for entry in self._journal.take():
-                if isinstance(entry, Checkpoint):
+                is_checkpoint = isinstance(entry, Checkpoint)
+                if is_checkpoint or len(packer) == _MOST_ENTRIES:
                     self._close(packer)
-                    self._checkpoint(entry)
                     packer = history.Packer(self._origin())
+                if is_checkpoint:
+                    self._checkpoint(entry)
                 elif self._lost:
                     self.dropped += 1
                 else:
@@ -75,6 +79,8 @@ class HistoryWriter:
 
     def _checkpoint(self, made: Checkpoint) -> None:
         if self._bytes >= _MOST_WAITING:
+            # What follows is of another table.
+            self._lost = True
             return
         leads = made.follows and not self._lost
         begins = history.FOLLOWS if leads else history.ANEW

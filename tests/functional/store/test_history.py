@@ -10,7 +10,8 @@ import sqlalchemy as sa
 from scheduler_service import errors
 from scheduler_service.cmd import manage
 from scheduler_service.columns.changes import Update
-from scheduler_service.engine.journal import Ended, Journal
+from scheduler_service.engine.journal import Decided, Ended, Journal
+from scheduler_service.model import documents
 from scheduler_service.store import schema
 from scheduler_service.store.records import history
 from scheduler_service.store.workers import history_writer
@@ -124,6 +125,18 @@ def test_a_missing_block_is_a_gap_and_never_a_wrong_state(recording, number):
             history.as_of(conn, run, 3, 0)
 
 
+def test_a_repeated_refusal_is_one_entry():
+    request = documents.request({'flavor': {'vcpus': 1}}).with_ids()
+    refused = [
+        Decided(request, [], 0, None, None, 0, name, {})
+        for name in ('NoValidHost', 'NoValidHost', 'FilterFault')
+    ]
+    packer = history.Packer(ORIGIN)
+    assert [*map(packer.add, [*refused, refused[0]])] == [0, 0, 1, 2]
+    assert packer.add(Ended(1)) == 3
+    assert packer.add(refused[0]) == 4
+
+
 def test_blocks_are_stored_once(recording):
     recording.writer.gather()
     for _ in range(2):
@@ -146,6 +159,24 @@ def test_what_cannot_wait_is_dropped_and_a_checkpoint_follows(
     assert recording.writer.dropped == 2
     assert recording.numbers() == [1, 2, 3, 4]
     assert recording.faults() == ['', '']
+
+
+def test_nothing_follows_a_load_that_could_not_wait(recording, monkeypatch):
+    recording.write()
+    monkeypatch.setattr(history_writer, '_MOST_WAITING', 0)
+    recording.checkpoint(follows=False)
+    monkeypatch.undo()
+    recording.write(6)
+    assert (recording.writer.dropped, recording.numbers()) == (1, [1, 2])
+
+
+def test_many_entries_are_several_blocks(recording, monkeypatch):
+    monkeypatch.setattr(history_writer, '_MOST_ENTRIES', 2)
+    for number in range(4):
+        recording.journal.put(Ended(number))
+    recording.write()
+    assert recording.numbers() == [1, 2, 3, 4]
+    assert recording.faults() == ['']
 
 
 def test_an_entry_that_cannot_be_encoded_is_dropped(recording):
