@@ -177,7 +177,8 @@ def test_nothing_is_bound_when_the_caller_stopped_waiting(serve_with):
         patient, late = submit(service, 30), submit(service, 0.3)
         assert isinstance(late.exception(30), errors.TooLate)
         (placement,) = patient.result(30).placements
-        assert server.verbs() == ['filter', 'filter', 'bind']
+        # The late one may come while the thread is at the first one's bind.
+        assert server.verbs().count('bind') == 1
         with service.store.reading() as conn:
             rows = claim_queries.listing(conn)
         assert [row['host'] for row in rows] == [placement.selected.host]
