@@ -113,6 +113,8 @@ class DecisionRecorder(Worker):
         self.max_age = max_age
         self.logs = logs
         self.origin: Mapping[str, str] = {}
+        # Each look at it reads a file.
+        self._release = metadata.version('scheduler-service')
         self._history = HistoryWriter(journal or Journal(), self._signature)
         self.history_bytes, self.history_days = 0, 0.0
         self._stored_since_pruning = 0
@@ -177,7 +179,7 @@ class DecisionRecorder(Worker):
         origin = self.origin.get
         return (
             origin('daemon', ''),
-            metadata.version('scheduler-service'),
+            self._release,
             origin('configuration', ''),
         )
 
@@ -269,13 +271,17 @@ class DecisionRecorder(Worker):
             self._stored_since_pruning += more
             if self._stored_since_pruning > min(_PRUNE_AFTER, self.keep // 10):
                 self._stored_since_pruning = 0
-                self._repeat(partial(decisions.prune, keep=self.keep))
+                self._repeat(
+                    partial(decisions.prune, keep=self.keep, most=_PRUNE_STEP)
+                )
 
     def _prune_by_age(self) -> None:
         if self.max_age:
             with self._store.reading() as conn:
                 before = clock.read(conn) - self.max_age
-            self._repeat(partial(decisions.purge, before=before))
+            self._repeat(
+                partial(decisions.purge, before=before, most=_PRUNE_STEP)
+            )
 
     def _prune_history(self) -> None:
         keep_s = 86_400 * self.history_days
@@ -284,14 +290,12 @@ class DecisionRecorder(Worker):
                 stretch = history.excess(conn, self.history_bytes, keep_s)
             if stretch is None:
                 return
-            delete = partial(history.delete, stretch=stretch)
-            while self._store.write(delete):
-                self._write_lines()
+            self._repeat(partial(history.delete, stretch=stretch))
 
     def _repeat(self, delete: Callable[..., int]) -> None:
         # Small steps, each a transaction: claims wait for none of them.
         while not self._stopping.is_set():
-            if not self._store.write(partial(delete, most=_PRUNE_STEP)):
+            if not self._store.write(delete):
                 return
             self._write_lines()
 
