@@ -80,12 +80,16 @@ class Command(command.Command):
     :ivar words: what is typed
     :ivar work: module of ``cmd.commands`` and function, imported when it runs
     :ivar status: exit status of a command that prints what it returns
+    :ivar changes: whether it changes something, by its arguments
     """
 
     words = ''
     work = ''
     arguments: tuple[Part, ...] = ()
     status = 0
+    changes: Callable[[argparse.Namespace], bool] = staticmethod(
+        lambda args: False
+    )
     app: Any
 
     def get_epilog(self) -> str:
@@ -103,7 +107,7 @@ class Command(command.Command):
         return parser
 
     def take_action(self, args: argparse.Namespace) -> Any:
-        return self.app.work(self.work, args)
+        return self.app.work(self.work, args, self.changes(args))
 
 
 class Lister(Command, lister.Lister):

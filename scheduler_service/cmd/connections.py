@@ -7,18 +7,24 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
+import pwd
+import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scheduler_service import errors
-from scheduler_service.cmd.program import run_within
+from scheduler_service.cmd import output
+from scheduler_service.cmd.program import error_line, run_within
 from scheduler_service.conf import effective
 from scheduler_service.conf.database import timeouts
 from scheduler_service.store import driver_errors, version
 from scheduler_service.store.connection import Store, Writer
+from scheduler_service.store.records import event_log
 from scheduler_service.store.records.daemons import Registration
+from scheduler_service.store.records.event_log import Logged
 
 if TYPE_CHECKING:
     from scheduler_service.rpc.client import SchedulerClient
@@ -109,6 +115,35 @@ def write(conf: Any, work: Callable[[Writer], T]) -> T:
     """Run work in one transaction; return its result."""
     with open_store(conf) as store:
         return store.write(work)
+
+
+def record_command(conf: Any, line: str, began: float) -> None:
+    """Record that an operator's command changed something.
+
+    Where that fails, a line on standard error says so. A command that asks a
+    daemon need not know the database: then it is not recorded.
+
+    :param line: the command, which has no secrets: no option takes one
+    :param began: by ``time.monotonic``
+    """
+    if not conf.database.connection:
+        return
+    done = Logged(event_log.COMMAND, line, began, time.monotonic())
+    try:
+        write(conf, lambda w: event_log.record(w.conn, _user(), [done]))
+    except Exception as fault:
+        output.remark(f'The history lacks this command: {error_line(fault)}')
+
+
+def _user() -> str:
+    """Return the user of the operating system, and who became it by sudo."""
+    number = os.getuid()
+    try:
+        name = pwd.getpwuid(number).pw_name
+    except KeyError:
+        name = str(number)
+    person = os.environ.get('SUDO_USER')
+    return f'{name} ({person} by sudo)' if person else name
 
 
 def call(args: Any, conf: Any, work: Callable[[SchedulerClient], T]) -> T:

@@ -202,6 +202,11 @@ class Daemon:
 
         return apply
 
+    def refused(self, reason: str) -> None:
+        """Record that a configuration cannot be used."""
+        if self._register is not None:
+            self._register.refuse(reason)
+
     def _sign_decisions(self, entry: Registration) -> None:
         self.scheduler.recorder.origin = {
             'daemon': entry.name,

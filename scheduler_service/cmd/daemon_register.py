@@ -8,17 +8,23 @@ same request may be decided differently, by whichever takes it.
 
 from __future__ import annotations
 
+import collections
 import logging
+import time
 from collections.abc import Callable
 
+from sqlalchemy.engine import Connection
+
 from scheduler_service import errors
+from scheduler_service.conf import effective
 from scheduler_service.engine.health import Health
 from scheduler_service.introspection import Introspection
 from scheduler_service.rpc.peers import Peer, Peers
 from scheduler_service.store import version
 from scheduler_service.store.connection import Store, Writer
-from scheduler_service.store.records import daemons
+from scheduler_service.store.records import daemons, event_log
 from scheduler_service.store.records.daemons import Registration
+from scheduler_service.store.records.event_log import Logged
 from scheduler_service.worker import Worker
 
 LOG = logging.getLogger(__name__)
@@ -54,24 +60,52 @@ class DaemonRegister(Worker):
         self._cast = cast
         self._introspection = introspection
         self._stored: Registration | None = None
+        text = f'release {entry.version}, configuration {entry.fingerprint}'
+        # What happened, and is not recorded yet.
+        self._happened = collections.deque[Logged]()
+        self._happen('started', text)
         self._warned_of: frozenset[str] = frozenset()
 
     def change(self, entry: Registration) -> None:
         """Record another configuration, soon."""
+        changes = effective.between(self.entry.document, entry.document)
+        self._happen('reloaded', '; '.join(map(str, changes)) or 'no option')
         self.entry = entry
         self.wake()
+
+    def refuse(self, reason: str) -> None:
+        """Record that a configuration cannot be used, soon."""
+        self._happen('not reloaded', reason)
+        self.wake()
+
+    def _happen(self, event: str, detail: str) -> None:
+        self._happened.append(Logged(event, detail, time.monotonic()))
+
+    def _record_events(self, conn: Connection) -> int:
+        """Record what happened; return how much that was."""
+        outages = self._health.outages
+        while outages:
+            cause, text, began, ended = outages.popleft()
+            away = Logged(f'{cause} away', text, began, ended)
+            self._happened.append(away)
+        happened = [*self._happened]
+        event_log.record(conn, self.entry.name, happened)
+        return len(happened)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             self._attempt()
             self._cast()
             self._pause(_INTERVAL_S)
+        self._happen('stopped', '')
         try:
-            self._store.write(
-                lambda writer: daemons.remove(writer, self.entry.id)
-            )
+            self._store.write(self._remove)
         except errors.StoreUnavailable:
             LOG.debug('The daemon stays registered')
+
+    def _remove(self, writer: Writer) -> None:
+        daemons.remove(writer, self.entry.id)
+        self._record_events(writer.conn)
 
     def _attempt(self) -> None:
         try:
@@ -92,13 +126,15 @@ class DaemonRegister(Worker):
         entry = self.entry._replace(elsewhere=elsewhere)
         sign = entry._replace(degraded=self._health.degradations())
 
-        def work(writer: Writer) -> None:
+        def work(writer: Writer) -> int:
             changed = self._stored != entry
             if changed or not daemons.touch(writer, sign):
                 daemons.prune(writer, _KEPT_S)
                 daemons.register(writer, sign)
+            return self._record_events(writer.conn)
 
-        self._store.write(work)
+        for _ in range(self._store.write(work)):
+            self._happened.popleft()
         if self._stored is None:
             with self._store.reading() as conn:
                 store = version.store_id(conn)

@@ -14,7 +14,9 @@ import gc
 import importlib
 import io
 import math
+import shlex
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from concurrent import futures
@@ -98,6 +100,7 @@ class App(app.App):
             found, words, rest = self.command_manager.find_command(argv)
         except ValueError:
             self.parser.error(self._unknown(argv))
+        self._line = shlex.join([self.NAME, *argv])
         command = found(self, self.options)
         built = command.get_parser(f'{self.NAME} {words}')
         args = built.parse_args(rest)
@@ -129,22 +132,33 @@ class App(app.App):
         near = texts.nearest(argv[1], verbs) if argv[1:] else ''
         return f'{argv[0]}: expected one of {", ".join(verbs)}{near}'
 
-    def work(self, path: str, args: Any) -> Any:
-        """Return what the function of a command returns."""
+    def work(self, path: str, args: Any, changes: bool) -> Any:
+        """Return what the function of a command returns.
+
+        :param changes: whether it changes something, which is recorded
+        """
         name, _, function = path.partition(':')
         module = importlib.import_module(f'{__package__}.commands.{name}')
         command = getattr(module, function)
         conf = _configuration(args)
+
+        def done() -> Any:
+            began = time.monotonic()
+            result = command(args, conf)
+            if changes:
+                from scheduler_service.cmd import connections
+
+                connections.record_command(conf, self._line, began)
+            return result
+
         if args.timeout is None:
-            return command(args, conf)
+            return done()
         # A little less than all, so that the command can name a server that
         # does not answer.
         to_connect = max(2, math.floor(args.timeout * _SHARE))
         conf.set_override('connect_timeout', to_connect, 'database')
         try:
-            return program.run_within(
-                args.timeout, lambda: command(args, conf), 'command'
-            )
+            return program.run_within(args.timeout, done, 'command')
         except futures.TimeoutError:
             from scheduler_service.cmd import connections
 

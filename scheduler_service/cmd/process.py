@@ -237,6 +237,7 @@ def reload(daemon: Daemon, read: Callable[[], Any]) -> None:
             'Reload accepted again',
             logging.ERROR,
         )
+        daemon.refused(str(fault))
         expected = isinstance(fault, _EXPECTED)
         LOG.error(
             'The new configuration cannot be used, and the running one '
@@ -271,27 +272,11 @@ def _reload(daemon: Daemon, conf: Any) -> None:
 def _places(changed: Sequence[effective.Option]) -> str:
     return (
         ', '.join(
-            f'{option.place}: {_change(option.before, option.shown)}'
-            for option in changed
+            str(effective.Difference(each.place, each.before, each.shown))
+            for each in changed
         )
         or 'no option'
     )
-
-
-def _change(before: Any, after: Any) -> str:
-    """Return both values, or of a list what was added and removed."""
-    if isinstance(before, list) and isinstance(after, list):
-        parts = [
-            f'{word} {", ".join(map(str, items))}'
-            for word, items in (
-                ('added', [item for item in after if item not in before]),
-                ('removed', [item for item in before if item not in after]),
-            )
-            if items
-        ]
-        if parts:
-            return '; '.join(parts)
-    return f'{before} -> {after}'
 
 
 def write_report(daemon: Daemon) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,8 +18,12 @@ from oslo_config import cfg
 
 from scheduler_service import errors
 
+# Group -> option -> value and source, in values of JSON.
+Document = Mapping[str, Mapping[str, Any]]
 # Shown in place of a secret.
 HIDDEN = '***'
+# Shown where only the other configuration has an option.
+_UNKNOWN = {'value': 'unknown to it'}
 # Options that only locate the others, or print something.
 _NOT_SHOWN = frozenset(
     ('config_file', 'config_dir', 'config_source', 'shell_completion')
@@ -71,6 +75,29 @@ class Option(NamedTuple):
         return HIDDEN if self.secret and self.value else self.value
 
 
+class Difference(NamedTuple):
+    """Where two configurations differ: ``[group] option``, and its values."""
+
+    place: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        """Return both values, or of a list what was added and removed."""
+        old, new = self.before, self.after
+        parts = []
+        if isinstance(old, list) and isinstance(new, list):
+            parts = [
+                f'{word} {", ".join(map(str, items))}'
+                for word, items in (
+                    ('added', [item for item in new if item not in old]),
+                    ('removed', [item for item in old if item not in new]),
+                )
+                if items
+            ]
+        return f'{self.place}: {"; ".join(parts) or f"{old} -> {new}"}'
+
+
 def options(conf: Any) -> list[Option]:
     """Return every option that is registered, by group and name.
 
@@ -91,6 +118,33 @@ def document(conf: Any) -> dict[str, dict[str, Any]]:
         entry = {'value': _plain(option.shown), 'source': option.source}
         groups.setdefault(option.group, {})[option.name] = entry
     return groups
+
+
+def by_place(
+    document: Document, without: Set[tuple[str, str]] = frozenset()
+) -> dict[str, Any]:
+    """Return value and source by ``[group] option``, but for some."""
+    return {
+        f'[{group}] {name}': item
+        for group, options in sorted(document.items())
+        for name, item in sorted(options.items())
+        if (group, name) not in without
+    }
+
+
+def between(
+    before: Document,
+    after: Document,
+    without: Set[tuple[str, str]] = frozenset(),
+) -> list[Difference]:
+    """Return where two documents differ, but for some options."""
+    first, second = by_place(before, without), by_place(after, without)
+    return [
+        Difference(place, left, right)
+        for place in sorted(first.keys() | second.keys())
+        if (left := first.get(place, _UNKNOWN)['value'])
+        != (right := second.get(place, _UNKNOWN)['value'])
+    ]
 
 
 def fingerprint(conf: Any) -> str:

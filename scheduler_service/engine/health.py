@@ -8,11 +8,13 @@ once, whoever noticed it.
 
 from __future__ import annotations
 
+import collections
 import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -30,6 +32,22 @@ _SLOW_BATCH_S = 1.0
 _REPEAT_S = 30.0
 # Seconds for which a measured value counts, where no other follows it.
 _MEASURED_S = 30.0
+# Causes that are outages, and how many of those wait to be stored.
+_OUTAGES = DATABASE, 'broker'
+_MOST_OUTAGES = 1000
+
+
+class Outage(NamedTuple):
+    """A time without the database or the broker.
+
+    :ivar text: what was wrong
+    :ivar began: by the clock of :class:`Health`
+    """
+
+    cause: str
+    text: str
+    began: float
+    ended: float
 
 
 class _Degradation(msgspec.Struct):
@@ -55,6 +73,7 @@ class Health(Measurements):
     """Counters and histograms by name, and degradations by cause.
 
     :param clock: monotonic seconds
+    :ivar outages: those that ended; who stores them removes them
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -64,6 +83,7 @@ class Health(Measurements):
         # Cause -> what it was and the line that log_changes() is to write.
         self._ended: dict[str, tuple[_Degradation, str]] = {}
         self._checks: list[Callable[[], None]] = []
+        self.outages = collections.deque[Outage](maxlen=_MOST_OUTAGES)
 
     def degrade(
         self,
@@ -156,6 +176,11 @@ class Health(Measurements):
             now = self._clock()
             lines = [
                 (logging.WARNING, line) for _, line in self._ended.values()
+            ]
+            self.outages += [
+                Outage(cause, each.text, each.since, now)
+                for cause, (each, _) in self._ended.items()
+                if cause in _OUTAGES
             ]
             self._ended.clear()
             for cause in sorted(self._causes):

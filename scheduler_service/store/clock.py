@@ -60,6 +60,11 @@ def read(conn: Connection) -> float:
     return float(conn.execute(_SELECT_NOW).scalar_one())
 
 
+def at(moment: float) -> sa.ColumnElement[float]:
+    """Return the time at a moment of ``time.monotonic``, as an expression."""
+    return NOW - (time.monotonic() - moment)
+
+
 class SteadyClock:
     """Reads the time, and notices steps by the daemon's monotonic clock.
 

@@ -439,3 +439,16 @@ configurations = _table(
     sa.Column('document', _DOCUMENT, nullable=False),
     _time(),
 )
+
+# What happened to daemons, and operators' commands.
+events = _table(
+    'events',
+    _serial(),
+    sa.Column('event', _WORD, nullable=False),
+    # A daemon, or a user of the operating system.
+    sa.Column('who', _NAME, nullable=False),
+    sa.Column('detail', _DOCUMENT, nullable=False),
+    _time('begun_at'),
+    sa.Column('ended_at', sa.Double()),
+    sa.Index(None, 'begun_at'),
+)

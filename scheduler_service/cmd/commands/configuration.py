@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from typing import Any
 
 from scheduler_service import (
@@ -14,6 +14,7 @@ from scheduler_service import (
 from scheduler_service.cmd import adapters, daemon, output
 from scheduler_service.cmd.connections import read
 from scheduler_service.conf import effective, option_names
+from scheduler_service.conf.effective import Document
 from scheduler_service.factory import engine_config
 from scheduler_service.store import clock
 from scheduler_service.store.reading.snapshot import load_snapshot
@@ -21,10 +22,8 @@ from scheduler_service.store.records import daemons as daemon_rows
 
 import oslo_messaging  # isort: skip
 
-Document = Mapping[str, Mapping[str, Any]]
 # Kinds of callers, and the project that owns what they act on.
 _OWNER = 'owner'
-_UNKNOWN = {'value': 'unknown to it'}
 _CALLERS: dict[str, dict[str, Any]] = {
     'nobody': {'roles': []},
     'other project': {'project_id': 'other', 'roles': ['member']},
@@ -44,10 +43,10 @@ def daemons(args: Any, conf: Any) -> output.Listing:
 
 
 def show(args: Any, conf: Any) -> output.Listing:
-    by_place = _by_place(_of(args.daemon, conf))
+    by_place = effective.by_place(_of(args.daemon, conf))
     rows = [
         {'option': place, 'value': item['value'], 'source': item['source']}
-        for place, item in sorted(by_place.items())
+        for place, item in by_place.items()
         if args.all or item['source'] != 'default'
     ]
     return output.Listing(rows, ('option', 'value', 'source'))
@@ -56,16 +55,14 @@ def show(args: Any, conf: Any) -> output.Listing:
 def diff(args: Any, conf: Any) -> output.Listing:
     """Return where two configurations differ; the status is 1 if they do."""
     without: Set[tuple[str, str]] = set() if args.all else effective.OWN
-    first = _by_place(_of(args.daemon, conf), without)
-    second = _by_place(_of(args.other, conf), without)
+    first, second = _of(args.daemon, conf), _of(args.other, conf)
     names = args.daemon, args.other or 'files'
-    # A command registers fewer options than a daemon's libraries.
-    both = first.keys() | second.keys() if args.other else second.keys()
+    known = effective.by_place(second)
     rows = [
         {'option': place, names[0]: left, names[1]: right}
-        for place in sorted(both)
-        if (left := first.get(place, _UNKNOWN)['value'])
-        != (right := second.get(place, _UNKNOWN)['value'])
+        for place, left, right in effective.between(first, second, without)
+        # A command registers fewer options than a daemon's libraries.
+        if args.other or place in known
     ]
     columns = 'option', *dict.fromkeys(names)
     return output.Listing(rows, columns, status=int(bool(rows)))
@@ -158,18 +155,6 @@ def _of_files(conf: Any) -> Document:
     if faults:
         raise errors.ConfigurationError('; '.join(faults))
     return effective.document(conf)
-
-
-def _by_place(
-    document: Document, without: Set[tuple[str, str]] = frozenset()
-) -> dict[str, Any]:
-    """Return value and source by ``[group] option``, but for some."""
-    return {
-        f'[{group}] {name}': item
-        for group, options in document.items()
-        for name, item in options.items()
-        if (group, name) not in without
-    }
 
 
 def check_policy(args: Any, conf: Any) -> output.Listing:

@@ -9,11 +9,18 @@ from scheduler_service.cmd import output
 from scheduler_service.cmd.connections import open_store
 from scheduler_service.model.inventory import dashed
 from scheduler_service.store import clock
-from scheduler_service.store.records import events, history
+from scheduler_service.store.records import (
+    daemons,
+    event_log,
+    events,
+    history,
+)
 
 _EVENT = [
-    'at', 'daemon', 'event', 'host', 'instance', 'request_id', 'detail',
+    'at', 'daemon', 'event', 'host', 'instance', 'request_id', 'user',
+    'detail',
 ]  # fmt: skip
+_LOGGED = ['begun_at', 'ended_at', 'event', 'who', 'detail']
 _COLUMNS = ['daemon', 'began_at', 'ended_at', 'blocks', 'decisions', 'fault']
 
 
@@ -51,18 +58,38 @@ def _events(args: Any, conf: Any, subject: events.Subject) -> output.Listing:
         since = moments.stamp(args.since, clock.read(conn))
         found = [*events.of_subject(conn, subject, since)]
         begins = [each.began_at for each in history.stretches(conn)]
-    oldest = min(begins, default=None)
-    if oldest is None:
-        output.remark('Nothing is recorded')
-    elif oldest > since:
-        output.remark(f'The history goes back to {moments.text(oldest)}')
+    is_whole = _is_whole(min(begins, default=None), since)
     rows = [
         {**event._asdict(), 'at': moments.text(event.at)}
         for event in sorted(found, key=lambda event: event.at)
     ]
-    is_whole = (
-        oldest is not None
-        and oldest <= since
-        and not any(event.event == 'gap' for event in found)
-    )
+    is_whole &= not any(event.event == 'gap' for event in found)
     return output.Listing(rows, _EVENT, status=int(not is_whole))
+
+
+def _is_whole(oldest: float | None, since: float) -> bool:
+    """Return whether all since a time is recorded; say it where it is not."""
+    if oldest is None:
+        output.remark('Nothing is recorded')
+    elif oldest > since:
+        output.remark(f'The history goes back to {moments.text(oldest)}')
+    return oldest is not None and oldest <= since
+
+
+def of_daemons(args: Any, conf: Any) -> output.Listing:
+    """List what happened to daemons, and what operators did."""
+    with open_store(conf) as store, store.reading() as conn:
+        since = moments.stamp(args.since, clock.read(conn))
+        found = [*event_log.since(conn, since), *daemons.lasting(conn)]
+        is_whole = _is_whole(event_log.oldest(conn), since)
+    rows = [
+        {
+            'begun_at': moments.text(row['begun_at']),
+            'ended_at': row['ended_at'] and moments.text(row['ended_at']),
+            'event': row['event'],
+            'who': row['who'],
+            'detail': row['detail'],
+        }
+        for row in sorted(found, key=lambda row: row['begun_at'])
+    ]
+    return output.Listing(rows, _LOGGED, status=int(not is_whole))

@@ -5,8 +5,9 @@ Times are the database's, so the clocks of the daemons do not matter.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,6 +17,8 @@ from sqlalchemy.engine import Connection
 from scheduler_service import moments
 from scheduler_service.store import clock, schema
 from scheduler_service.store.connection import Writer
+from scheduler_service.store.records import event_log
+from scheduler_service.store.records.event_log import Logged
 
 # Configurations that are kept, those that daemons used last.
 _CONFIGURATIONS_KEPT = 500
@@ -152,9 +155,32 @@ def remove(writer: Writer, daemon_id: str) -> None:
 
 def prune(writer: Writer, seconds: float) -> None:
     """Remove daemons without a sign of life in the last *seconds*."""
-    table = schema.daemons
-    old = table.c.seen_at < clock.read(writer.conn) - seconds
-    writer.conn.execute(sa.delete(table).where(old))
+    table, conn = schema.daemons, writer.conn
+    for row in listing(conn):
+        silent_for = row['silent_for']
+        delete = sa.delete(table).where(table.c.id == row['id'])
+        # Another daemon may do the same.
+        if silent_for > seconds and conn.execute(delete).rowcount:
+            began = time.monotonic() - silent_for
+            event_log.record(
+                conn, row['name'], [Logged(event_log.SILENT, '', began)]
+            )
+
+
+def lasting(conn: Connection) -> Iterator[dict[str, Any]]:
+    """Yield what lasts still: daemons that are silent or degraded.
+
+    :return: as of :func:`event_log.since`
+    """
+    for row in listing(conn):
+        causes = [(event_log.SILENT, '', 0.0)]
+        if row['silent_for'] <= SILENT_S:
+            causes = [('degraded', *cause) for cause in row['degraded']]
+        for event, detail, age in causes:
+            yield {
+                'event': event, 'who': row['name'], 'detail': detail,
+                'begun_at': row['seen_at'] - age, 'ended_at': None,
+            }  # fmt: skip
 
 
 def listing(conn: Connection) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ others, so that a claim of one is also seen by the others.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -16,8 +17,9 @@ from scheduler_service import errors
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.changes import Release, Update
 from scheduler_service.engine.journal import Changed, Ended, PodPlaced
+from scheduler_service.model.inventory import dashed
 from scheduler_service.store import schema
-from scheduler_service.store.records import history
+from scheduler_service.store.records import event_log, history
 from scheduler_service.store.records.history import Asked, Block, Entry
 
 
@@ -29,7 +31,8 @@ class Event(NamedTuple):
     :ivar event: selected (the claim came to nothing, or is seen later),
         claimed, refused, released and other changes of claims, seen, gone,
         reported, added, changed, enabled, disabled or removed; gap: the
-        history cannot be read from here on
+        history cannot be read from here on; command: of an operator
+    :ivar user: of the operating system, whose command it is
     """
 
     event: str
@@ -39,6 +42,7 @@ class Event(NamedTuple):
     detail: str = ''
     at: float = 0.0
     daemon: str = ''
+    user: str = ''
 
 
 class Subject(NamedTuple):
@@ -61,8 +65,11 @@ def of_subject(
 ) -> Iterator[Event]:
     """Yield the events of a host or an instance, by daemon, in their order.
 
+    The commands that name it come first.
+
     :param since: seconds since the epoch
     """
+    yield from _commands(conn, subject, since)
     for stretch in history.stretches(conn):
         if stretch.ended_at < since:
             continue
@@ -78,6 +85,18 @@ def of_subject(
         except errors.NotRecorded as error:
             at = times.get(number, stretch.began_at)
             yield Event('gap', detail=str(error.args[0]), at=at, daemon=daemon)
+
+
+def _commands(
+    conn: Connection, subject: Subject, since: float
+) -> Iterator[Event]:
+    for row in event_log.since(conn, since):
+        if row['event'] == event_log.COMMAND:
+            line, at = row['detail'], row['begun_at']
+            words = (word.rpartition('=')[2] for word in shlex.split(line))
+            if not {*subject}.isdisjoint(map(dashed, words)):
+                user = row['who']
+                yield Event('command', *subject, None, line, at, '', user)
 
 
 def _times(conn: Connection, stretch: history.Stretch) -> dict[int, float]:

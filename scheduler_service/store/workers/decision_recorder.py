@@ -44,7 +44,12 @@ from scheduler_service.store.connection import (
     Writer,
 )
 from scheduler_service.store.reading import change_feed
-from scheduler_service.store.records import decisions, history, quarantine
+from scheduler_service.store.records import (
+    decisions,
+    event_log,
+    history,
+    quarantine,
+)
 from scheduler_service.store.records.decisions import Decision
 from scheduler_service.store.workers.history_writer import HistoryWriter
 from scheduler_service.worker import Worker
@@ -285,6 +290,9 @@ class DecisionRecorder(Worker):
 
     def _prune_history(self) -> None:
         keep_s = 86_400 * self.history_days
+        with self._store.reading() as conn:
+            before = clock.read(conn) - keep_s
+        self._repeat(partial(event_log.prune, before=before, most=_PRUNE_STEP))
         while not self._stopping.is_set():
             with self._store.reading() as conn:
                 stretch = history.excess(conn, self.history_bytes, keep_s)

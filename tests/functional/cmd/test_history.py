@@ -1,6 +1,8 @@
 """What happened to a host, and to an instance?"""
 
 import json
+import os
+import pwd
 
 import pytest
 import sqlalchemy as sa
@@ -60,3 +62,62 @@ def test_a_gap_is_a_row(select, listed, ready_sqlite):
         conn.execute(sa.delete(schema.history))
     rows, err = listed('host', 'compute-1', status=1)
     assert (rows, err) == ([], 'Nothing is recorded\n')
+
+
+def test_commands_that_change_something_are_there(run, listed, ready_sqlite):
+    assert listed('daemons', status=1) == ([], 'Nothing is recorded\n')
+    uuid = '11111111-0000-4000-8000-000000000001'
+    for words in (
+        ('host', 'disable', 'compute-1', '--reason', 'a new disk'),
+        ('aggregate', 'create', 'rack'),
+        ('aggregate', 'add-host', 'rack', 'compute-1', 'compute-2'),
+        # Only read.
+        ('host', 'show', 'compute-1'),
+        ('audit',),
+        # Fails: there is no such host.
+        ('host', 'enable', 'nowhere'),
+        # Of no instance.
+        ('--timeout', '30', 'claim', 'release', uuid.replace('-', '')),
+    ):
+        run(*words)
+    rows, _ = listed('host', 'compute-1', status=1)
+    user = pwd.getpwuid(os.getuid()).pw_name
+    assert [(row['event'], row['user'], row['detail']) for row in rows] == [
+        ('command', user, 'scheduler-manage host disable compute-1 --reason '
+         "'a new disk'"),
+        ('command', user, 'scheduler-manage aggregate add-host rack compute-1 '
+         'compute-2'),
+    ]  # fmt: skip
+    assert [len(listed('host', name, status=1)[0]) for name in (
+        'compute-2', 'compute-3', 'nowhere',
+    )] == [1, 0, 0]  # fmt: skip
+    (row,), _ = listed('instance', uuid, status=1)
+    assert row['detail'].endswith(f'claim release {uuid.replace("-", "")}')
+    rows, err = listed('daemons', status=1)
+    assert err.startswith('The history goes back to ')
+    assert [row['event'] for row in rows] == ['command'] * 4
+    with sa.create_engine(ready_sqlite).begin() as conn:
+        columns = schema.events.c
+        first = sa.update(schema.events).where(columns.id == 1)
+        conn.execute(first.values(begun_at=columns.begun_at - 90_000))
+    assert listed('daemons')[1] == ''
+
+
+def test_a_trial_is_no_command_that_changes(select, run, listed, tmp_path):
+    select(FLAVOR)
+    words = 'select', '--local', '--request', str(tmp_path / 'request.json')
+    run(*words, '--dry-run')
+    run(*words, '--host', 'compute-1')
+    rows, _ = listed('daemons', status=1)
+    assert [row['event'] for row in rows] == ['command']
+
+
+def test_it_is_said_where_a_command_is_not_recorded(run, listed, ready_sqlite):
+    with sa.create_engine(ready_sqlite).begin() as conn:
+        conn.execute(sa.text(
+            'CREATE TRIGGER full BEFORE INSERT ON events '
+            "BEGIN SELECT RAISE(ABORT, 'no room'); END"
+        ))  # fmt: skip
+    status, _, err = run('host', 'disable', 'compute-1')
+    assert status == 0
+    assert err.startswith('The history lacks this command: ')

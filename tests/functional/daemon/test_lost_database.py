@@ -14,8 +14,11 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 import urllib3
 
+from scheduler_service.store import schema
+from scheduler_service.store.connection import Store
 from tests.support import servers
 from tests.support.databases import ready_database
 from tests.support.documents import CONTEXT
@@ -106,6 +109,22 @@ def test_no_call_is_lost_when_one_daemon_loses_the_database(
             sick.wait_for(f'Consuming from {topic} again', 10)
         assert sick.end() == 0
         assert well.end() == 0
+    if loss == 'black hole':
+        (away,) = outages(database)
+        assert away.detail.startswith('database unreachable')
+        # Until the proxy forwarded again.
+        assert away.ended_at - away.begun_at > took - KNOWN_S
+
+
+def outages(database: str) -> Any:
+    """Return the outages that daemons recorded."""
+    store = Store.connect(database)
+    with store.reading() as conn:
+        columns = schema.events.c
+        away = sa.select(schema.events).where(columns.event == 'database away')
+        found = conn.execute(away).all()
+    store.dispose()
+    return found
 
 
 def test_ping_tells_the_truth_when_the_only_daemon_loses_the_database(

@@ -28,7 +28,7 @@ PROGRAMS = {'scheduler-manage': manage.main, 'scheduler-status': status.main}
 # Commands that end with 1 where they found what they look for.
 FOUND = (
     'inventory diff', 'configuration diff', 'history host',
-    'history instance',
+    'history instance', 'history daemons',
 )  # fmt: skip
 HERE = 'tests/functional/docs/test_commands_page.py'
 PAGES = [name for name, where in RUN_BY.items() if where == HERE]

@@ -124,6 +124,21 @@ def upgrade() -> None:
         sa.Index(None, 'request_id'),
     )
     _create(
+        'events',
+        sa.Column(
+            'id',
+            _BIG.with_variant(sa.Integer(), 'sqlite'),
+            primary_key=True,
+            autoincrement=True,
+        ),
+        sa.Column('event', sa.String(16), nullable=False),
+        sa.Column('who', sa.String(255), nullable=False),
+        sa.Column('detail', _DOCUMENT, nullable=False),
+        sa.Column('begun_at', sa.Double(), nullable=False),
+        sa.Column('ended_at', sa.Double()),
+        sa.Index(None, 'begun_at'),
+    )
+    _create(
         'heartbeats',
         sa.Column('host', name, primary_key=True),
         sa.Column('seen_at', sa.Double(), nullable=False),

@@ -1,0 +1,90 @@
+"""What happened to daemons, and the commands of operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from scheduler_service import texts
+from scheduler_service.store import clock, schema
+from scheduler_service.store.connection import Writer
+
+_TABLE = schema.events
+SILENT = 'silent'
+COMMAND = 'command'
+
+
+class Logged(NamedTuple):
+    """Something that happened.
+
+    :ivar event: started, stopped, silent (the last sign of life), reloaded,
+        not reloaded, broker away, database away, or command
+    :ivar began: by ``time.monotonic`` of this process
+    :ivar ended: the same; None: it took no time
+    """
+
+    event: str
+    detail: str
+    began: float
+    ended: float | None = None
+
+
+def record(conn: Connection, who: str, happened: Iterable[Logged]) -> None:
+    """Record what happened.
+
+    :param who: the name of a daemon, or of a user of the operating system
+    """
+    for event, detail, began, ended in happened:
+        conn.execute(
+            _TABLE.insert().values(
+                event=event,
+                who=who,
+                # Not every database stores all characters.
+                detail=texts.printable(detail),
+                begun_at=clock.at(began),
+                ended_at=None if ended is None else clock.at(ended),
+            )
+        )
+
+
+def since(conn: Connection, moment: float) -> list[dict[str, Any]]:
+    """Return what happened since a time, in the order of its begin.
+
+    :param moment: seconds since the epoch
+    :return: event, who, detail, begun_at and ended_at
+    """
+    columns = _TABLE.c
+    query = sa.select(
+        columns.event, columns.who, columns.detail, columns.begun_at,
+        columns.ended_at,
+    ).where(
+        sa.func.coalesce(columns.ended_at, columns.begun_at) >= moment
+    )  # fmt: skip
+    rows = conn.execute(query.order_by(columns.begun_at, columns.id))
+    return [dict(row._mapping) for row in rows]
+
+
+def oldest(conn: Connection) -> float | None:
+    """Return from when on everything is recorded; None: nothing is."""
+    moment: float | None = conn.execute(
+        sa.select(sa.func.min(_TABLE.c.begun_at))
+    ).scalar()
+    return moment
+
+
+def prune(writer: Writer, before: float, most: int) -> int:
+    """Delete old events, but the newest of them: from it on all are there.
+
+    :param before: seconds since the epoch
+    :param most: how many to delete
+    :return: how many were deleted
+    """
+    columns = _TABLE.c
+    old = sa.select(columns.id).where(columns.begun_at < before)
+    newest_first = old.order_by(columns.begun_at.desc(), columns.id.desc())
+    ids = [*writer.conn.execute(newest_first.offset(1).limit(most)).scalars()]
+    writer.conn.execute(sa.delete(_TABLE).where(columns.id.in_(ids)))
+    return len(ids)
