@@ -19,7 +19,7 @@ from tests.support import interop
 from tests.support.paths import ROOT
 
 # A commit whose daemons are met by those of this tree.
-EARLIER = '5df78a72'
+EARLIER = 'd275f750'
 # Of commits that need Git to know their version.
 _VERSION = {'PBR_VERSION': '0.0.1'}
 
