@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
+import pathlib
 import re
 from collections.abc import Iterator, Mapping, Set
+from importlib import metadata
 from typing import Any, NamedTuple
 
 import msgspec
@@ -41,6 +44,10 @@ OWN = {
     }.items()
     for name in names
 }
+# Groups of a document that are no options.
+_PARTS = 'files', 'packages'
+# How groups of entry points of plug-ins begin.
+_PLUGINS = 'scheduler_service.', 'designate.scheduler.filters'
 _FAULT = re.compile(r'from (.*?) is not valid: (.*)', re.DOTALL)
 _FILE = re.compile(r"detail='([^']*)'")
 
@@ -109,7 +116,8 @@ def options(conf: Any) -> list[Option]:
 def document(conf: Any) -> dict[str, dict[str, Any]]:
     """Return ``group -> option -> {value, source}``, in values of JSON.
 
-    Secrets are hidden.
+    Secrets are hidden. The groups ``files`` and ``packages`` have the digests
+    of policy files, and the versions of packages with plug-ins.
 
     :raises: one of ``conf.FAULTS``, for a value that is not valid
     """
@@ -117,7 +125,72 @@ def document(conf: Any) -> dict[str, dict[str, Any]]:
     for option in options(conf):
         entry = {'value': _plain(option.shown), 'source': option.source}
         groups.setdefault(option.group, {})[option.name] = entry
-    return groups
+    return groups | _parts(conf)
+
+
+def load(document: Document, conf: Any) -> None:
+    """Give *conf* the values of a document, but for secrets.
+
+    :param conf: registered options, which are parsed
+    :raises: one of ``conf.FAULTS``, for a value that is not valid
+    """
+    for group, opt in [*registered(conf)]:
+        item = document.get(group, {}).get(opt.dest)
+        if item is not None and not opt.secret:
+            conf.set_override(opt.dest, item['value'], _group(group))
+
+
+def outdated(document: Document, conf: Any) -> list[Difference]:
+    """Return which files and packages are now others than in a document.
+
+    Those that say who may do what are left out: they choose no hosts.
+
+    :param conf: what :func:`load` made of the document
+    """
+    then = {group: document.get(group, {}) for group in _PARTS}
+    return between(then, _parts(conf), {('files', 'oslo_policy.policy_file')})
+
+
+def _parts(conf: Any) -> dict[str, dict[str, Any]]:
+    """Return the groups ``files`` and ``packages`` of a document."""
+    files = {}
+    for group, path in (
+        ('extender', conf.extender.policy_file),
+        ('oslo_policy', conf.find_file(conf.oslo_policy.policy_file)),
+    ):
+        if path and os.path.isfile(path) and os.access(path, os.R_OK):
+            content = pathlib.Path(path).read_bytes()
+            digest = hashlib.sha256(content).hexdigest()
+            files[f'{group}.policy_file'] = {'value': digest, 'source': path}
+    packages = {
+        name: {'value': metadata.version(name), 'source': 'installed'}
+        for name in _packages(conf)
+    }
+    return dict(zip(_PARTS, (files, packages), strict=True))
+
+
+def _packages(conf: Any) -> set[str]:
+    """Return the names of packages with plug-ins, but for our own."""
+    names = {
+        package.name
+        for package in metadata.distributions()
+        for point in package.entry_points
+        if point.group.startswith(_PLUGINS)
+    }
+    group = conf.filter_scheduler
+    modules = {
+        path.partition('.')[0]
+        for path in (
+            *group.available_filters, *group.enabled_filters,
+            *group.weight_classes, *conf.scheduler.stages,
+        )
+        if '.' in path
+    } - {'scheduler_service', 'nova'}  # fmt: skip
+    if modules:
+        # Takes long, since it reads what each package has.
+        known = metadata.packages_distributions()
+        names.update(*(known.get(module, ()) for module in modules))
+    return names - {'scheduler-service'}
 
 
 def by_place(
@@ -153,6 +226,7 @@ def fingerprint(conf: Any) -> str:
     Options with their default are left out, so that a release with more
     options need not differ; neither do options of one daemon or machine: its
     name, addresses, certificate and log. Of a secret only its presence counts.
+    Policy files and packages with plug-ins count as well.
 
     :raises: one of ``conf.FAULTS``, for a value that is not valid
     """
@@ -160,6 +234,10 @@ def fingerprint(conf: Any) -> str:
         f'{option.place}\0{_plain(option.shown)!r}'
         for option in options(conf)
         if not (option.is_default or (option.group, option.name) in OWN)
+    ]
+    lines += [
+        f'{place}\0{item["value"]}'
+        for place, item in by_place(_parts(conf)).items()
     ]
     return hashlib.sha256('\n'.join(lines).encode()).hexdigest()[:12]
 

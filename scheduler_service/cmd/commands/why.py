@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
-from scheduler_service.cmd import output
+from scheduler_service.cmd import output, past_configuration
 from scheduler_service.cmd.connections import open_store
 from scheduler_service.columns import HostTable
 from scheduler_service.conf import effective
-from scheduler_service.factory import engine_config
 from scheduler_service.model import Request, documents
 from scheduler_service.model.inventory import dashed
 from scheduler_service.pipeline import HostPipeline, comparison, relaxations
@@ -48,17 +47,18 @@ def why(args: Any, conf: Any) -> int:
         now = load_snapshot(conn).hosts
         request = _request(row, now, args.instance)
         then, fault = _recorded(conn, row, args.instance)
+        own = effective.fingerprint(conf)
+        judge = row.get('configuration', own)
+        engine, reason = past_configuration.as_of(conn, judge, conf)
     if fault:
         output.remark(f'{fault}: the hosts are those of now')
-    if row.get('configuration', own := effective.fingerprint(conf)) != own:
-        output.remark(
-            f'It was decided with the configuration {row["configuration"]}, '
-            'and is judged by the present one'
-        )
-    state = then or _State(now, request)
-    pipeline = engine_config(conf).hosts
+    if reason:
+        judge = own
+        output.remark(f'{reason}: it is judged by the present one')
+    state, pipeline = then or _State(now, request), engine.hosts
     report: dict[str, Any] = {name: row.get(name) for name in _KEPT}
     report['as_of'] = 'then' if then else 'now'
+    report['judged_by'] = judge
     if args.host:
         report['nodes'] = comparison.of_host(
             pipeline, state.table, state.request, args.host, state.taken
@@ -183,6 +183,7 @@ def _relaxed(
 def _print(row: dict[str, Any], report: dict[str, Any]) -> None:
     output.say(f'{row["created_at"]}  {row["kind"]}: {row["outcome"]}')
     output.origin(row)
+    output.say(f'judged by configuration {report["judged_by"]}')
     if 'nodes' in report:
         _print_nodes(report['nodes'])
         _print_changes(report.get('now', ()))

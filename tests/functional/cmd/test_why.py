@@ -1,10 +1,16 @@
 """Why was a request decided as it was, and what would change it?"""
 
 import json
+import uuid
 
 import sqlalchemy as sa
 
+from scheduler_service import conf as options
+from scheduler_service.cmd import adapters
+from scheduler_service.cmd.connections import registration
 from scheduler_service.store import schema
+from scheduler_service.store.connection import Store
+from scheduler_service.store.records import daemons
 
 FLAVOR = {'vcpus': 1, 'memory_mb': 2048, 'root_gb': 1}
 LARGE = {**FLAVOR, 'memory_mb': 99_999}
@@ -138,16 +144,79 @@ def test_an_instance_is_judged_beside_those_placed_before_it(run, select):
 
 def test_another_configuration_is_named(run, select, ready_sqlite):
     select(LARGE, request_id='req-large')
-    with sa.create_engine(ready_sqlite).begin() as conn:
-        text = conn.execute(sa.select(schema.decisions.c.document)).scalar()
-        document = json.dumps({**json.loads(text), 'configuration': 'abc'})
-        conn.execute(sa.update(schema.decisions).values(document=document))
+    name_configuration(ready_sqlite, 'abc')
     found, err = why(run, 'req-large')
     assert found['as_of'] == 'then'
+    assert found['judged_by'] != 'abc'
     assert err == (
-        'It was decided with the configuration abc, and is judged by the '
+        'The configuration abc is not kept any more: it is judged by the '
         'present one\n'
     )
+
+
+def test_a_host_is_judged_by_the_configuration_of_then(
+    run, select, ready_sqlite, tmp_path
+):
+    """Whatever the files say by now, unless a file of then has changed."""
+    config, policy = tmp_path / 'a.conf', tmp_path / 'policy.json'
+    before = config.read_text()
+    policy.write_text(json.dumps({
+        'kind': 'Policy', 'apiVersion': 'v1', 'extenders': [],
+        'predicates': [{'name': 'PodFitsResources'}],
+    }))  # fmt: skip
+    then = (
+        f'{before}[extender]\npolicy_file = {policy}\n'
+        '[DEFAULT]\nram_allocation_ratio = 8.0\ncpu_allocation_ratio = 2\n'
+        '[pci]\nalias = {"name": "a", "vendor_id": "8086", '
+        '"product_id": "0001"}\n'
+    )
+    config.write_text(then)
+    assert select(FLAVOR, request_id='req-then')[0] == 0
+    record_configuration(ready_sqlite, config)
+    now = why(run, 'req-then')
+    assert now[1] == ''
+    config.write_text(f'{before}[filter_scheduler]\nenabled_filters =\n')
+    found, err = why(run, 'req-then')
+    assert (found, err) == now
+    words = 'req-then', '--host', 'compute-1'
+    (node,) = why(run, *words)[0]['nodes']
+    assert 'RamFilter' in [each['filter'] for each in node['filters']]
+    out = run('why', 'req-then')[1]
+    assert f'judged by configuration {found["judged_by"]}' in out
+    policy.write_text(policy.read_text() + ' ')
+    found, err = why(run, 'req-then')
+    assert found['judged_by'] != now[0]['judged_by']
+    assert f'{now[0]["judged_by"]} had other files: [files] extender.' in err
+    # An option that is not valid any more.
+    with sa.create_engine(ready_sqlite).begin() as conn:
+        column = schema.configurations.c.document
+        old, new = (f'"ram_allocation_ratio":{{"value":{x}' for x in (8.0, -8))
+        wrong = sa.func.replace(column, old, new)
+        conn.execute(sa.update(schema.configurations).values(document=wrong))
+    err = why(run, 'req-then')[1]
+    assert 'does not load' in err
+    assert 'is judged by the present one' in err
+
+
+def record_configuration(database, config):
+    """Keep the configuration of the decision, as a daemon does."""
+    conf = adapters.new_config()
+    options.parse(conf, ['--config-file', str(config)])
+    entry = registration(conf, 'one', uuid.uuid4().hex)
+    store = Store.connect(database)
+    store.write(lambda writer: daemons.register(writer, entry))
+    store.dispose()
+    name_configuration(database, entry.fingerprint)
+
+
+def name_configuration(database, fingerprint):
+    """Have the only decision be made with a configuration."""
+    with sa.create_engine(database).begin() as conn:
+        text = conn.execute(sa.select(schema.decisions.c.document)).scalar()
+        document = {**json.loads(text), 'configuration': fingerprint}
+        conn.execute(
+            sa.update(schema.decisions).values(document=json.dumps(document))
+        )
 
 
 def test_what_is_not_recorded_is_said_in_a_line(run, select, ready_sqlite):

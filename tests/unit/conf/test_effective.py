@@ -133,3 +133,23 @@ def test_what_a_reload_takes_is_said_in_the_sample():
         }
         & taken
     )
+
+
+def test_policy_files_and_plug_ins_are_parts_of_a_configuration(
+    parsed, tmp_path
+):
+    path = tmp_path / 'policy.json'
+    text = f'[extender]\npolicy_file = {path}\n'
+    path.write_text('{}')
+    before, own = effective.document(parsed(text)), parsed(text)
+    first = effective.fingerprint(own)
+    path.write_text('{ }')
+    (changed,) = effective.between(before, effective.document(own))
+    assert changed.place == '[files] extender.policy_file'
+    assert len(changed.before) == 64
+    assert effective.outdated(before, own) == [changed]
+    assert effective.fingerprint(own) != first
+    plugged = parsed('[scheduler]\nstages = pytest.Stage after=claim\n')
+    assert effective.document(plugged)['packages'] == {
+        'pytest': {'value': pytest.__version__, 'source': 'installed'}
+    }
