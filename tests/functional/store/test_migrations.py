@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import pytest
 import sqlalchemy as sa
+from alembic import command
 
 from scheduler_service.store import migrate
 from scheduler_service.store.connection import Store
 from tests.support.databases import DATABASES
 
 pytestmark = pytest.mark.db
+# The tables of the first release, a file for each database.
+FIRST = pathlib.Path(__file__).parent / 'first_release'
 
 
 @pytest.mark.parametrize('kind', DATABASES)
@@ -36,3 +41,37 @@ def test_differences_are_sentences_and_leave_foreign_tables_out(
         'the column extra of zones is not of this release',
         'the table configurations is missing',
     ]
+
+
+def described(conn: sa.Connection) -> str:
+    """Return the tables of a database in lines that can be compared."""
+    found = sa.inspect(conn)
+    lines = []
+    for table in sorted(set(found.get_table_names()) - {'alembic_version'}):
+        lines.append(table)
+        for column in found.get_columns(table):
+            kind = column['type'].compile(conn.dialect)
+            empty = 'NULL' if column['nullable'] else 'NOT NULL'
+            default = column['default']
+            lines.append(f'    {column["name"]}: {kind} {empty} {default}')
+        keys = found.get_pk_constraint(table)['constrained_columns']
+        lines.append(f'    primary key {keys}')
+        indexes = [
+            f'    index {one["column_names"]}, unique: {bool(one["unique"])}'
+            for one in found.get_indexes(table)
+        ] + [
+            f'    unique {one["column_names"]}'
+            for one in found.get_unique_constraints(table)
+        ]
+        lines += sorted(indexes)
+    return '\n'.join([*lines, ''])
+
+
+@pytest.mark.parametrize('kind', DATABASES)
+def test_first_migration_makes_the_tables_of_the_first_release(kind, make_url):
+    """What follows the first release is a migration of its own."""
+    store = Store.connect(make_url(kind, empty=True))
+    with store.engine.begin() as conn:
+        command.upgrade(migrate._config(conn), '0001')
+        assert described(conn) == (FIRST / f'{kind}.txt').read_text()
+    store.dispose()
