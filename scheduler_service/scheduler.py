@@ -108,6 +108,7 @@ class Scheduler:
             options.decisions_max_age,
             options.log_decisions,
             journal,
+            self.health,
         )
         self._keep_history(options)
         self.quarantine = Quarantine(store, _MAX_DELIVERIES, self.health)

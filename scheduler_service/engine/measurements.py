@@ -57,6 +57,7 @@ _COUNTERS = {
     'database_retries': 'Transactions repeated, by reason',
     'database_timeouts': 'Transactions ended by a time limit',
     'database_history_changes': 'How often the database went back in time',
+    'history_entries_dropped': 'Entries that could not be recorded',
     'stages_undone': 'What was undone of released claims, by stage',
     'extender_binds_left': 'Released claims that an extender may have bound',
     'claims_expired': 'Claims released after claim_timeout',

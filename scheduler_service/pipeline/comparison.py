@@ -5,6 +5,7 @@ Called by any thread, on a table of its own.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -60,13 +61,14 @@ def _amounts(
         free = -np.inf
         if name in table.resources:
             free = pipeline.room(table, row, name)
-        known = float(free) if np.isfinite(free) else None
+        # Instances take whole amounts alone.
+        known = math.floor(free) if np.isfinite(free) else None
         amounts.append(
             {
                 'resource': name,
                 'asked': asked,
                 'free': known,
-                'lacks': max(asked - free, 0.0) if known is not None else None,
+                'lacks': None if known is None else max(asked - known, 0),
             }
         )
     return amounts

@@ -163,6 +163,8 @@ def _run(
     """
     if not args.local:
         return call(args, conf, ask)
+    # That would begin with all hosts, for a decision or two.
+    conf.set_override('keep_days', 0.0, 'history')
     with open_store(conf) as store:
         scheduler = build(conf, store)
         scheduler.start()

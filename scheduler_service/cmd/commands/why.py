@@ -151,10 +151,12 @@ def _request(
     """Return the request of a decision, as the engine has it."""
     document = row.get('request')
     if document is None or row['kind'] != 'select_destinations':
+        what = 'it keeps no request for hosts'
+        if row['recorded']:
+            what = 'its request is not recorded any more'
         raise errors.InvalidRequest(
-            f'The decision on {row["request_id"]} cannot be made again: it '
-            f'keeps no request for hosts; decision show {row["request_id"]} '
-            'prints it'
+            f'The decision on {row["request_id"]} cannot be made again: '
+            f'{what}; decision show {row["request_id"]} prints it'
         )
     request = documents.request(document).with_ids()
     stored = table.instances.among(request.instance_uuids)

@@ -24,6 +24,7 @@ from scheduler_service.pipeline.selection import explanation
 from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.connection import Writer
 from scheduler_service.store.reading import loading
+from scheduler_service.store.records import history
 
 REFUSED = 'refused'
 # Outcomes that are no refusal.
@@ -79,6 +80,8 @@ class Decision(NamedTuple):
     :ivar placements: that were chosen
     :ivar instance_uuids: of the request, where nothing was chosen
     :ivar decided: what is recorded of it; None: nothing
+    :ivar lacks_request: whether the document has no request, since the
+        history has it, if it gets there
     """
 
     request_id: str
@@ -92,6 +95,7 @@ class Decision(NamedTuple):
     placements: Sequence[Placement] = ()
     instance_uuids: Sequence[str] = ()
     decided: Decided | None = None
+    lacks_request: bool = False
 
     @classmethod
     def of(
@@ -103,6 +107,7 @@ class Decision(NamedTuple):
         caller_request_id: str | None = None,
         global_request_id: str | None = None,
         decided: Decided | None = None,
+        lacks_request: bool = False,
     ) -> Decision:
         """Return a decision with its reasons encoded.
 
@@ -123,6 +128,7 @@ class Decision(NamedTuple):
             reasons.get('placements') or (),
             reasons.get('instance_uuids') or (),
             decided,
+            lacks_request,
         )
 
     @property
@@ -132,7 +138,10 @@ class Decision(NamedTuple):
 
     def row(self) -> tuple[str | None, ...]:
         """Return the values of the columns but for id and time."""
-        *values, places, instances, _ = self
+        *values, places, instances, made, lacks_request = self
+        if lacks_request and made and made.place is None:
+            more = _encode(asked(self.kind, made.request)).decode()
+            values[_DOCUMENT] = f'{self.document[:-1]},{more[1:]}'
         hosts = [place.selected.host for place in places]
         uuids = [place.instance_uuid for place in places] or instances
         return *values, _lines(hosts), _lines(uuids)
@@ -335,7 +344,7 @@ def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
             'recorded': None
             if row.run is None
             else [row.run, row.block, row.place],
-            **_reasons(row.document, row.kind),
+            **_reasons(conn, row),
         }
         for row in rows
     ]
@@ -348,11 +357,19 @@ def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
     return decisions
 
 
-def _reasons(document: str, kind: str) -> dict[str, Any]:
-    """Return the reasons of a decision, those for hosts not by column."""
-    reasons: dict[str, Any] = msgspec.json.decode(document)
+def _reasons(conn: Connection, row: Any) -> dict[str, Any]:
+    """Return the reasons of a decision, those for hosts not by column.
+
+    The request of what was chosen is where the history has it.
+    """
+    reasons: dict[str, Any] = msgspec.json.decode(row.document)
+    if row.run is not None and not reasons.keys() & {'request', 'asked'}:
+        place = row.run, row.block, row.place
+        for recorded in history.requests(conn, [place]).values():
+            what = _encode(asked(row.kind, recorded))
+            reasons |= msgspec.json.decode(what)
     if request := reasons.get('request'):
-        reasons['asked'] = _line_of(kind, request)
+        reasons['asked'] = _line_of(row.kind, request)
     columns = reasons.get('explanation')
     if columns and 'finalists' in columns:
         reasons['explanation'] = explanation(columns)
@@ -480,14 +497,20 @@ def flavors(
     :param since: the earliest request
     :param most: how many flavors
     """
-    table = schema.decisions
-    query = sa.select(table.c.document).order_by(table.c.id.desc())
+    columns = schema.decisions.c
+    place = columns.run, columns.block, columns.place
+    query = sa.select(columns.document, *place).order_by(columns.id.desc())
     query = _limited(conn, query, DecisionFilter(since=since))
-    query = query.where(table.c.kind == 'select_destinations')
+    query = query.where(columns.kind == 'select_destinations')
     times: Counter[bytes] = Counter()
-    for document in conn.execute(query.limit(_NEWEST)).scalars():
+    recorded = set()
+    for document, *at in conn.execute(query.limit(_NEWEST)):
         asked = msgspec.json.decode(document, type=_Asked).request
+        if not asked.flavor and None not in at:
+            recorded.add(tuple(at))
         times[bytes(asked.flavor)] += 1
+    for request in history.requests(conn, recorded).values():
+        times[_encode(request.flavor)] += 1
     # Very large requests are not kept, nor is what was no request.
     del times[b'']
     return [

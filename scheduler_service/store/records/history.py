@@ -13,11 +13,12 @@ decision, whose place its row of ``decisions`` names (``run``, ``block``,
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -156,9 +157,11 @@ class Packer:
     """Makes a block of entries.
 
     :param origin: name, release and fingerprint of the configuration
+    :ivar decided: each decision with its index in the block
     """
 
     def __init__(self, origin: tuple[str, str, str]) -> None:
+        self.decided: list[tuple[Decided, int]] = []
         self._origin = origin
         self._index: dict[Any, int] = {}
         self._requests: list[bytes] = []
@@ -173,9 +176,9 @@ class Packer:
 
     def add(self, entry: Any) -> int:
         """Add an entry; return its index in the block."""
-        last, self._refused = self._refused, None
-        if isinstance(entry, Decided):
-            entry = self._asked(entry)
+        last, self._refused, made = self._refused, None, entry
+        if isinstance(made, Decided):
+            entry = self._asked(made)
             if entry.error:
                 self._refused = entry
             if entry.error and last is not None:
@@ -187,7 +190,10 @@ class Packer:
                     self._entries.pop()
         self._kinds.append(entry.kind)
         self._entries.append(_encode(entry))
-        return len(self._entries) - 1
+        index = len(self._entries) - 1
+        if isinstance(made, Decided):
+            self.decided.append((made, index))
+        return index
 
     @property
     def last_size(self) -> int:
@@ -633,6 +639,22 @@ def as_of(conn: Connection, run: int, number: int, index: int) -> Moment:
     raise errors.NotRecorded(
         f'Block {number} of run {run} has no such decision'
     )
+
+
+def requests(
+    conn: Connection, places: Collection[tuple[int, int, int]]
+) -> dict[tuple[int, int, int], Request]:
+    """Return the requests of decisions by their places, as far as they can
+    be read.
+    """
+    found = {}
+    for run, number in {place[:2] for place in places}:
+        with contextlib.suppress(errors.NotRecorded):
+            for _, index, entry, block in entries(conn, run, number, number):
+                place = run, number, index
+                if place in places and isinstance(entry, Asked):
+                    found[place] = request(entry, block)
+    return found
 
 
 class Checked(NamedTuple):

@@ -24,6 +24,7 @@ import msgspec
 from oslo_context import context
 
 from scheduler_service import errors
+from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import (
     DeliveredMessage,
     HostJob,
@@ -109,6 +110,7 @@ class DecisionRecorder(Worker):
         max_age: float = 0.0,
         logs: bool = True,
         journal: Journal | None = None,
+        health: Health | None = None,
     ) -> None:
         super().__init__('decision-recorder')
         self._store = store
@@ -120,7 +122,9 @@ class DecisionRecorder(Worker):
         self.origin: Mapping[str, str] = {}
         # Each look at it reads a file.
         self._release = metadata.version('scheduler-service')
-        self._history = HistoryWriter(journal or Journal(), self._signature)
+        self._history = HistoryWriter(
+            journal or Journal(), self._signature, health or Health()
+        )
         self.history_bytes, self.history_days = 0, 0.0
         self._stored_since_pruning = 0
         self._waiting = collections.deque[Decision](maxlen=_MAX_WAITING)
@@ -138,6 +142,7 @@ class DecisionRecorder(Worker):
         caller_request_id: str | None = None,
         global_request_id: str | None = None,
         decided: Decided | None = None,
+        lacks_request: bool = False,
     ) -> None:
         """Have a decision stored soon; the arguments are its fields."""
         if self.keep:
@@ -151,6 +156,7 @@ class DecisionRecorder(Worker):
                     caller_request_id,
                     global_request_id,
                     decided,
+                    lacks_request,
                 )
             )
 
@@ -164,20 +170,26 @@ class DecisionRecorder(Worker):
         if not self.keep:
             return
         request, message, caller = job.request, job.message, job.caller
+        made = job.decided if isinstance(job, HostJob) else None
+        # What was chosen for it as it is has it in the history alone.
+        lacks_request = (
+            outcome == 'chosen'
+            and made is not None
+            and made.request is request
+        )
         why = {
             'project_id': request.project_id,
             'user_id': message.sent_id('user_id')
             or (caller and caller.credentials.get('user_id')),
             'duration_ms': round(1000 * (time.monotonic() - job.queued_at), 1),
-            **decisions.asked(job.verb, request),
+            **({} if lacks_request else decisions.asked(job.verb, request)),
             **reasons,
         }
         if isinstance(request, Request) and 'placements' not in why:
             why['instance_uuids'] = request.instance_uuids
         request_id = str(request.request_id)
         ids = message.origin(request_id)
-        made = job.decided if isinstance(job, HostJob) else None
-        self.put(request_id, job.verb, outcome, why, *ids, decided=made)
+        self.put(request_id, job.verb, outcome, why, *ids, made, lacks_request)
 
     def _signature(self) -> tuple[str, str, str]:
         """Return what a block says of the daemon."""
@@ -256,9 +268,14 @@ class DecisionRecorder(Worker):
             self._store_waiting()
 
     def _store_waiting(self) -> None:
+        # What comes now waits for its place in the history.
+        left = len(self._waiting)
         self._history.gather()
-        while self._waiting or self._history:
-            count = min(_PER_TRANSACTION, len(self._waiting))
+        while left or self._history:
+            # A decision is stored with its block or after it.
+            is_last = self._history.fits_transaction
+            count = min(_PER_TRANSACTION, left) if is_last else 0
+            left -= count
             batch = [self._waiting.popleft() for _ in range(count)]
 
             def store(

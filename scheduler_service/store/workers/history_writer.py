@@ -11,7 +11,8 @@ import secrets
 import time
 from collections.abc import Callable
 
-from scheduler_service.engine.journal import Checkpoint, Decided, Journal
+from scheduler_service.engine.health import Health
+from scheduler_service.engine.journal import Checkpoint, Journal
 from scheduler_service.store.connection import Writer
 from scheduler_service.store.records import history
 
@@ -34,16 +35,18 @@ class HistoryWriter:
 
     :param origin: returns the daemon's name, its release, and the fingerprint
         of its configuration
+    :param health: counts entries that are dropped
     :ivar run: a number that no other run of a daemon has
-    :ivar dropped: how many entries were dropped
     """
 
     def __init__(
-        self, journal: Journal, origin: Callable[[], tuple[str, str, str]]
+        self,
+        journal: Journal,
+        origin: Callable[[], tuple[str, str, str]],
+        health: Health,
     ) -> None:
         self.run = secrets.randbits(62)
-        self.dropped = 0
-        self._journal, self._origin = journal, origin
+        self._journal, self._origin, self._health = journal, origin, health
         self._waiting = collections.deque[history.NewBlock]()
         self._bytes = 0
         # Whether blocks may be stored that wait still.
@@ -56,9 +59,10 @@ class HistoryWriter:
 
     def gather(self) -> None:
         """Make blocks of what the journal has."""
+        entries = iter(self._journal.take())
+        packer = history.Packer(self._origin())
         try:
-            packer = history.Packer(self._origin())
-            for entry in self._journal.take():
+            for entry in entries:
                 is_checkpoint = isinstance(entry, Checkpoint)
                 if is_checkpoint or len(packer) == _MOST_ENTRIES:
                     self._close(packer)
@@ -66,15 +70,14 @@ class HistoryWriter:
                 if is_checkpoint:
                     self._checkpoint(entry)
                 elif self._lost:
-                    self.dropped += 1
+                    self._drop(1)
                 else:
-                    index = packer.add(entry)
-                    if isinstance(entry, Decided):
-                        entry.place = self.run, self._number + 1, index
+                    packer.add(entry)
             self._close(packer)
         except Exception:
             LOG.exception('What a daemon saw could not be recorded')
             self._lost, self._failed_at = True, time.monotonic()
+            self._drop(len(packer) + len([entry, *entries]))
         self._ask_for_checkpoint()
 
     def _checkpoint(self, made: Checkpoint) -> None:
@@ -98,11 +101,16 @@ class HistoryWriter:
             return
         data = packer.packed()
         if self._bytes + len(data) > _MOST_WAITING:
-            self.dropped += len(packer)
+            self._drop(len(packer))
             self._lost = True
             return
         self._since += len(data)
         self._append(data, history.NO)
+        for made, index in packer.decided:
+            made.place = self.run, self._number, index
+
+    def _drop(self, count: int) -> None:
+        self._health.count('history_entries_dropped', by=count)
 
     def _append(self, data: bytes, begins: int) -> None:
         self._number += 1
@@ -126,6 +134,11 @@ class HistoryWriter:
     def __bool__(self) -> bool:
         """Whether blocks wait."""
         return bool(self._waiting)
+
+    @property
+    def fits_transaction(self) -> bool:
+        """Whether :meth:`store` stores all that waits."""
+        return self._bytes <= _PER_TRANSACTION
 
     def store(self, writer: Writer) -> int:
         """Store the oldest blocks; return how many.

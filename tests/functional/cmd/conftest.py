@@ -1,10 +1,15 @@
 """Commands on a database with an inventory."""
 
+import contextlib
 import json
 
 import pytest
 
+from scheduler_service import errors
 from scheduler_service.cmd import manage
+from scheduler_service.model import documents
+from scheduler_service.store.connection import Store
+from tests.support.engines import start_engine
 
 
 @pytest.fixture
@@ -38,5 +43,29 @@ def select(run, tmp_path):
             json.dumps({'flavor': flavor, 'num_instances': count, **more})
         )
         return run('select', '--local', '--request', str(path), '-f', 'json')
+
+    return ask
+
+
+@pytest.fixture
+def engine(ready_sqlite):
+    """Give an engine on the database of the commands, as a daemon has it."""
+    store = Store.connect(ready_sqlite)
+    made = start_engine(store)
+    yield made
+    made.stop()
+    store.dispose()
+
+
+@pytest.fixture
+def decide(engine):
+    """Give a function that has hosts selected by a daemon's engine."""
+
+    def ask(flavor, count=1, **more):
+        document = {'flavor': flavor, 'num_instances': count, **more}
+        request = documents.request(document)
+        with contextlib.suppress(errors.SchedulerError):
+            engine.select_destinations(request).result(30)
+        engine.recorder.flush()
 
     return ask

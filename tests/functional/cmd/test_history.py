@@ -13,6 +13,11 @@ FLAVOR = {'vcpus': 1, 'memory_mb': 2048, 'root_gb': 1}
 
 
 @pytest.fixture
+def select(decide):
+    return decide
+
+
+@pytest.fixture
 def listed(run):
     def command(*words, status=0):
         ended, out, err = run('history', *words, '-f', 'json')
@@ -22,11 +27,12 @@ def listed(run):
     return command
 
 
-def test_an_instance_is_claimed_and_released(run, select, listed):
+def test_an_instance_is_claimed_and_released(run, engine, select, listed):
     select(FLAVOR, request_id='req-one')
     (claim,) = json.loads(run('claim', 'list', '-f', 'json')[1])
     uuid, host = claim['uuid'], claim['host']
-    assert run('release', '--local', uuid)[0] == 0
+    engine.release([uuid]).result(30)
+    engine.recorder.flush()
     # The recording begins with the first daemon.
     rows, err = listed('instance', uuid, '--since', '1h', status=1)
     assert err.startswith('The history goes back to ')
@@ -103,13 +109,21 @@ def test_commands_that_change_something_are_there(run, listed, ready_sqlite):
     assert listed('daemons')[1] == ''
 
 
-def test_a_trial_is_no_command_that_changes(select, run, listed, tmp_path):
-    select(FLAVOR)
-    words = 'select', '--local', '--request', str(tmp_path / 'request.json')
+def test_a_trial_is_no_command_that_changes(
+    run, listed, tmp_path, ready_sqlite
+):
+    path = tmp_path / 'request.json'
+    path.write_text(json.dumps({'flavor': FLAVOR, 'request_id': 'req-one'}))
+    words = 'select', '--local', '--request', str(path)
+    assert run(*words)[0] == 0
     run(*words, '--dry-run')
     run(*words, '--host', 'compute-1')
     rows, _ = listed('daemons', status=1)
     assert [row['event'] for row in rows] == ['command']
+    # What it saw is no recording, and its decision keeps its request.
+    with sa.create_engine(ready_sqlite).connect() as conn:
+        assert not conn.execute(sa.select(schema.history)).all()
+    assert json.loads(run('why', 'req-one', '-f', 'json')[1])['as_of'] == 'now'
 
 
 def test_it_is_said_where_a_command_is_not_recorded(run, listed, ready_sqlite):

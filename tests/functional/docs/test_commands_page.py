@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import re
 import shlex
 import shutil
@@ -14,13 +14,16 @@ import sqlalchemy as sa
 import yaml
 
 from scheduler_service import conf as options
+from scheduler_service import errors
 from scheduler_service.cmd import adapters, manage, status
 from scheduler_service.cmd.connections import registration
+from scheduler_service.model import documents
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records import daemons
 from tests.support import page_commands
 from tests.support.databases import migrated_database, new_database
+from tests.support.engines import start_engine
 from tests.support.page_commands import RUN_BY, asks_a_daemon, page
 from tests.support.paths import ROOT
 
@@ -87,9 +90,7 @@ def test_every_line_works(name, folder, capsys):
 
 def change_configuration(folder):
     """Record that a daemon changed its configuration this day."""
-    conf = adapters.new_config()
-    options.parse(conf, CONFIG)
-    store = Store.connect(conf.database.connection)
+    conf, store = opened()
     entry = registration(conf, 'one', uuid.uuid4().hex)
     changed = {
         **entry.document,
@@ -111,8 +112,19 @@ def change_configuration(folder):
 
 def decide(folder):
     """Have a request with the pages' request id decided and recorded."""
-    request = yaml.safe_load((folder / 'request.yaml').read_text())
-    path = folder / 'decided.json'
-    path.write_text(json.dumps({**request, 'request_id': REQUEST_ID}))
+    document = yaml.safe_load((folder / 'request.yaml').read_text())
+    request = documents.request({**document, 'request_id': REQUEST_ID})
+    _, store = opened()
+    engine = start_engine(store)
     # There may be no hosts: a refusal is a decision, too.
-    manage.main([*CONFIG, 'select', '--local', '--request', str(path)])
+    with contextlib.suppress(errors.NoValidHost):
+        engine.select_destinations(request).result(30)
+    engine.stop()
+    store.dispose()
+
+
+def opened():
+    """Return the pages' configuration, and its store."""
+    conf = adapters.new_config()
+    options.parse(conf, CONFIG)
+    return conf, Store.connect(conf.database.connection)

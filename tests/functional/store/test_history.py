@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 
 import pytest
@@ -10,14 +11,17 @@ import sqlalchemy as sa
 from scheduler_service import errors
 from scheduler_service.cmd import manage
 from scheduler_service.columns.changes import Update
+from scheduler_service.engine.health import Health
 from scheduler_service.engine.journal import Decided, Ended, Journal
 from scheduler_service.model import documents
 from scheduler_service.store import schema
-from scheduler_service.store.records import history
+from scheduler_service.store.records import decisions, history
 from scheduler_service.store.workers import history_writer
 from scheduler_service.store.workers.history_writer import HistoryWriter
 from tests.support.databases import DATABASES
+from tests.support.engines import start_engine
 from tests.support.stores import import_two_hosts, load_snapshot
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.db
 BLOCKS = schema.history
@@ -31,7 +35,8 @@ class Recording:
         import_two_hosts(store)
         self.store, self.journal = store, Journal()
         self.journal.keep(True)
-        self.writer = HistoryWriter(self.journal, lambda: ORIGIN)
+        self.health = Health()
+        self.writer = HistoryWriter(self.journal, lambda: ORIGIN, self.health)
         self.table = load_snapshot(store).hosts
         self.journal.checkpoint(self.table, follows=False)
 
@@ -56,6 +61,9 @@ class Recording:
     def faults(self):
         with self.store.reading() as conn:
             return [each.fault for each in history.check(conn)]
+
+    def dropped(self):
+        return self.health.counters().get('history_entries_dropped', 0)
 
     def numbers(self):
         with self.store.reading() as conn:
@@ -137,6 +145,81 @@ def test_a_repeated_refusal_is_one_entry():
     assert packer.add(refused[0]) == 4
 
 
+def test_what_gets_into_no_block_has_no_place(recording):
+    request = documents.request({'flavor': {'vcpus': 1}}).with_ids()
+    made = [Decided(request, [], 0, None, None, 0, '', {}) for _ in range(2)]
+    for entry in (made[0], Ended(2**70)):
+        recording.journal.put(entry)
+    recording.store_all()
+    recording.checkpoint()
+    recording.journal.put(made[1])
+    recording.store_all()
+    run = recording.writer.run
+    assert [each.place for each in made] == [None, (run, 3, 0)]
+
+
+@pytest.mark.parametrize('how', ['recorded', 'off', 'dropped'])
+def test_the_request_of_what_was_chosen_is_kept_once(
+    make_store, monkeypatch, how
+):
+    if how == 'dropped':
+        monkeypatch.setattr(history_writer, '_MOST_WAITING', 0)
+    is_recorded = how == 'recorded'
+    store = make_store('sqlite')
+    import_two_hosts(store)
+    engine = start_engine(store, history__keep_days=float(how != 'off'))
+    asked = documents.request(
+        {'request_id': 'req-1', 'flavor': {'flavorid': 'f', 'vcpus': 1}}
+    ).with_ids()
+    engine.select_destinations(asked).result(30)
+    engine.stop()
+    with store.engine.begin() as conn:
+        document = conn.execute(sa.select(schema.decisions.c.document))
+        assert ('"request":' in document.scalar_one()) == (not is_recorded)
+        (shown,) = decisions.show(conn, 'req-1')
+        assert documents.request(shown['request']) == asked
+        found = decisions.flavors(conn, datetime.timedelta(hours=1), 9)
+        assert found == [(asked.flavor, 1)]
+        conn.execute(sa.delete(BLOCKS))
+        (shown,) = decisions.show(conn, 'req-1')
+        assert ('request' in shown) == (not is_recorded)
+        assert shown['outcome'] == 'chosen'
+
+
+def test_a_decision_is_stored_with_its_block_or_after_it(
+    make_store, monkeypatch
+):
+    store = make_store('sqlite')
+    import_two_hosts(store)
+    monkeypatch.setattr(history_writer, '_PER_TRANSACTION', 0)
+    engine = start_engine(store)
+    recorder, record, late = engine.recorder, decisions.record, []
+
+    def recorded(writer, batch):
+        for made in batch:
+            place = history.requests(writer.conn, [made.place])
+            assert [*place] == [made.place]
+        return record(writer, batch)
+
+    monkeypatch.setattr(decisions, 'record', recorded)
+    with recorder._storing:
+        request = documents.request({'flavor': {'vcpus': 1}})
+        engine.select_destinations(request).result(30)
+        wait_until(lambda: recorder._waiting)
+        gather = recorder._history.gather
+        monkeypatch.setattr(
+            recorder._history,
+            'gather',
+            lambda: (gather(), late.append(recorder._waiting[0]),
+                     recorder._waiting.append(late[0]))[0],
+        )  # fmt: skip
+        recorder._store_waiting()
+        # Decided while the others were being stored.
+        assert [*recorder._waiting] == late
+        monkeypatch.undo()
+    engine.stop()
+
+
 def test_blocks_are_stored_once(recording):
     recording.writer.gather()
     for _ in range(2):
@@ -150,13 +233,13 @@ def test_what_cannot_wait_is_dropped_and_a_checkpoint_follows(
     recording.write()
     monkeypatch.setattr(history_writer, '_MOST_WAITING', 10)
     recording.write(6)
-    assert (recording.writer.dropped, recording.numbers()) == (1, [1, 2])
+    assert (recording.dropped(), recording.numbers()) == (1, [1, 2])
     monkeypatch.undo()
     recording.write(7)
     assert recording.journal.due
     recording.checkpoint()
     recording.write(8)
-    assert recording.writer.dropped == 2
+    assert recording.dropped() == 2
     assert recording.numbers() == [1, 2, 3, 4]
     assert recording.faults() == ['', '']
 
@@ -167,7 +250,7 @@ def test_nothing_follows_a_load_that_could_not_wait(recording, monkeypatch):
     recording.checkpoint(follows=False)
     monkeypatch.undo()
     recording.write(6)
-    assert (recording.writer.dropped, recording.numbers()) == (1, [1, 2])
+    assert (recording.dropped(), recording.numbers()) == (1, [1, 2])
 
 
 def test_many_entries_are_several_blocks(recording, monkeypatch):
@@ -181,9 +264,10 @@ def test_many_entries_are_several_blocks(recording, monkeypatch):
 
 def test_an_entry_that_cannot_be_encoded_is_dropped(recording):
     recording.journal.put(Ended(2**70))
+    recording.journal.put(Ended(1))
     recording.store_all()
     assert recording.faults() == ['']
-    assert recording.numbers() == [1]
+    assert (recording.dropped(), recording.numbers()) == (2, [1])
     recording.write()
     recording.checkpoint()
     assert recording.faults() == ['', '']
