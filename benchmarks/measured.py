@@ -113,6 +113,10 @@ class MeasuredDaemon:
         """Return the resident memory of the process."""
         return common.memory_mb(self._process.pid)
 
+    def signal(self, number: int) -> None:
+        """Send the process a signal."""
+        self._process.send_signal(number)
+
     def cpu_seconds(self) -> float:
         """Return the processor time that the process has used."""
         return common.cpu_seconds(self._process.pid)

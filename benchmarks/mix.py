@@ -65,7 +65,7 @@ class Cloud:
     def specs(self) -> list[DaemonSpec]:
         """Return what to start, each on a database that its tree filled."""
         args = self.args
-        filled = self._filled(args.hosts, self.document)
+        filled = self.filled(args.hosts, self.document)
         specs = [DaemonSpec('this', filled)]
         if args.option:
             place, _, value = args.option.partition('=')
@@ -98,10 +98,10 @@ class Cloud:
         self, name: str, hosts: int, document: dict[str, Any]
     ) -> DaemonSpec:
         """Return a daemon of the earlier commit, with a number of hosts."""
-        filled = self._filled(hosts, document, self.base)
+        filled = self.filled(hosts, document, self.base)
         return DaemonSpec(name, filled, self.base)
 
-    def _filled(
+    def filled(
         self,
         hosts: int,
         document: dict[str, Any],

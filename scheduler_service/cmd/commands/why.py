@@ -44,18 +44,21 @@ def why(args: Any, conf: Any) -> int:
     """
     with open_store(conf) as store, store.reading() as conn:
         row = _attempt(decisions.show(conn, args.request_id), args.attempt)
-        now = load_snapshot(conn).hosts
-        request = _request(row, now, args.instance)
+        request = _request(row, args.instance)
         then, fault = _recorded(conn, row, args.instance)
         own = effective.fingerprint(conf)
         judge = row.get('configuration', own)
         engine, reason = past_configuration.as_of(conn, judge, conf)
+        # Reading all hosts of now takes longer than making those of then.
+        is_needed = args.host or then is None
+        now = _present(conn, request) if is_needed else None
     if fault:
         output.remark(f'{fault}: the hosts are those of now')
     if reason:
         judge = own
         output.remark(f'{reason}: it is judged by the present one')
-    state, pipeline = then or _State(now, request), engine.hosts
+    state, pipeline = then or now, engine.hosts
+    assert state is not None
     report: dict[str, Any] = {name: row.get(name) for name in _KEPT}
     report['as_of'] = 'then' if then else 'now'
     report['judged_by'] = judge
@@ -63,10 +66,8 @@ def why(args: Any, conf: Any) -> int:
         report['nodes'] = comparison.of_host(
             pipeline, state.table, state.request, args.host, state.taken
         )
-        if then:
-            report['now'] = _since(
-                pipeline, then, _State(now, request), args.host
-            )
+        if then and now:
+            report['now'] = _since(pipeline, then, now, args.host)
     else:
         kept = row.get('explanation') or (row.get('error') or {}).get('facts')
         report['decision'] = kept
@@ -76,6 +77,13 @@ def why(args: Any, conf: Any) -> int:
     else:
         _print(row, report)
     return int(then is None)
+
+
+def _present(conn: Connection, request: Request) -> _State:
+    table = load_snapshot(conn).hosts
+    stored = table.instances.among(request.instance_uuids)
+    request.stored_groups = table.groups_of(stored)
+    return _State(table, request)
 
 
 def _recorded(
@@ -145,9 +153,7 @@ def _attempt(rows: list[dict[str, Any]], number: int | None) -> dict[str, Any]:
     return rows[-1 if number is None else number - 1]
 
 
-def _request(
-    row: dict[str, Any], table: HostTable, instance: str | None
-) -> Request:
+def _request(row: dict[str, Any], instance: str | None) -> Request:
     """Return the request of a decision, as the engine has it."""
     document = row.get('request')
     if document is None or row['kind'] != 'select_destinations':
@@ -159,8 +165,6 @@ def _request(
             f'{what}; decision show {row["request_id"]} prints it'
         )
     request = documents.request(document).with_ids()
-    stored = table.instances.among(request.instance_uuids)
-    request.stored_groups = table.groups_of(stored)
     if instance is not None:
         if dashed(instance) not in request.instance_uuids:
             raise errors.InvalidRequest(

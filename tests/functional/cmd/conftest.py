@@ -48,10 +48,10 @@ def select(run, tmp_path):
 
 
 @pytest.fixture
-def engine(ready_sqlite):
+def engine(ready_sqlite, request):
     """Give an engine on the database of the commands, as a daemon has it."""
     store = Store.connect(ready_sqlite)
-    made = start_engine(store)
+    made = start_engine(store, **getattr(request, 'param', {}))
     yield made
     made.stop()
     store.dispose()

@@ -10,12 +10,19 @@ import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.cmd import manage
-from scheduler_service.columns.changes import Update
+from scheduler_service.columns.changes import Release, Update
+from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.journal import Decided, Ended, Journal
+from scheduler_service.engine.journal import (
+    Changed,
+    Decided,
+    Ended,
+    Journal,
+    PodPlaced,
+)
 from scheduler_service.model import documents
 from scheduler_service.store import schema
-from scheduler_service.store.records import decisions, history
+from scheduler_service.store.records import decisions, events, history
 from scheduler_service.store.workers import history_writer
 from scheduler_service.store.workers.history_writer import HistoryWriter
 from tests.support.databases import DATABASES
@@ -90,6 +97,35 @@ def test_each_stretch_leads_to_the_next_one(make_store, database):
         (1, 2, False), (3, 4, True), (5, 5, True), (6, 6, False),
     ]  # fmt: skip
     assert found[0].began_at <= found[0].ended_at <= found[1].began_at
+
+
+def test_what_became_of_an_instance_is_told(recording):
+    uuid, table = '11111111-0000-4000-8000-000000000001', recording.table
+    host, node = table.host_at(0), table.node_at(0)
+    for entry in (
+        Update(instances=[PlacedInstance(uuid, host, node)]),
+        Changed('release', [uuid], 'req-9'),
+        Release([(uuid, host, node)], [], [], []),
+        PodPlaced(uuid, 0, {}), Ended(-1), PodPlaced(uuid, 0, {}), Ended(1),
+    ):  # fmt: skip
+        recording.journal.put(entry)
+    recording.store_all()
+    recording.write()
+
+    def told(since):
+        with recording.store.reading() as conn:
+            subject = events.Subject(None, uuid)
+            found = [*events.of_subject(conn, subject, since)]
+        return [(each.event, each.request_id) for each in found]
+
+    assert told(0.0) == [
+        ('seen', None), ('release', 'req-9'), ('released', 'req-9'),
+        ('selected', None), ('claimed', None),
+    ]  # fmt: skip
+    with recording.store.engine.begin() as conn:
+        first = sa.update(BLOCKS).where(BLOCKS.c.number == 2)
+        conn.execute(first.values(created_at=5.0))
+    assert told(9.0) == []
 
 
 def test_what_was_not_recorded_is_found(recording):
