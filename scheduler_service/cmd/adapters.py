@@ -99,5 +99,5 @@ def enabled(conf: Any, store: Store, scheduler: Scheduler) -> list[Adapter]:
     if conf.http.bind_port is not None and conf.http.pages:
         from scheduler_service.pages import adapter as pages
 
-        adapters.append(pages.Adapter(scheduler))
+        adapters.append(pages.Adapter(conf, scheduler))
     return adapters

@@ -153,7 +153,9 @@ class HttpServing:
             lambda: self._scheduler.snapshot() is not None,
             # Evaluations share a lock: more threads would not be faster.
             {'evaluate': 1, 'status': 1, 'bind': group.threads,
-             'api': group.threads, 'pages': _PAGE_THREADS},
+             'api': group.threads, 'pages': _PAGE_THREADS,
+             # One waits, the other one says so.
+             'why': 2},
         )  # fmt: skip
         router.tracer = self._tracer
         for made in pages:

@@ -304,8 +304,9 @@ class Connection(web.RequestHandler):
             self._expect(clients.request_timeout, _SLOW)
         path, _, query = request.raw_path.partition('?')
         received = HttpRequest(
-            request.method, path, query, request.headers, self._certificate
-        )
+            request.method, path, query, request.headers, self._certificate,
+            is_left=lambda: self._socket is None,
+        )  # fmt: skip
         try:
             route = router.admit(received)
             if isinstance(route, Reply):

@@ -10,7 +10,7 @@ import gzip
 import http
 import io
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from scheduler_service import errors
@@ -33,6 +33,7 @@ class HttpRequest:
     :ivar certificate: the name (CN) of the client's certificate, empty where
         it has none; None: the client has no certificate of our CA
     :ivar body: as it was sent, perhaps compressed
+    :ivar is_left: whether the client has closed the connection
     """
 
     method: str
@@ -41,6 +42,7 @@ class HttpRequest:
     headers: Mapping[str, str]
     certificate: str | None
     body: bytes = b''
+    is_left: Callable[[], bool] = lambda: False
 
     def content(self, max_bytes: int) -> bytes:
         """Return the body without its content coding.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from scheduler_service import adapter as base
 from scheduler_service.http.routes import Pages
 from scheduler_service.http.v1 import V1
-from scheduler_service.pages import decisions, hosts, start, trial
+from scheduler_service.pages import decisions, hosts, start, trial, why
 from scheduler_service.pages.frame import Frame
 from scheduler_service.scheduler import Scheduler
 
@@ -29,10 +31,12 @@ _PAGES = {
 class Adapter(base.Adapter):
     """Serves pages to browsers."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, conf: Any, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
+        self._why = why.Why(conf)
 
     def pages(self, api: V1) -> Pages:
         """Return the pages, and the files that they load."""
         frame = Frame(self._scheduler, api)
-        return Pages(frame.routes(_PAGES), frame.show_error)
+        pages = {**_PAGES, why.PATH: self._why.page}
+        return Pages(frame.routes(pages), frame.show_error)

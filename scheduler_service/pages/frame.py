@@ -27,8 +27,8 @@ from scheduler_service.pages.picture import Pictures
 from scheduler_service.scheduler import Scheduler
 
 _HTML = 'text/html; charset=utf-8'
-# The threads that pages share.
-_THREADS = 'pages'
+# The threads of a page that takes long; all others share some.
+_THREADS = {'/why/{request_id}': 'why'}
 _READ = ('GET', 'HEAD')
 _FOLDER = pathlib.Path(__file__).parent
 _TYPES = {
@@ -110,8 +110,9 @@ class Frame:
 
     def _route(self, path: str, page: Page) -> Route:
         return Route(
-            path, lambda request, _: page(self, request), _THREADS, 0, _READ
-        )
+            path, lambda request, _: page(self, request),
+            _THREADS.get(path, 'pages'), 0, _READ,
+        )  # fmt: skip
 
     def stored(self, read: Callable[[], _T]) -> tuple[_T | None, str]:
         """Return what the database has; or None, and why that is missing."""
