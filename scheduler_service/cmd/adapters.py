@@ -8,9 +8,11 @@ options enable it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from scheduler_service import conf as core
+from scheduler_service import errors
 from scheduler_service.compute import options as compute_options
 from scheduler_service.extenders import options as extender_options
 from scheduler_service.kube import options as kube_options
@@ -28,6 +30,30 @@ _OPTIONS = (compute_options, extender_options, kube_options)
 def new_config() -> Any:
     """Return a configuration object with every option registered."""
     return core.new_config(_OPTIONS)
+
+
+def load(paths: Iterable[str], folders: Iterable[str] = ()) -> Any:
+    """Return the configuration of files, with every value checked.
+
+    :param paths: of the files; none, with *folders*: those in the usual places
+    :raises ConfigurationError: a file cannot be read, or a value is not valid
+    """
+    from scheduler_service.cmd import program
+    from scheduler_service.conf import effective
+    from scheduler_service.rpc import transport
+
+    conf = new_config()
+    transport.prepare(conf)
+    given = [f'--config-file={path}' for path in paths]
+    given += [f'--config-dir={path}' for path in folders]
+    try:
+        parsed = core.parse(conf, given, prog='scheduler-manage')
+    except OSError as fault:
+        raise errors.ConfigurationError(program.os_error_text(fault)) from None
+    except core.FAULTS as fault:
+        raise errors.ConfigurationError(str(fault)) from None
+    effective.check(parsed)
+    return parsed
 
 
 def list_opts() -> list[tuple[str | None, list[Any]]]:

@@ -193,25 +193,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _configuration(args: Any) -> Any:
-    from scheduler_service import conf as options
     from scheduler_service import rpc  # noqa: F401 - before oslo.messaging
     from scheduler_service.cmd import adapters, log_levels
-    from scheduler_service.conf import effective
-    from scheduler_service.rpc import transport
 
     log_levels.set_up_command(args.debug)
-    conf = adapters.new_config()
-    transport.prepare(conf)
-    given = [f'--config-file={path}' for path in args.config_file]
-    given += [f'--config-dir={path}' for path in args.config_dir]
-    try:
-        parsed = options.parse(conf, given, prog='scheduler-manage')
-    except OSError as fault:
-        raise errors.ConfigurationError(program.os_error_text(fault)) from None
-    except options.FAULTS as fault:
-        raise errors.ConfigurationError(str(fault)) from None
-    effective.check(parsed)
-    return parsed
+    return adapters.load(args.config_file, args.config_dir)
 
 
 if __name__ == '__main__':

@@ -261,6 +261,20 @@ _ALL = (
         argument('--by', 'with flavors: count by zone, aggregate or host '
                  '(default: zone)', choices=('zone', 'aggregate', 'host'),
                  default='zone')),
+    _do('replay', 'replay:replay',
+        'decide again what was asked, by two configurations',
+        argument('--config', 'a configuration file, B; given once more, A '
+                 '(default: the one that is in force)',
+                 action='append', required=True, metavar='FILE'),
+        argument('--since', f'what was asked since this time: {_TIME_HELP} '
+                 '(default: 24h)', type=_past, metavar='TIME'),
+        argument('--until', 'until this time (default: now)', type=_past,
+                 metavar='TIME'),
+        argument('--trace', 'what this file has, on the hosts as they are: '
+                 'CSV, or JSON in lines, with arrival, departure and request',
+                 metavar='FILE'),
+        argument('--seed', 'of what is drawn (default: 0)',
+                 type=number_from(0), default=0, metavar='N'), _TABLE),
     _list('zone list', 'resources:zones', 'list zones that have a pool'),
     _do('zone schedule', 'scheduling:zone', 'select a pool',
         argument('--request', 'a zone document', metavar='FILE'),

@@ -114,7 +114,15 @@ RUN_BY = {
     'kubernetes': 'tests/interop/test_kube_deployment.py',
     'security': 'tests/functional/rpc/test_broker_permissions.py',
     **dict.fromkeys(
-        ('commands', 'compute', 'hosts', 'maintenance', 'moving', 'upgrade'),
+        (
+            'commands',
+            'compute',
+            'hosts',
+            'maintenance',
+            'moving',
+            'replay',
+            'upgrade',
+        ),
         'tests/functional/docs/test_commands_page.py',
     ),
 }

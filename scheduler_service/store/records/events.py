@@ -73,17 +73,19 @@ def of_subject(
     for stretch in history.stretches(conn):
         if stretch.ended_at < since:
             continue
-        times = _times(conn, stretch)
+        stored_at = times(conn, stretch)
         reader = _Reader(subject)
         number, daemon = stretch.first, ''
         try:
             for number, _, entry, block in history.entries(conn, *stretch[:3]):
                 daemon = block.daemon
                 for event in reader.read(entry, block):
-                    if times[number] >= since and subject.concerns(event):
-                        yield event._replace(at=times[number], daemon=daemon)
+                    if stored_at[number] >= since and subject.concerns(event):
+                        yield event._replace(
+                            at=stored_at[number], daemon=daemon
+                        )
         except errors.NotRecorded as error:
-            at = times.get(number, stretch.began_at)
+            at = stored_at.get(number, stretch.began_at)
             yield Event('gap', detail=str(error.args[0]), at=at, daemon=daemon)
 
 
@@ -99,7 +101,8 @@ def _commands(
                 yield Event('command', *subject, None, line, at, '', user)
 
 
-def _times(conn: Connection, stretch: history.Stretch) -> dict[int, float]:
+def times(conn: Connection, stretch: history.Stretch) -> dict[int, float]:
+    """Return when each block of a stretch was stored."""
     columns = schema.history.c
     query = sa.select(columns.number, columns.created_at).where(
         columns.run == stretch.run,

@@ -31,7 +31,7 @@ PROGRAMS = {'scheduler-manage': manage.main, 'scheduler-status': status.main}
 # Commands that end with 1 where they found what they look for.
 FOUND = (
     'inventory diff', 'configuration diff', 'history host',
-    'history instance', 'history daemons',
+    'history instance', 'history daemons', 'replay --since',
 )  # fmt: skip
 HERE = 'tests/functional/docs/test_commands_page.py'
 PAGES = [name for name, where in RUN_BY.items() if where == HERE]
@@ -50,7 +50,7 @@ CONFIG = ['--config-file', 'scheduler_service.conf']
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """The folder in which the pages' files are."""
-    for name in ('inventory.yaml', 'request.yaml'):
+    for name in ('inventory.yaml', 'request.yaml', 'packing.conf'):
         shutil.copy(ROOT / 'etc/scheduler_service' / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -68,6 +68,9 @@ def test_every_line_works(name, folder, capsys):
         # Its first line names the file.
         if (file := re.match(r'# (\S+\.yaml)\n', text)) is not None:
             (folder / file[1]).write_text(text)
+    for text in page_commands.of_language(page(name), 'text'):
+        if text.startswith('arrival,'):
+            (folder / 'trace.csv').write_text(text)
     ran = 0
     for line in lines:
         if line.startswith('scheduler-manage') and asks_a_daemon(line):

@@ -1,0 +1,173 @@
+"""How long a replay of one configuration takes, beside choosing alone.
+
+``python -m benchmarks.replay --hosts 10000 --requests 100000`` records a
+cloud's mix of requests as a daemon does, of which every second instance is
+released later. Then a process of its own decides them again by the same
+configuration. *choosing* is what it spends in ``HostPipeline.select``, and
+*of choosing* all of it as a multiple of that, both in processor time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import multiprocessing
+import os
+import pathlib
+import random
+import sys
+import tempfile
+import time
+from typing import Any
+
+from benchmarks import common, mixes
+from scheduler_service import errors
+from scheduler_service.cmd import adapters
+from scheduler_service.cmd.commands import replay
+from scheduler_service.columns import HostTable, Overlay
+from scheduler_service.columns.changes import Release
+from scheduler_service.engine.health import Health
+from scheduler_service.engine.journal import Decided, Ended, Journal
+from scheduler_service.factory import engine_config
+from scheduler_service.model import documents
+from scheduler_service.pipeline import HostPipeline
+from scheduler_service.store.connection import Store
+from scheduler_service.store.workers.history_writer import HistoryWriter
+from scheduler_service.testing import table as build_table
+
+# Requests between two looks of the thread that records, and in a claim.
+_PER_LOOK, _PER_CLAIM = 200, 32
+# How many instances there are before the first ones are released.
+_LIVE = 20_000
+
+
+class Recorder:
+    """Decides requests, and records them as a daemon does.
+
+    :param most: how many instances there are before some are released
+    """
+
+    def __init__(
+        self, store: Store, table: HostTable, conf: Any, most: int = _LIVE
+    ) -> None:
+        self._most = most
+        self._store, self._journal = store, Journal()
+        self._journal.keep(True)
+        self._writer = HistoryWriter(
+            self._journal, lambda: ('d', '1', 'c'), Health()
+        )
+        self._journal.checkpoint(table, follows=False)
+        self._overlay = Overlay(table)
+        self._pipeline = engine_config(conf).hosts
+        self._rng = random.Random(1)
+        self._claimed = 0
+        self._live = collections.deque[Any]()
+        self.look()
+
+    def look(self) -> None:
+        """Store what there is."""
+        self._writer.gather()
+        while self._writer:
+            self._writer.stored(self._store.write(self._writer.store))
+
+    def decide(self, number: int, document: dict[str, Any]) -> list[int]:
+        """Decide the request of a number; return the rows of its hosts."""
+        request = documents.checked_request(document).with_ids(str(number))
+        made, error, reasons = [], '', {}
+        try:
+            result = self._pipeline.select(self._overlay, request, self._rng)
+            made, reasons = result.assignments, result.reasons
+        except errors.NoValidHost as fault:
+            error = fault.name
+        self._journal.put(
+            Decided(request, made, 0, None, None, 0, error, reasons)
+        )
+        self._claimed += len(made)
+        self._live += [(each, request.instance_group) for each in made]
+        if number % _PER_CLAIM == 0:
+            self._overlay.commit()
+            self._journal.put(Ended(self._claimed))
+            self._claimed = 0
+            while len(self._live) > self._most:
+                self._release()
+        if number % _PER_LOOK == 0:
+            self.look()
+        return [each.row for each in made]
+
+    def _release(self) -> None:
+        """Release the oldest instance, and keep the next for good."""
+        made, group = self._live.popleft()
+        self._live.popleft()
+        placed = made.placed
+        release = Release(
+            [(made.uuid, placed.host, placed.node)],
+            [],
+            [
+                (made.uuid, made.host_id, *each)
+                for each in made.amounts.items()
+            ],
+            [(group, made.uuid)] if group else [],
+        )
+        self._journal.put(release)
+        release.apply(self._overlay.table)
+
+
+def measured(job: replay.Job) -> dict[str, Any]:
+    """Replay; return figures of this process."""
+    spent, select = 0.0, HostPipeline.select
+
+    def timed(*args: Any, **more: Any) -> Any:
+        nonlocal spent
+        start = time.process_time()
+        try:
+            return select(*args, **more)
+        finally:
+            spent += time.process_time() - start
+
+    HostPipeline.select = timed  # type: ignore[method-assign]
+    start, cpu = time.perf_counter(), time.process_time()
+    result = replay.simulate(job)
+    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    return {
+        'requests': result.figures['requests'],
+        'placed': result.figures['placed'],
+        'as really': result.figures['as_really'],
+        'seconds': round(seconds, 1),
+        'processor seconds': round(cpu, 1),
+        'choosing': round(spent, 1),
+        'of choosing': round(cpu / spent, 2),
+        'memory MB': round(common.memory_mb(os.getpid(), peak=True)),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('--hosts', type=int, default=10_000)
+    parser.add_argument('--requests', type=int, default=100_000)
+    parser.add_argument('--json', action='store_true')
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        url = f'sqlite:///{folder}/replay.db'
+        path = common.write_config(pathlib.Path(folder), url, 'inproc://')
+        common.manage(path, 'db', 'sync')
+        files = [str(path)], ()
+        mix = mixes.cloud(args.requests, args.hosts)
+        document = mixes.inventory(args.hosts)
+        document['server_groups'] = mix.server_groups
+        del document['pools']
+        store = Store.connect(url)
+        recorder = Recorder(
+            store, build_table(document), adapters.load(*files)
+        )
+        for number, (asked, _) in enumerate(mix.requests, 1):
+            recorder.decide(number, asked)
+        recorder.look()
+        store.dispose()
+        now = time.time()
+        job = replay.Job(0, str(path), files, now - 86_400, now, None, 0, {})
+        with multiprocessing.get_context('spawn').Pool(1) as pool:
+            common.show(pool.apply(measured, [job]), args.json)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,524 @@
+"""What would another configuration have decided on the same requests?"""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from benchmarks import mixes
+from benchmarks.replay import Recorder
+from scheduler_service import errors
+from scheduler_service.cmd import adapters
+from scheduler_service.cmd.commands import replay as command
+from scheduler_service.cmd.connections import registration
+from scheduler_service.model import documents
+from scheduler_service.store import clock, schema
+from scheduler_service.store.records import daemons
+from scheduler_service.store.writing import hosts as host_rows
+from scheduler_service.testing import table as build_table
+from tests.support.engines import start_engine
+from tests.support.stores import import_inventory, load_snapshot
+
+GROUP = '[filter_scheduler]\n'
+PACKING = 'ram_weight_multiplier = -1.0\ncpu_weight_multiplier = -1.0\n'
+SMALL = {'vcpus': 1, 'memory_mb': 1024, 'root_gb': 1}
+HOSTS = [
+    {'host': f'h{n}', 'vcpus': 8, 'memory_mb': 4096 + n, 'local_gb': 100,
+     'ram_allocation_ratio': 1.0}
+    for n in range(4)
+]  # fmt: skip
+
+
+class Recorded:
+    """A store on which engines decide, and where that is replayed."""
+
+    def __init__(self, store: Any, folder: Any) -> None:
+        self.store, self.folder = store, folder
+        url = store.engine.url.render_as_string(hide_password=False)
+        self.database = f'[database]\nconnection = {url}\n'
+        self.engines: list[Any] = []
+
+    def start(self, **options: Any) -> Any:
+        """Start an engine, and have its first checkpoint stored."""
+        engine = start_engine(self.store, **options)
+        self.engines.append(engine)
+        engine.recorder.flush()
+        return engine
+
+    def now(self) -> float:
+        for engine in self.engines:
+            engine.recorder.flush()
+        with self.store.reading() as conn:
+            return clock.read(conn)
+
+    def file(self, text: str = '', name: str = 'own.conf') -> str:
+        path = self.folder / name
+        path.write_text(self.database + GROUP + text)
+        return str(path)
+
+    def replayed(self, since: float, text: str = '', **more: Any) -> Any:
+        return command.simulate(self.job(since, text)._replace(**more))
+
+    def job(self, since: float, text: str = '') -> command.Job:
+        path = self.file(text)
+        return command.Job(
+            0, path, ([path], ()), since, self.now(), None, 0, {}
+        )
+
+    def stop(self) -> None:
+        for engine in self.engines:
+            engine.stop()
+
+
+@pytest.fixture
+def recorded(make_store, tmp_path):
+    made = []
+
+    def make(inventory: Any = None) -> Recorded:
+        store = make_store('sqlite')
+        import_inventory(store, inventory or {'hosts': HOSTS})
+        folder = tmp_path / str(len(made))
+        folder.mkdir()
+        made.append(Recorded(store, folder))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stop()
+
+
+def ask(engine: Any, *requests: Any, **how: Any) -> list[list[str]]:
+    """Return the hosts of each of some requests that come together."""
+    asked = [
+        engine.select_destinations(documents.request(each), **how)
+        for each in requests
+    ]
+    hosts = []
+    for future in asked:
+        try:
+            made = future.result(30).placements
+            hosts.append([place.selected.host for place in made])
+        except errors.SchedulerError:
+            hosts.append([])
+    return hosts
+
+
+def one(number: int, **more: Any) -> dict[str, Any]:
+    """Return a request for an instance, whose uuid has a number."""
+    uuid = f'{number:08}-0000-4000-8000-000000000001'
+    return {'flavor': SMALL, 'instance_uuids': [uuid],
+            'request_id': f'req-{number}', **more}  # fmt: skip
+
+
+def uuid_of(number: int) -> str:
+    return one(number)['instance_uuids'][0]
+
+
+def live(recorded: Recorded, engine: Any, seed: int = 1) -> list[list[str]]:
+    """Have an engine go through a mix; return the hosts of each request."""
+    mix, rng = mixes.cloud(160, 40, seed), random.Random(seed)
+    hosts, there = [], []
+    for number, (document, _) in enumerate(mix.requests):
+        count = document.get('num_instances', 1)
+        uuids = [f'{number:08}-0000-4000-8000-{n:012}' for n in range(count)]
+        asked = {**document, 'instance_uuids': uuids,
+                 'request_id': f'req-{number}'}  # fmt: skip
+        hosts += ask(engine, asked)
+        there += uuids
+        if rng.random() < 0.4:
+            engine.release([there.pop(rng.randrange(len(there)))]).result(30)
+        if rng.random() < 0.2:
+            name = f'node-{rng.randrange(40):06}'
+            used = rng.randrange(10_000, 90_000)
+            told = {'host': name, 'memory_mb_used': used}
+            report = documents.host_report(told)
+            recorded.store.write(lambda w, r=report: host_rows.report(w, [r]))
+        if number in (60, 120):
+            change = number == 120
+            recorded.store.write(
+                lambda w, c=change: host_rows.set_status(w, 'node-000003', c)
+            )
+    return hosts
+
+
+def cloud() -> dict[str, Any]:
+    mix = mixes.cloud(160, 40, 1)
+    return {**mixes.inventory(40), 'server_groups': mix.server_groups}
+
+
+def names(recorded: Recorded, result: Any) -> list[list[str]]:
+    table = load_snapshot(recorded.store).hosts
+    return [
+        [table.host_at(table.row_of_id(number)) for number in made.hosts]
+        for made in result.decisions
+        if made is not None
+    ]
+
+
+def test_the_same_configuration_gives_what_was_taken(recorded):
+    one_cloud = recorded(cloud())
+    engine = one_cloud.start(scheduler__snapshot_max_age=0.0)
+    since = one_cloud.now()
+    really = live(one_cloud, engine)
+    result = one_cloud.replayed(since)
+    assert result.gaps == []
+    assert names(one_cloud, result) == really
+    assert result.figures['as_really'] == 1.0
+    assert result.figures['requests'] == len(really)
+    assert result.figures['placed'] == sum(map(bool, really)) < len(really)
+
+
+def test_another_configuration_gives_what_it_would_really_take(recorded):
+    plain, packing = recorded(cloud()), recorded(cloud())
+    age = {'scheduler__snapshot_max_age': 0.0}
+    engine = plain.start(**age)
+    since = plain.now()
+    spread = live(plain, engine)
+    packed = live(packing, packing.start(
+        **age,
+        filter_scheduler__ram_weight_multiplier=-1.0,
+        filter_scheduler__cpu_weight_multiplier=-1.0,
+    ))  # fmt: skip
+    assert packed != spread
+    result = plain.replayed(since, PACKING)
+    assert names(plain, result) == packed
+    assert 0 < result.figures['as_really'] < 1
+
+
+def test_departures_make_room_and_reports_take_it(recorded):
+    """For instances that are elsewhere than they really were."""
+    cloud = recorded({'hosts': [
+        {**HOSTS[0], 'host': name, 'memory_mb': size}
+        for name, size in (('large', 8192), ('small', 4096))
+    ]})  # fmt: skip
+    engine = cloud.start(scheduler__snapshot_max_age=0.0)
+    since = cloud.now()
+    half = {'flavor': {**SMALL, 'memory_mb': 2048}}
+
+    def told(used: int) -> None:
+        report = documents.host_report(
+            {'host': 'small', 'memory_mb_used': used}
+        )
+        cloud.store.write(lambda w: host_rows.report(w, [report]))
+
+    really = ask(engine, one(1) | half) + ask(engine, one(2) | half)
+    engine.release([uuid_of(1)]).result(30)
+    really += ask(engine, one(3) | half)
+    told(2000)
+    really += ask(engine, one(4) | half)
+    told(0)
+    really += ask(engine, one(5, ignore_hosts=['large']) | half)
+    assert really == [['large'], ['large'], ['large'], ['large'], ['small']]
+    result = cloud.replayed(since, PACKING)
+    # The third has the room of the first; the fourth does not fit with the
+    # report, and the last has its room.
+    taken = [['small'], ['small'], ['small'], ['large'], []]
+    assert names(cloud, result) == taken
+    assert result.figures['refused_by'] == {'RamFilter': 1}
+
+
+def test_two_daemons_are_one_cloud(recorded):
+    """Also where one of them stores late what it decided."""
+    cloud = recorded()
+    engines = [cloud.start(scheduler__snapshot_max_age=0.0) for _ in '12']
+    since = cloud.now()
+    for number in range(12):
+        ask(engines[number % 2], one(number))
+        if number == 6:
+            engines[1].release([uuid_of(0)]).result(30)
+    ask(engines[1], one(12) | {'flavor': {**SMALL, 'memory_mb': 9999}})
+    cloud.now()
+    ask(engines[0], one(14))
+    now = cloud.now()
+    column = schema.history.c
+    runs = [each.recorder._history.run for each in engines]
+    with cloud.store.engine.begin() as conn:
+        last = sa.select(sa.func.max(column.number))
+        number = conn.execute(last.where(column.run == runs[0])).scalar()
+        for condition, late in (
+            (sa.and_(column.run == runs[0], column.number == number), 20),
+            (sa.and_(column.run == runs[1], column.number > 1), 10),
+        ):
+            change = sa.update(schema.history).where(condition)
+            conn.execute(change.values(created_at=column.created_at + late))
+    result = cloud.replayed(since, until=now + 60)
+    made = {each.request_id: each for each in result.decisions}
+    assert {*made} == {f'req-{number}' for number in (*range(13), 14)}
+    assert all(each.hosts == each.real for each in made.values())
+    assert made['req-12'].refused_by == 'RamFilter'
+    assert result.gaps == []
+
+
+def test_a_restart_goes_on_with_the_instances_where_they_were(recorded):
+    cloud = recorded()
+    engine = cloud.start(scheduler__snapshot_max_age=0.0)
+    since = cloud.now()
+    first = ask(engine, one(1)) + ask(engine, one(2)) + ask(engine, one(3))
+    engine.stop()
+    cloud.engines.clear()
+    second = cloud.start(scheduler__snapshot_max_age=0.0)
+    second.release([uuid_of(1)]).result(30)
+    more = ask(second, one(4)) + ask(second, one(5))
+    assert first + more == [['h3'], ['h2'], ['h1'], ['h3'], ['h0']]
+    result = cloud.replayed(since)
+    assert names(cloud, result) == first + more
+    # Nothing is decided while there is no daemon.
+    assert result.gaps == []
+    # One host has room for four, and one of the five is released.
+    packed = names(cloud, cloud.replayed(since, PACKING))
+    assert packed == [['h0']] * 5
+
+
+def test_instances_that_move_are_where_they_really_are(recorded):
+    cloud = recorded()
+    engine = cloud.start(scheduler__snapshot_max_age=0.0)
+    since = cloud.now()
+    taken = ask(engine, one(1)) + ask(engine, one(2))
+    assert taken == [['h3'], ['h2']]
+    assert ask(engine, one(1, ignore_hosts=['h3']), move=True) == [['h1']]
+    engine.confirm([uuid_of(1)]).result(30)
+    assert ask(engine, one(3)) == [['h3']]
+    assert names(cloud, cloud.replayed(since)) == [['h3'], ['h2'], ['h3']]
+    # The first has moved to h1: there is room for three others.
+    for number in range(4, 8):
+        ask(engine, one(number))
+    packed = names(cloud, cloud.replayed(since, PACKING))
+    assert packed == [['h0']] * 5 + [['h1']] * 2
+
+
+def test_a_gap_is_said(recorded):
+    cloud = recorded()
+    engine = cloud.start(scheduler__snapshot_max_age=0.0)
+    since = cloud.now()
+    ask(engine, one(1))
+    result = cloud.replayed(since - 60)
+    assert len(result.decisions) == 1
+    (gap,) = result.gaps
+    assert gap.startswith('What was decided before ')
+    with cloud.store.engine.begin() as conn:
+        number = sa.select(sa.func.max(schema.history.c.number))
+        newest = schema.history.c.number == conn.execute(number).scalar()
+        conn.execute(sa.update(schema.history).where(newest).values(data=b'x'))
+    (gap,) = cloud.replayed(since).gaps
+    assert 'is damaged' in gap
+    # What comes after the next checkpoint is known again.
+    engine._journal.due = True
+    ask(engine, one(2))
+    cloud.now()
+    ask(engine, one(3))
+    result = cloud.replayed(since)
+    assert result.gaps == [gap]
+    assert names(cloud, result) == [['h2'], ['h1']]
+    assert result.figures['as_really'] == 1.0
+    with cloud.store.engine.begin() as conn:
+        conn.execute(sa.delete(schema.history))
+    assert cloud.replayed(since).gaps == ['Nothing is recorded']
+
+
+def compared(
+    recorded: Recorded, since: float, text: str = '', **more: Any
+) -> Any:
+    """Return what is said of two configurations, of the store's own folder.
+
+    :param text: of the first; the other one is in a file
+    """
+    job = recorded.job(since, text)._replace(**more)
+    other = job._replace(own=str(recorded.folder / 'other.conf'))
+    report, *_ = command.compared(
+        [job, other], lambda some: [*map(command.simulate, some)]
+    )
+    return report
+
+
+def test_a_filter_parts_two_decisions(recorded):
+    """Also where it only counts for the last instance of a request."""
+    cloud = recorded()
+    engine = cloud.start(scheduler__snapshot_max_age=0.0)
+    since = cloud.now()
+    uuids = [uuid_of(number) for number in range(3)]
+    ask(engine, one(0, instance_uuids=uuids))
+    ask(engine, one(4), one(5, ignore_hosts=['h0', 'h2', 'h3']))
+    text = f'{PACKING}io_ops_weight_multiplier = 0.0\n'
+    cloud.file(
+        f'{text}enabled_filters = ComputeFilter,NumInstancesFilter\n'
+        'max_instances_per_host = 2\n', 'other.conf',
+    )  # fmt: skip
+    report = compared(cloud, since, text)
+    assert report['differing'] == 3
+    assert report['first_differing'] == [
+        {'request_id': 'req-0', 'a': 'h0', 'b': 'h1',
+         'parted_by': 'NumInstancesFilter'},
+        {'request_id': 'req-4', 'a': 'h0', 'b': 'h1',
+         'parted_by': 'NumInstancesFilter'},
+        {'request_id': 'req-5', 'a': 'h1', 'b': None,
+         'parted_by': 'NumInstancesFilter'},
+    ]  # fmt: skip
+    assert report['b']['refused_by'] == {'NumInstancesFilter': 1}
+
+
+def test_a_weigher_parts_two_decisions(recorded):
+    """The first whose part in it is not the same for both."""
+    cloud = recorded({'hosts': [
+        {**HOSTS[0], 'host': 'memory', 'memory_mb': 8192},
+        {**HOSTS[0], 'host': 'cpus', 'vcpus': 12},
+    ]})  # fmt: skip
+    engine = cloud.start(scheduler__snapshot_max_age=0.0)
+    since = cloud.now()
+    ask(engine, one(1))
+    cloud.file('cpu_weight_multiplier = 9.0\n', 'other.conf')
+    (row,) = compared(cloud, since, 'cpu_weight_multiplier = 0.5\n')[
+        'first_differing'
+    ]
+    assert row == {'request_id': 'req-1', 'a': 'memory', 'b': 'cpus',
+                   'parted_by': 'CPUWeigher'}  # fmt: skip
+
+
+def test_requests_that_are_claimed_together(recorded):
+    """And own releases, on hosts that are full."""
+    cloud = recorded()
+    mix = mixes.cloud(320, 12)
+    document = {**mixes.inventory(12), 'server_groups': mix.server_groups}
+    del document['pools']
+    for host in document['hosts']:
+        host['memory_mb'] //= 16
+        host['memory_mb_used'] = 0
+    conf = adapters.load([cloud.file()])
+    recorder = Recorder(cloud.store, build_table(document), conf, 120)
+    since = cloud.now()
+    really = [
+        recorder.decide(number, asked)
+        for number, (asked, _) in enumerate(mix.requests, 1)
+    ]
+    recorder.look()
+    result = cloud.replayed(since)
+    assert [made.hosts for made in result.decisions] == really
+    assert 60 < really.count([]) < 280
+
+
+def test_what_was_in_force_is_taken(recorded):
+    """Also where it changed in between; else the present one, and a remark."""
+    cloud = recorded()
+    conf = adapters.load([cloud.file(PACKING)])
+    kept = registration(conf, 'one', 'id')
+    cloud.store.write(lambda w: daemons.register(w, kept))
+    engine = cloud.start(scheduler__snapshot_max_age=0.0)
+    since = cloud.now()
+    ask(engine, one(1))
+    cloud.now()
+    engine.recorder.origin = {'configuration': kept.fingerprint}
+    ask(engine, one(2))
+    cloud.now()
+    engine.recorder.origin = {'configuration': 'lost'}
+    ask(engine, one(3))
+    result = cloud.replayed(since, own=None)
+    assert names(cloud, result) == [['h3'], ['h3'], ['h2']]
+    assert result.remarks == [
+        'The configuration lost is not kept any more: the present one stands '
+        'for it'
+    ]
+    assert result.gaps == []
+
+
+@pytest.fixture
+def replay(run, tmp_path, ready_sqlite):
+    """Give a function that runs the command: (status, report, errors)."""
+    text = f'[database]\nconnection = {ready_sqlite}\n{GROUP}'
+    (tmp_path / 'packing.conf').write_text(text + PACKING)
+
+    def command(*words, config='packing.conf'):
+        status, out, err = run(
+            'replay', '--config', str(tmp_path / config), *words, '-f', 'json'
+        )
+        return status, json.loads(out) if out else None, err
+
+    return command
+
+
+def test_two_configurations_are_compared(replay, decide):
+    for number in range(3):
+        decide(SMALL, request_id=f'req-{number}')
+    status, found, err = replay('--since', '1h')
+    # The recording begins with the first daemon.
+    assert status == 1
+    assert err.startswith('What was decided before ')
+    assert found['a']['requests'] == found['b']['requests'] == 3
+    assert found['a']['as_really'] == 1.0
+    assert found['b']['as_really'] == 0.0
+    assert found['a']['hosts_used'] == 3
+    assert found['b']['hosts_used'] == 1
+    assert found['differing'] == 3
+    first, *_ = found['first_differing']
+    assert first['request_id'] == 'req-0'
+    assert first['a'] != first['b']
+    assert first['parted_by'] == 'RAMWeigher'
+    assert found['a']['largest_that_fits'] == (
+        'VCPU=1, MEMORY_MB=1024, DISK_GB=1'
+    )
+
+
+def test_what_cannot_be_done_is_refused_first(replay, run, tmp_path):
+    for text, named in (
+        ('enabled_filters = NoFilter\n', 'NoFilter'),
+        ('host_subset_size = none\n', 'host_subset_size'),
+    ):
+        (tmp_path / 'bad.conf').write_text(GROUP + text)
+        status, found, err = replay(config='bad.conf')
+        assert (status, found) == (1, None)
+        assert named in err
+    status, _, err = replay('--trace', 'x', '--since', '1h')
+    assert (status, '--trace: not with' in err) == (2, True)
+    status, _, err = replay(config='none.conf')
+    assert status == 1
+
+
+def test_a_trace_is_decided_on_the_hosts_as_they_are(recorded, tmp_path):
+    cloud = recorded()
+    large = {**SMALL, 'memory_mb': 2048}
+    rows = [
+        {'arrival': 5, 'departure': None, 'request': {'flavor': large}},
+        {'arrival': '2026-11-01T12:00', 'departure': None,
+         'request': {'flavor': {**SMALL, 'memory_mb': 99_999}}},
+        {'arrival': 1, 'departure': 5, 'request':
+         {'flavor': large, 'num_instances': 8}},
+        {'arrival': 6, 'departure': '', 'request':
+         {'flavor': {**SMALL, 'name': 'tiny'}}},
+    ]  # fmt: skip
+    lines = tmp_path / 'trace.jsonl'
+    lines.write_text('\n'.join(map(json.dumps, rows)) + '\n')
+    table = tmp_path / 'trace.csv'
+    with table.open('w') as file:
+        writer = csv.DictWriter(file, ['arrival', 'departure', 'request'])
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({**row, 'request': json.dumps(row['request'])})
+    cloud.file(PACKING, 'other.conf')
+    report = compared(cloud, 0, trace=str(lines))
+    assert report['a'] == {
+        'requests': 4, 'placed': 3, 'refused_by': {'RamFilter': 1},
+        'hosts_used': 2, 'unusable': report['a']['unusable'],
+        'largest_that_fits': 'VCPU=1, MEMORY_MB=2048, DISK_GB=1',
+        'as_really': None,
+    }  # fmt: skip
+    assert report['differing'] == 3
+    assert compared(cloud, 0, trace=str(table)) == report
+    table.write_text('arrival,request\n1,"vcpus=2,memory_mb=64"\nx,{}\n')
+    with pytest.raises(errors.InvalidRequest, match='entry 2: '):
+        compared(cloud, 0, trace=str(table))
+
+
+def test_equal_seeds_draw_alike(recorded, tmp_path):
+    cloud = recorded()
+    lines = tmp_path / 'trace.jsonl'
+    row = {'arrival': 1, 'departure': 2, 'request': {'flavor': SMALL}}
+    lines.write_text(f'{json.dumps(row)}\n' * 20)
+    text = 'shuffle_best_same_weighed_hosts = true\nweight_classes =\n'
+    runs = [
+        cloud.replayed(0, text, trace=str(lines), seed=seed).decisions
+        for seed in (1, 1, 2)
+    ]
+    assert runs[0] == runs[1] != runs[2]
