@@ -13,7 +13,7 @@ import pathlib
 import sqlite3
 import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import sqlalchemy as sa
@@ -51,6 +51,17 @@ def new_database(base: str) -> str:
     with _server(base) as conn:
         conn.exec_driver_sql(f'CREATE DATABASE {name}')
     return base + name
+
+
+@contextlib.contextmanager
+def session(url: str) -> Iterator[sa.Connection]:
+    """Give a connection to a database, with a transaction that is committed.
+
+    It is closed at the end: an engine of its own would keep it.
+    """
+    engine = sa.create_engine(url, poolclass=sa.NullPool)
+    with engine.begin() as conn:
+        yield conn
 
 
 def migrated_database(base: str) -> str:

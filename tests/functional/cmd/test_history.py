@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service.store import schema
+from tests.support.databases import session
 
 FLAVOR = {'vcpus': 1, 'memory_mb': 2048, 'root_gb': 1}
 
@@ -59,12 +60,12 @@ def test_a_refusal_is_there(run, select, listed):
 
 def test_a_gap_is_a_row(select, listed, ready_sqlite):
     select(FLAVOR, request_id='req-one')
-    with sa.create_engine(ready_sqlite).begin() as conn:
+    with session(ready_sqlite) as conn:
         conn.execute(sa.update(schema.history).values(data=b'x'))
     rows, _ = listed('host', 'compute-1', status=1)
     assert [row['event'] for row in rows] == ['gap']
     assert 'is damaged' in rows[0]['detail']
-    with sa.create_engine(ready_sqlite).begin() as conn:
+    with session(ready_sqlite) as conn:
         conn.execute(sa.delete(schema.history))
     rows, err = listed('host', 'compute-1', status=1)
     assert (rows, err) == ([], 'Nothing is recorded\n')
@@ -102,7 +103,7 @@ def test_commands_that_change_something_are_there(run, listed, ready_sqlite):
     rows, err = listed('daemons', status=1)
     assert err.startswith('The history goes back to ')
     assert [row['event'] for row in rows] == ['command'] * 4
-    with sa.create_engine(ready_sqlite).begin() as conn:
+    with session(ready_sqlite) as conn:
         columns = schema.events.c
         first = sa.update(schema.events).where(columns.id == 1)
         conn.execute(first.values(begun_at=columns.begun_at - 90_000))
@@ -121,13 +122,13 @@ def test_a_trial_is_no_command_that_changes(
     rows, _ = listed('daemons', status=1)
     assert [row['event'] for row in rows] == ['command']
     # What it saw is no recording, and its decision keeps its request.
-    with sa.create_engine(ready_sqlite).connect() as conn:
+    with session(ready_sqlite) as conn:
         assert not conn.execute(sa.select(schema.history)).all()
     assert json.loads(run('why', 'req-one', '-f', 'json')[1])['as_of'] == 'now'
 
 
 def test_it_is_said_where_a_command_is_not_recorded(run, listed, ready_sqlite):
-    with sa.create_engine(ready_sqlite).begin() as conn:
+    with session(ready_sqlite) as conn:
         conn.execute(sa.text(
             'CREATE TRIGGER full BEFORE INSERT ON events '
             "BEGIN SELECT RAISE(ABORT, 'no room'); END"

@@ -12,6 +12,7 @@ from scheduler_service.cmd.connections import registration
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records import daemons
+from tests.support.databases import session
 
 FLAVOR = {'vcpus': 1, 'memory_mb': 2048, 'root_gb': 1}
 LARGE = {**FLAVOR, 'memory_mb': 99_999}
@@ -207,7 +208,7 @@ def test_a_host_is_judged_by_the_configuration_of_then(
     assert found['judged_by'] != now[0]['judged_by']
     assert f'{now[0]["judged_by"]} had other files: [files] extender.' in err
     # An option that is not valid any more.
-    with sa.create_engine(ready_sqlite).begin() as conn:
+    with session(ready_sqlite) as conn:
         column = schema.configurations.c.document
         old, new = (f'"ram_allocation_ratio":{{"value":{x}' for x in (8.0, -8))
         wrong = sa.func.replace(column, old, new)
@@ -230,7 +231,7 @@ def record_configuration(database, config):
 
 def name_configuration(database, fingerprint):
     """Have the only decision be made with a configuration."""
-    with sa.create_engine(database).begin() as conn:
+    with session(database) as conn:
         text = conn.execute(sa.select(schema.decisions.c.document)).scalar()
         document = {**json.loads(text), 'configuration': fingerprint}
         conn.execute(
@@ -240,7 +241,7 @@ def name_configuration(database, fingerprint):
 
 def test_what_is_not_recorded_is_said_in_a_line(run, select, ready_sqlite):
     select(LARGE, request_id='req-lost')
-    with sa.create_engine(ready_sqlite).begin() as conn:
+    with session(ready_sqlite) as conn:
         conn.execute(sa.delete(schema.history))
     status, out, err = run('why', 'req-lost', '-f', 'json')
     assert status == 1

@@ -51,6 +51,8 @@ def described(conn: sa.Connection) -> str:
         lines.append(table)
         for column in found.get_columns(table):
             kind = column['type'].compile(conn.dialect)
+            # MariaDB 11 gives the same collation a name of MySQL's.
+            kind = kind.replace('utf8mb4_0900_bin', 'utf8mb4_nopad_bin')
             empty = 'NULL' if column['nullable'] else 'NOT NULL'
             default = column['default']
             lines.append(f'    {column["name"]}: {kind} {empty} {default}')
