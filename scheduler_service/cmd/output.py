@@ -233,6 +233,24 @@ def placements(result: Mapping[str, Any]) -> None:
     table(rows, columns, title=f'Request {result["request_id"]}')
 
 
+def decision(row: Mapping[str, Any]) -> None:
+    """Print a decision with its reasons, as it is kept."""
+    times = f', {row["times"]} times since {row["first_at"]}'
+    say(
+        f'{row["created_at"]}  {row["kind"]}: {row["outcome"]}'
+        f'{times if row["times"] > 1 else ""}'
+    )
+    origin(row)
+    if row.get('placements'):
+        placements(row)
+    if row.get('pool_id'):
+        pool(row)
+    explanation(row.get('explanation'))
+    if row.get('error'):
+        say(row['error']['message'])
+        explanation(row['error']['facts'])
+
+
 def origin(decision: Mapping[str, Any]) -> None:
     """Print what was asked for, by whom, and which daemon decided."""
     facts = {

@@ -119,20 +119,7 @@ def decision_show(args: Any, conf: Any) -> None:
         output.document(rows, args.format)
         return
     for row in rows:
-        times = f', {row["times"]} times since {row["first_at"]}'
-        output.say(
-            f'{row["created_at"]}  {row["kind"]}: {row["outcome"]}'
-            f'{times if row["times"] > 1 else ""}'
-        )
-        output.origin(row)
-        if row.get('placements'):
-            output.placements(row)
-        if row.get('pool_id'):
-            output.pool(row)
-        output.explanation(row.get('explanation'))
-        if row.get('error'):
-            output.say(row['error']['message'])
-            output.explanation(row['error']['facts'])
+        output.decision(row)
 
 
 def claim_list(args: Any, conf: Any) -> output.Listing:

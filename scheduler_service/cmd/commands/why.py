@@ -36,14 +36,16 @@ class _State(NamedTuple):
 def why(args: Any, conf: Any) -> int:
     """Print why a request was decided as it was, on the hosts as of then.
 
-    :return: 1: these are not recorded, and those of now stand for them
+    :return: 1: these are not recorded, and those of now stand for them; or
+        it cannot be decided again, and is printed as it is kept
     :raises DecisionNotFound: no decision of this request is kept
     :raises HostNotFound: there was no such host
-    :raises InvalidRequest: the decision keeps no request, or the request has
-        no such instance
+    :raises InvalidRequest: the request has no such instance
     """
     with open_store(conf) as store, store.reading() as conn:
         row = _attempt(decisions.show(conn, args.request_id), args.attempt)
+        if row['kind'] != 'select_destinations' or 'request' not in row:
+            return _print_kept(row, args.format)
         request = _request(row, args.instance)
         then, fault = _recorded(conn, row, args.instance)
         own = effective.fingerprint(conf)
@@ -59,7 +61,7 @@ def why(args: Any, conf: Any) -> int:
         output.remark(f'{reason}: it is judged by the present one')
     state, pipeline = then or now, engine.hosts
     assert state is not None
-    report: dict[str, Any] = {name: row.get(name) for name in _KEPT}
+    report = _kept(row)
     report['as_of'] = 'then' if then else 'now'
     report['judged_by'] = judge
     if args.host:
@@ -69,14 +71,31 @@ def why(args: Any, conf: Any) -> int:
         if then and now:
             report['now'] = _since(pipeline, then, now, args.host)
     else:
-        kept = row.get('explanation') or (row.get('error') or {}).get('facts')
-        report['decision'] = kept
         report |= _relaxed(pipeline, state.table, state.request)
     if args.format != 'table':
         output.document(report, args.format)
     else:
         _print(row, report)
     return int(then is None)
+
+
+def _kept(row: dict[str, Any]) -> dict[str, Any]:
+    """Return what is kept of a decision and its reasons."""
+    reasons = row.get('explanation') or (row.get('error') or {}).get('facts')
+    return {**{name: row.get(name) for name in _KEPT}, 'decision': reasons}
+
+
+def _print_kept(row: dict[str, Any], form: str) -> int:
+    """Print a decision that cannot be made again; return the status."""
+    what = 'it keeps no request for hosts'
+    if row['kind'] == 'select_destinations' and row['recorded']:
+        what = 'its request is not recorded any more'
+    output.remark(f'This decision cannot be made again: {what}')
+    if form != 'table':
+        output.document({**_kept(row), 'as_of': None}, form)
+    else:
+        output.decision(row)
+    return 1
 
 
 def _present(conn: Connection, request: Request) -> _State:
@@ -155,16 +174,7 @@ def _attempt(rows: list[dict[str, Any]], number: int | None) -> dict[str, Any]:
 
 def _request(row: dict[str, Any], instance: str | None) -> Request:
     """Return the request of a decision, as the engine has it."""
-    document = row.get('request')
-    if document is None or row['kind'] != 'select_destinations':
-        what = 'it keeps no request for hosts'
-        if row['recorded']:
-            what = 'its request is not recorded any more'
-        raise errors.InvalidRequest(
-            f'The decision on {row["request_id"]} cannot be made again: '
-            f'{what}; decision show {row["request_id"]} prints it'
-        )
-    request = documents.request(document).with_ids()
+    request = documents.request(row['request']).with_ids()
     if instance is not None:
         if dashed(instance) not in request.instance_uuids:
             raise errors.InvalidRequest(

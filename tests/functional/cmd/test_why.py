@@ -264,6 +264,9 @@ def test_a_decision_on_a_zone_cannot_be_made_again(run):
     assert run(*words)[0] == 0
     _, out, _ = run('decision', 'list', '-f', 'json')
     (row,) = json.loads(out)
-    status, _, err = run('why', row['request_id'])
+    status, out, err = run('why', row['request_id'])
     assert status == 1
     assert 'cannot be made again' in err
+    assert 'schedule_zone: chosen' in out
+    status, out, _ = run('why', row['request_id'], '-f', 'json')
+    assert (status, json.loads(out)['as_of']) == (1, None)
