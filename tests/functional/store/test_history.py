@@ -102,7 +102,10 @@ def test_each_stretch_leads_to_the_next_one(make_store, database):
 def test_what_became_of_an_instance_is_told(recording):
     uuid, table = '11111111-0000-4000-8000-000000000001', recording.table
     host, node = table.host_at(0), table.node_at(0)
+    request = documents.request({'instance_uuids': [uuid]}).with_ids()
+    refused = Decided(request, [], 0, None, None, 0, 'NoValidHost', {})
     for entry in (
+        refused, refused,
         Update(instances=[PlacedInstance(uuid, host, node)]),
         Changed('release', [uuid], 'req-9'),
         Release([(uuid, host, node)], [], [], []),
@@ -116,10 +119,13 @@ def test_what_became_of_an_instance_is_told(recording):
         with recording.store.reading() as conn:
             subject = events.Subject(None, uuid)
             found = [*events.of_subject(conn, subject, since)]
+        if found:
+            assert found[0].detail == 'NoValidHost, 2 times'
         return [(each.event, each.request_id) for each in found]
 
     assert told(0.0) == [
-        ('seen', None), ('release', 'req-9'), ('released', 'req-9'),
+        ('refused', request.request_id), ('seen', None),
+        ('release', 'req-9'), ('released', 'req-9'),
         ('selected', None), ('claimed', None),
     ]  # fmt: skip
     with recording.store.engine.begin() as conn:

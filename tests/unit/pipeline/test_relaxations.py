@@ -83,6 +83,10 @@ def test_the_largest_amount_that_is_smaller(flavor, change, hosts):
             'without the trait CUSTOM_GPU', 2,
         ),
         (
+            {'root_traits': {'CUSTOM_GPU': 'required'}},
+            'without the trait CUSTOM_GPU', 2,
+        ),
+        (
             {'scheduler_hints': {'same_host': [GROUP]}},
             'without the hint same_host', 2,
         ),
@@ -98,6 +102,14 @@ def test_the_largest_amount_that_is_smaller(flavor, change, hosts):
 )  # fmt: skip
 def test_a_condition_is_left_out(more, change, hosts):
     assert smallest(**more) == [(change, hosts)]
+
+
+def test_the_policy_of_a_group_that_is_stored_is_left_out():
+    request = documents.request({'flavor': SMALL}).with_ids()
+    request.stored_groups = {request.instance_uuids[0]: [GROUP]}
+    assert relaxations.smallest(PIPELINE, table(CLOUD), request) == [
+        ('without the policy of its server group', 2)
+    ]
 
 
 def test_an_amount_of_any_class_may_be_smaller_or_left_out():
