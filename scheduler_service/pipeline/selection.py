@@ -73,7 +73,12 @@ def explanation(columns: Mapping[str, Any]) -> dict[str, Any]:
                 **({'chosen': True} if at == best.get('chosen') else {}),
             }
             for at, (host, node, weight) in enumerate(
-                zip(best['host'], best['node'], best['weight'], strict=True)
+                zip(
+                    best['host'],
+                    best.get('node', best['host']),
+                    best['weight'],
+                    strict=True,
+                )
             )
         ],
     }

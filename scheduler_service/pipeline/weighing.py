@@ -365,9 +365,13 @@ class Ranking:
             at = best.index(index)
             drawn['drawn_from'] = self.drawn_from
         rows = self.rows.take(best)
+        hosts, nodes = (
+            table.coded[name].values_at(rows) for name in ('host', 'node')
+        )
         finalists = {
-            'host': table.coded['host'].values_at(rows),
-            'node': table.coded['node'].values_at(rows),
+            'host': hosts,
+            # Mostly they have the same names.
+            **({'node': nodes} if nodes != hosts else {}),
             'weight': self.totals.take(best).tolist(),
             # What each weigher adds follows from these.
             'weighers': {

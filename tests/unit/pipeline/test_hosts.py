@@ -385,6 +385,21 @@ def test_weights_of_finalists_are_in_the_explanation():
     assert 'drawn_from' not in explained
 
 
+def test_finalists_have_their_nodes():
+    document = {
+        'hosts': [
+            {'host': 'a', 'memory_mb': 300},
+            {'host': 'b', 'hypervisor_hostname': 'b1', 'memory_mb': 200},
+        ]
+    }
+    chain = pipeline(weighers=BUILT_IN)
+    for hosts in (1, 2):
+        made = table({'hosts': document['hosts'][:hosts]})
+        explained = explanation(choose(chain, overlay=Overlay(made)).reasons)
+        found = [(e['host'], e['node']) for e in explained['finalists']]
+        assert found == [('a', 'a'), ('b', 'b1')][:hosts]
+
+
 def test_a_multiplier_of_an_aggregate_is_in_the_explanation():
     document = {
         'hosts': [{'host': name, 'memory_mb': mb}
