@@ -13,8 +13,9 @@ after all of its zones, so that no host is counted twice.
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -306,27 +307,32 @@ def fits(
     }
     # Of equal sums the first is the least: a resource class.
     names = sorted(rooms, key=lambda name: (not name.isupper(), name))
-    room = np.array([rooms[name] for name in names])
+    places = [
+        (place, there, there[passed[there]])
+        for place, there in _places(table, passed, default_zone, by)
+    ]
+    filled = [rows for *_, rows in places if len(rows)]
+    in_all = _together(table, filled, whole, shared)
+    sums = [
+        _together(
+            table,
+            filled,
+            rooms[name],
+            {n: shared[n] for n in shared if n == name},
+        )
+        for name in names
+    ]
+    least = np.argmin(sums, axis=0).tolist() if names and filled else []
+    figures = zip(in_all, least, strict=False)
     fits = []
     empty: dict[str, Ints] = {}
     zone = request.availability_zone
-    for place, there in _places(table, passed, default_zone, by):
-        rows = there[passed[there]]
+    for place, there, rows in places:
         if len(rows) and not names:
             fits.append(Fit(place, len(rows), None, ''))
         elif len(rows):
-            sums = [
-                _together(
-                    table,
-                    rows,
-                    each,
-                    {n: shared[n] for n in shared if n == name},
-                )
-                for name, each in zip(names, room, strict=True)
-            ]
-            in_all = _together(table, rows, whole, shared)
-            least = names[int(np.argmin(sums))]
-            fits.append(Fit(place, len(rows), in_all, least))
+            count, at = next(figures)
+            fits.append(Fit(place, len(rows), count, names[at]))
         elif not zone or (by == 'zone' and is_in(place, zone)):
             empty[place] = there
             fits.append(Fit(place, 0, 0, ''))
@@ -373,22 +379,33 @@ def _rooms(
 
 
 def _together(
-    table: HostTable, rows: Ints, most: Ints, shared: Mapping[str, Floats]
-) -> int:
-    """Return how many instances some hosts take in all.
+    table: HostTable,
+    places: Sequence[Ints],
+    most: Ints,
+    shared: Mapping[str, Floats],
+) -> list[int]:
+    """Return how many instances the hosts of each of some places take in all.
 
+    :param places: rows of the hosts of each, at least one
     :param most: what each host takes by itself, int64[n]
     :param shared: resource class -> what each has room for, float64[n]
     """
-    takes = most[rows]
+    taken = [most[rows] for rows in places]
     for name, room in shared.items():
-        providers = table.shared[name][rows]
-        for provider in np.unique(providers[providers != 0]):
-            at = np.flatnonzero(providers == provider)
-            others = np.cumsum(takes[at]) - takes[at]
-            left = np.maximum(room[rows[at]] - others, 0)
-            takes[at] = np.minimum(left, takes[at])
-    return int(takes.sum())
+        for rows, takes in zip(places, taken, strict=True):
+            providers = table.shared[name][rows]
+            for provider in np.unique(providers[providers != 0]):
+                at = np.flatnonzero(providers == provider)
+                others = np.cumsum(takes[at]) - takes[at]
+                left = np.maximum(room[rows[at]] - others, 0)
+                takes[at] = np.minimum(left, takes[at])
+    if not places:
+        return []
+    ends = list(itertools.accumulate(map(len, places)))
+    sums: list[int] = np.add.reduceat(
+        np.concatenate(taken), [0, *ends[:-1]]
+    ).tolist()
+    return sums
 
 
 def _places(
