@@ -270,6 +270,7 @@ def _of_trace(
             ) from None
     for done, (_, comes, _, request) in enumerate(sorted(events, key=_order)):
         if comes:
+            request = request.offered_form(simulation.table.resources)
             simulation.arrive(request, {})
             simulation.decide(pipeline, request)
         else:

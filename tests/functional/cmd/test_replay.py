@@ -16,7 +16,8 @@ from scheduler_service import errors
 from scheduler_service.cmd import adapters
 from scheduler_service.cmd.commands import replay as command
 from scheduler_service.cmd.connections import registration
-from scheduler_service.model import documents
+from scheduler_service.engine.jobs import PodJob
+from scheduler_service.model import Request, documents
 from scheduler_service.store import clock, schema
 from scheduler_service.store.records import daemons
 from scheduler_service.store.writing import hosts as host_rows
@@ -291,6 +292,26 @@ def test_instances_that_move_are_where_they_really_are(recorded):
     assert packed == [['h0']] * 5 + [['h1']] * 2
 
 
+def test_pods_are_where_they_really_are(recorded):
+    cloud = recorded()
+    engine = cloud.start(scheduler__snapshot_max_age=0.0)
+    since = cloud.now()
+    pod = PodJob(
+        request=Request(
+            request_id='n/p', project_id='n', instance_uuids=[uuid_of(9)],
+            amounts={'VCPU': 1, 'MEMORY_MB': 3000},
+        ),
+        host='h0', node='h0', name='p',
+    )  # fmt: skip
+    engine.put(pod).result(30)
+    ask(engine, one(1))
+    packed = names(cloud, cloud.replayed(since, PACKING))
+    assert packed == [['h0']]
+    ask(engine, one(2))
+    packed = names(cloud, cloud.replayed(since, PACKING))
+    assert packed == [['h0'], ['h1']]
+
+
 def test_a_gap_is_said(recorded):
     cloud = recorded()
     engine = cloud.start(scheduler__snapshot_max_age=0.0)
@@ -487,6 +508,9 @@ def test_a_trace_is_decided_on_the_hosts_as_they_are(recorded, tmp_path):
          {'flavor': large, 'num_instances': 8}},
         {'arrival': 6, 'departure': '', 'request':
          {'flavor': {**SMALL, 'name': 'tiny'}}},
+        # As shared CPUs, since no host has others.
+        {'arrival': 7, 'departure': 8, 'request': {'flavor':
+         {**SMALL, 'extra_specs': {'hw:cpu_policy': 'dedicated'}}}},
     ]  # fmt: skip
     lines = tmp_path / 'trace.jsonl'
     lines.write_text('\n'.join(map(json.dumps, rows)) + '\n')
@@ -499,12 +523,12 @@ def test_a_trace_is_decided_on_the_hosts_as_they_are(recorded, tmp_path):
     cloud.file(PACKING, 'other.conf')
     report = compared(cloud, 0, trace=str(lines))
     assert report['a'] == {
-        'requests': 4, 'placed': 3, 'refused_by': {'RamFilter': 1},
+        'requests': 5, 'placed': 4, 'refused_by': {'RamFilter': 1},
         'hosts_used': 2, 'unusable': report['a']['unusable'],
         'largest_that_fits': 'VCPU=1, MEMORY_MB=2048, DISK_GB=1',
         'as_really': None,
     }  # fmt: skip
-    assert report['differing'] == 3
+    assert report['differing'] == 4
     assert compared(cloud, 0, trace=str(table)) == report
     table.write_text('arrival,request\n1,"vcpus=2,memory_mb=64"\nx,{}\n')
     with pytest.raises(errors.InvalidRequest, match='entry 2: '):
