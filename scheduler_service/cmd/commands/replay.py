@@ -315,7 +315,7 @@ def _print(report: dict[str, Any]) -> None:
         for name, value in report['a'].items()
     ]
     output.table(rows, ['figure', 'a', 'b'])
-    output.say(f'{report["differing"]:,} decisions differ.')
+    output.say(f'Decisions that differ: {report["differing"]:,}')
     if report['first_differing']:
         output.table(
             report['first_differing'], ['request_id', 'a', 'b', 'parted_by'],

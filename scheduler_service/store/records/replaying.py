@@ -85,6 +85,8 @@ class Player:
             elif run != self._run:
                 self._select(entry, block)
             yield at
+        for _, entry, block in refusals:
+            self._select(entry, block)
 
     def _asked(
         self, run: int, stretches: Sequence[Stretch]
@@ -92,10 +94,11 @@ class Player:
         """Yield the decisions of a run before they were stored."""
         for stretch in stretches:
             stored_at = times(self._conn, stretch)
-            late = (n for n, at in stored_at.items() if at >= self._since)
-            first = min(late, default=stretch.last + 1)
+            since, until = self._since, self._until
+            numbers = [n for n, at in stored_at.items() if since <= at < until]
+            first, last = min(numbers, default=1), max(numbers, default=0)
             for number, _, entry, block in self._entries(
-                stretch._replace(first=first)
+                stretch._replace(first=first, last=last)
             ):
                 if isinstance(entry, Asked):
                     yield stored_at[number] - _AHEAD_S, run, entry, block

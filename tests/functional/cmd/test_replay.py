@@ -247,6 +247,11 @@ def test_two_daemons_are_one_cloud(recorded):
         ):
             change = sa.update(schema.history).where(condition)
             conn.execute(change.values(created_at=column.created_at + late))
+    for until, is_there in ((now + 5, False), (now + 15, True)):
+        result = cloud.replayed(since, until=until)
+        ids = {each.request_id for each in result.decisions}
+        assert ('req-12' in ids) == is_there
+        assert 'req-14' not in ids
     result = cloud.replayed(since, until=now + 60)
     made = {each.request_id: each for each in result.decisions}
     assert {*made} == {f'req-{number}' for number in (*range(13), 14)}
