@@ -7,8 +7,10 @@ import csv
 import functools
 import math
 import multiprocessing
+import os
 import pathlib
 import random
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple
@@ -189,9 +191,20 @@ _shares: Any = None
 
 
 def _share(shares: Any) -> None:
-    """Take where this process tells how far it is."""
+    """Take where this process tells how far it is, and end with the command.
+
+    A command that is killed, or over its ``--timeout``, ends no process.
+    """
     global _shares
     _shares = shares
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
 
 
 def simulate(job: Job) -> Result:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
+import pathlib
 import random
+import subprocess
 from typing import Any
 
 import pytest
@@ -23,7 +26,9 @@ from scheduler_service.store.records import daemons
 from scheduler_service.store.writing import hosts as host_rows
 from scheduler_service.testing import table as build_table
 from tests.support.engines import start_engine
+from tests.support.paths import PROGRAMS
 from tests.support.stores import import_inventory, load_snapshot
+from tests.support.waiting import wait_until
 
 GROUP = '[filter_scheduler]\n'
 PACKING = 'ram_weight_multiplier = -1.0\ncpu_weight_multiplier = -1.0\n'
@@ -538,6 +543,34 @@ def test_a_trace_is_decided_on_the_hosts_as_they_are(recorded, tmp_path):
     table.write_text('arrival,request\n1,"vcpus=2,memory_mb=64"\nx,{}\n')
     with pytest.raises(errors.InvalidRequest, match='entry 2: '):
         compared(cloud, 0, trace=str(table))
+
+
+def test_no_process_outlives_the_command(recorded, tmp_path):
+    cloud = recorded()
+    lines = tmp_path / 'trace.jsonl'
+    row = {'arrival': 1, 'departure': 2, 'request': {'flavor': SMALL}}
+    lines.write_text(f'{json.dumps(row)}\n' * 200_000)
+    path = cloud.file()
+    words = ['--config-file', path, 'replay', '--config', path, '--trace',
+             str(lines)]  # fmt: skip
+    program = PROGRAMS / 'scheduler-manage'
+    running = subprocess.Popen([program, *words], process_group=0)
+    # The command, two simulations, and what tidies up after processes.
+    wait_until(lambda: len(processes_of(running.pid)) > 3, 60)
+    running.kill()
+    running.wait(10)
+    wait_until(lambda: not processes_of(running.pid))
+
+
+def processes_of(group: int) -> list[int]:
+    """Return the processes of a group that have not ended."""
+    found = []
+    for path in pathlib.Path('/proc').glob('[0-9]*/stat'):
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rpartition(')')[2].split()
+            if int(fields[2]) == group and fields[0] != 'Z':
+                found.append(int(path.parent.name))
+    return found
 
 
 def test_equal_seeds_draw_alike(recorded, tmp_path):
