@@ -545,6 +545,7 @@ def test_a_trace_is_decided_on_the_hosts_as_they_are(recorded, tmp_path):
         compared(cloud, 0, trace=str(table))
 
 
+@pytest.mark.slow
 def test_no_process_outlives_the_command(recorded, tmp_path):
     cloud = recorded()
     lines = tmp_path / 'trace.jsonl'
@@ -559,7 +560,7 @@ def test_no_process_outlives_the_command(recorded, tmp_path):
     wait_until(lambda: len(processes_of(running.pid)) > 3, 60)
     running.kill()
     running.wait(10)
-    wait_until(lambda: not processes_of(running.pid))
+    wait_until(lambda: not processes_of(running.pid), 30)
 
 
 def processes_of(group: int) -> list[int]:
