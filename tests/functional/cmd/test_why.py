@@ -200,7 +200,10 @@ def test_a_host_is_judged_by_the_configuration_of_then(
     assert (found, err) == now
     words = 'req-then', '--host', 'compute-1'
     (node,) = why(run, *words)[0]['nodes']
-    assert 'RamFilter' in [each['filter'] for each in node['filters']]
+    # Those of the policy file.
+    names = {each['filter'] for each in node['filters']}
+    assert 'RamFilter' in names
+    assert 'ImagePropertiesFilter' not in names
     out = run('why', 'req-then')[1]
     assert f'judged by configuration {found["judged_by"]}' in out
     policy.write_text(policy.read_text() + ' ')

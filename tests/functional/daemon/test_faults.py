@@ -1,10 +1,12 @@
 """The scenarios of benchmarks.faults and .chaos, with fewer of everything."""
 
 import signal
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
+from scheduler_service.store.records.event_log import since
 from tests.rigs import chaos, faults
 from tests.support import (
     clouds,
@@ -58,6 +60,9 @@ def test_casts_are_answered_when_the_broker_restarts(broker, postgresql):
         told = faults.casts(cloud, 50, again, 5.0)
         cloud.signal(signal.SIGTERM)
         assert [one.wait(40) for one in cloud.running] == [0, 0]
+        with cloud.store.reading() as conn:
+            happened = Counter(row['event'] for row in since(conn, 0.0))
+        assert happened == {'started': 2, 'broker away': 2, 'stopped': 2}
         lines = [
             line
             for line in cloud.log.read_text().splitlines()

@@ -153,3 +153,14 @@ def test_policy_files_and_plug_ins_are_parts_of_a_configuration(
     assert effective.document(plugged)['packages'] == {
         'pytest': {'value': pytest.__version__, 'source': 'installed'}
     }
+
+
+def test_a_document_is_loaded_without_its_secrets(parsed):
+    text = '[database]\nconnection = sqlite:///a\n[http]\nroles = x, y\n'
+    document, loaded = effective.document(parsed(text)), parsed()
+    effective.load(document, loaded)
+    assert loaded.http.roles == ['x', 'y']
+    assert loaded.database.connection is None
+    assert effective.between(document, effective.document(loaded)) == [
+        ('[database] connection', '***', None)
+    ]
