@@ -20,11 +20,11 @@ from scheduler_service.cmd import output
 from scheduler_service.cmd.program import error_line, run_within
 from scheduler_service.conf import effective
 from scheduler_service.conf.database import timeouts
+from scheduler_service.engine.health import Occurrence
 from scheduler_service.store import driver_errors, version
 from scheduler_service.store.connection import Store, Writer
 from scheduler_service.store.records import event_log
 from scheduler_service.store.records.daemons import Registration
-from scheduler_service.store.records.event_log import Logged
 
 if TYPE_CHECKING:
     from scheduler_service.rpc.client import SchedulerClient
@@ -128,7 +128,7 @@ def record_command(conf: Any, line: str, began: float) -> None:
     """
     if not conf.database.connection:
         return
-    done = Logged(event_log.COMMAND, line, began, time.monotonic())
+    done = Occurrence(event_log.COMMAND, line, began, time.monotonic())
     try:
         write(conf, lambda w: event_log.record(w.conn, _user(), [done]))
     except Exception as fault:

@@ -8,7 +8,6 @@ same request may be decided differently, by whichever takes it.
 
 from __future__ import annotations
 
-import collections
 import logging
 import time
 from collections.abc import Callable
@@ -17,14 +16,13 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
 from scheduler_service.conf import effective
-from scheduler_service.engine.health import Health
+from scheduler_service.engine.health import Health, Occurrence
 from scheduler_service.introspection import Introspection
 from scheduler_service.rpc.peers import Peer, Peers
 from scheduler_service.store import version
 from scheduler_service.store.connection import Store, Writer
 from scheduler_service.store.records import daemons, event_log
 from scheduler_service.store.records.daemons import Registration
-from scheduler_service.store.records.event_log import Logged
 from scheduler_service.worker import Worker
 
 LOG = logging.getLogger(__name__)
@@ -61,8 +59,6 @@ class DaemonRegister(Worker):
         self._introspection = introspection
         self._stored: Registration | None = None
         text = f'release {entry.version}, configuration {entry.fingerprint}'
-        # What happened, and is not recorded yet.
-        self._happened = collections.deque[Logged]()
         self._happen('started', text)
         self._warned_of: frozenset[str] = frozenset()
 
@@ -79,16 +75,12 @@ class DaemonRegister(Worker):
         self.wake()
 
     def _happen(self, event: str, detail: str) -> None:
-        self._happened.append(Logged(event, detail, time.monotonic()))
+        now = time.monotonic()
+        self._health.occurred.append(Occurrence(event, detail, now))
 
     def _record_events(self, conn: Connection) -> int:
         """Record what happened; return how much that was."""
-        outages = self._health.outages
-        while outages:
-            cause, text, began, ended = outages.popleft()
-            away = Logged(f'{cause} away', text, began, ended)
-            self._happened.append(away)
-        happened = [*self._happened]
+        happened = [*self._health.occurred]
         event_log.record(conn, self.entry.name, happened)
         return len(happened)
 
@@ -134,7 +126,7 @@ class DaemonRegister(Worker):
             return self._record_events(writer.conn)
 
         for _ in range(self._store.write(work)):
-            self._happened.popleft()
+            self._health.occurred.popleft()
         if self._stored is None:
             with self._store.reading() as conn:
                 store = version.store_id(conn)

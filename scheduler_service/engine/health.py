@@ -32,22 +32,24 @@ _SLOW_BATCH_S = 1.0
 _REPEAT_S = 30.0
 # Seconds for which a measured value counts, where no other follows it.
 _MEASURED_S = 30.0
-# Causes that are outages, and how many of those wait to be stored.
+# Causes that are outages, and how many occurrences wait to be stored.
 _OUTAGES = DATABASE, 'broker'
-_MOST_OUTAGES = 1000
+_MOST_WAITING = 1000
 
 
-class Outage(NamedTuple):
-    """A time without the database or the broker.
+class Occurrence(NamedTuple):
+    """Something that happened, for the store.
 
-    :ivar text: what was wrong
-    :ivar began: by the clock of :class:`Health`
+    :ivar event: started, stopped, silent (the last sign of life), reloaded,
+        not reloaded, broker away, database away, or command
+    :ivar began: by ``time.monotonic`` of this process
+    :ivar ended: the same; None: it took no time
     """
 
-    cause: str
-    text: str
+    event: str
+    detail: str
     began: float
-    ended: float
+    ended: float | None = None
 
 
 class _Degradation(msgspec.Struct):
@@ -73,7 +75,7 @@ class Health(Measurements):
     """Counters and histograms by name, and degradations by cause.
 
     :param clock: monotonic seconds
-    :ivar outages: those that ended; who stores them removes them
+    :ivar occurred: what the store does not have yet; outages once they end
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -83,7 +85,7 @@ class Health(Measurements):
         # Cause -> what it was and the line that log_changes() is to write.
         self._ended: dict[str, tuple[_Degradation, str]] = {}
         self._checks: list[Callable[[], None]] = []
-        self.outages = collections.deque[Outage](maxlen=_MOST_OUTAGES)
+        self.occurred = collections.deque[Occurrence](maxlen=_MOST_WAITING)
 
     def degrade(
         self,
@@ -177,8 +179,8 @@ class Health(Measurements):
             lines = [
                 (logging.WARNING, line) for _, line in self._ended.values()
             ]
-            self.outages += [
-                Outage(cause, each.text, each.since, now)
+            self.occurred += [
+                Occurrence(f'{cause} away', each.text, each.since, now)
                 for cause, (each, _) in self._ended.items()
                 if cause in _OUTAGES
             ]

@@ -15,10 +15,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from scheduler_service import moments
+from scheduler_service.engine.health import Occurrence
 from scheduler_service.store import clock, schema
 from scheduler_service.store.connection import Writer
 from scheduler_service.store.records import event_log
-from scheduler_service.store.records.event_log import Logged
 
 # Configurations that are kept, those that daemons used last.
 _CONFIGURATIONS_KEPT = 500
@@ -163,7 +163,7 @@ def prune(writer: Writer, seconds: float) -> None:
         if silent_for > seconds and conn.execute(delete).rowcount:
             began = time.monotonic() - silent_for
             event_log.record(
-                conn, row['name'], [Logged(event_log.SILENT, '', began)]
+                conn, row['name'], [Occurrence(event_log.SILENT, '', began)]
             )
 
 

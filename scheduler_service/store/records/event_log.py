@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from scheduler_service import texts
+from scheduler_service.engine.health import Occurrence
 from scheduler_service.store import clock, schema
 from scheduler_service.store.connection import Writer
 
@@ -17,22 +18,7 @@ SILENT = 'silent'
 COMMAND = 'command'
 
 
-class Logged(NamedTuple):
-    """Something that happened.
-
-    :ivar event: started, stopped, silent (the last sign of life), reloaded,
-        not reloaded, broker away, database away, or command
-    :ivar began: by ``time.monotonic`` of this process
-    :ivar ended: the same; None: it took no time
-    """
-
-    event: str
-    detail: str
-    began: float
-    ended: float | None = None
-
-
-def record(conn: Connection, who: str, happened: Iterable[Logged]) -> None:
+def record(conn: Connection, who: str, happened: Iterable[Occurrence]) -> None:
     """Record what happened.
 
     :param who: the name of a daemon, or of a user of the operating system

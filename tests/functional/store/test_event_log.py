@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from scheduler_service.engine.health import Occurrence
 from scheduler_service.store.records import event_log
-from scheduler_service.store.records.event_log import Logged
 from tests.support.databases import DATABASES
 
 
@@ -16,7 +16,7 @@ def test_old_events_are_deleted_and_the_rest_is_known(kind, make_store):
     store = make_store(kind)
     now = time.monotonic()
     happened = [
-        Logged('reloaded', f'{age}\0', now - age, now - age + 9)
+        Occurrence('reloaded', f'{age}\0', now - age, now - age + 9)
         for age in (9000, 8000, 7300, 3000)
     ]
     store.write(lambda w: event_log.record(w.conn, 'one', happened))
