@@ -6,6 +6,7 @@ are its times, and the processor time of the daemon for it alone; of the
 daemon, how much its memory grew; and the processor time of the picture of
 100,000 hosts.
 
+With ``--why`` somebody asks why a request was decided so, all the time.
 ``--deciding`` measures instead what deciding feels of it: the requests of
 ``benchmarks.mix``, in turns with and without a client that opens a page each
 second.
@@ -193,6 +194,7 @@ def main() -> None:
     parser.add_argument('--decisions', type=int, default=50_000)
     parser.add_argument('--seconds', type=float, default=60.0)
     parser.add_argument('--deciding', action='store_true')
+    parser.add_argument('--why', action='store_true')
     parser.add_argument('--json', action='store_true')
     args = parser.parse_args()
     if args.deciding:
@@ -213,18 +215,25 @@ def main() -> None:
         common.import_inventory(config, document)
         lists.store_decisions(database, args.decisions, args.hosts)
         with common.daemon(config) as process:
-            figures = figures_of(process.pid, port, args.seconds)
+            figures = figures_of(process.pid, port, args.seconds, args.why)
     figures[f'picture of {_MANY} hosts'] = {'cpu_ms': picture_ms(_MANY)}
     common.show(figures, args.json)
 
 
-def figures_of(pid: int, port: int, seconds: float) -> dict[str, Any]:
-    """Return the figures of each page that the daemon has."""
+def figures_of(
+    pid: int, port: int, seconds: float, why: bool
+) -> dict[str, Any]:
+    """Return the figures of each page that the daemon has.
+
+    :param why: whether somebody asks why all the time
+    """
     fetch(port, '/v1/openapi.json')
     memory = common.memory_mb(pid)
     pages = {n: path for n, path in PAGES.items() if fetch(port, path) == 200}
     cpu = {name: alone(pid, port, path) for name, path in pages.items()}
-    times = together(port, pages, seconds)
+    asked = looking(port, itertools.repeat('/why/req-100'))
+    with asked if why else contextlib.nullcontext():
+        times = together(port, pages, seconds)
     figures: dict[str, Any] = {
         name: {
             'cpu_ms': cpu[name],
