@@ -24,7 +24,7 @@ from scheduler_service.pages.frame import Frame, without_empty
 
 PATH = '/why/{request_id}'
 _PROGRAM = sys.executable, '-m', 'scheduler_service.cmd.manage'
-_NICE = 10
+_NICE = 19
 # How often it is looked whether the client has left, in seconds.
 _LOOK_S = 0.1
 
