@@ -34,6 +34,8 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile('patient')
 
+# Folders whose tests share a cloud or a cluster, which takes long to start.
+_SHARING = ('tests/interop/cloud', 'tests/interop/kube')
 _SERVERS = pytest.StashKey[SharedServers | RemoteServers]()
 
 
@@ -59,13 +61,47 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput['servers'] = shared.listen()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give one process all tests of a file, or of a folder that shares."""
+    if config.getvalue('dist') != 'loadfile':
+        return None
+    # Only a run in several processes needs it.
+    from xdist.scheduler import LoadFileScheduling
+
+    scheduling = LoadFileScheduling(config, log)
+    scheduling._split_scope = _portion
+    return scheduling
+
+
+def _portion(nodeid: str) -> str:
+    """Return the folder or the file of a test that goes to one process."""
+    file = nodeid.partition('::')[0]
+    folder = file.rpartition('/')[0]
+    return folder if folder in _SHARING else file
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove the servers that were started."""
     config.stash[_SERVERS].close()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need more than Python, or more time."""
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Mark the tests that need more than Python, or more time.
+
+    In several processes those that take longest start first: small ones at the
+    end let all processes end together.
+    """
+    if hasattr(config, 'workerinput'):
+        slow = {i.path for i in items if i.get_closest_marker('slow')}
+        items.sort(
+            key=lambda item: (
+                _portion(item.nodeid) not in _SHARING,
+                item.path not in slow,
+            )
+        )
     tests = pathlib.Path(__file__).parent
     for item in items:
         if item.path.is_relative_to(tests / 'functional'):

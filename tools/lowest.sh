@@ -20,6 +20,8 @@ needed = project["dependencies"] + extras["kubernetes"] + extras["tracing"]
 print("\n".join(needed).replace(">=", "=="))
 ' >"$venv/lowest.txt"
 pip=("$venv/bin/pip" --quiet --disable-pip-version-check install --no-compile)
+# That of Python 3.11 takes twice as long to choose versions.
+"${pip[@]}" --upgrade pip
 "${pip[@]}" --requirement "$venv/lowest.txt" \
     pytest pytest-timeout hypothesis cryptography
 "${pip[@]}" --no-deps --editable .

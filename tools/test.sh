@@ -6,7 +6,7 @@
 #
 # --fast leaves out the tests that are marked slow. Options, by environment:
 #   SCHEDULER_TEST_REQUIRE_SERVICES=1  a missing server is a failure
-#   SCHEDULER_TEST_PROCESSES=N         number of test processes (4: most of the
+#   SCHEDULER_TEST_PROCESSES=N         number of test processes (5: most of the
 #                                      slow ones wait)
 #   SCHEDULER_TEST_VENV=FOLDER         the virtual environment (.venv-test)
 set -euo pipefail
@@ -26,9 +26,8 @@ make_venv "$venv"
 bin=$(cd "$venv/bin" && pwd)
 say "Install scheduler-service and its test tools into $venv"
 # Most modules are never imported: to compile them is half the time.
-"$bin/pip" install --quiet --disable-pip-version-check --no-compile bindep
 "$bin/pip" install --quiet --disable-pip-version-check --no-compile \
-    --editable '.[test]'
+    bindep --editable '.[test]'
 
 missing=$("$bin/bindep" -b test || true)
 if command -v kubectl >/dev/null; then
@@ -85,8 +84,8 @@ fi
 unset PYTHONDONTWRITEBYTECODE
 "$bin/python" -m pytest --collect-only -q "$@" >/dev/null || true
 say "Tests"
-"$bin/python" -m pytest -n "${SCHEDULER_TEST_PROCESSES:-4}" --dist worksteal \
-    "${select[@]}" "$@"
+"$bin/python" -m pytest -n "${SCHEDULER_TEST_PROCESSES:-5}" \
+    --dist loadfile --no-loadscope-reorder "${select[@]}" "$@"
 say "Types"
 passed=0
 wait "$types" || passed=$?
