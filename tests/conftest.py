@@ -34,8 +34,13 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile('patient')
 
-# Folders whose tests share a cloud or a cluster, which takes long to start.
-_SHARING = ('tests/interop/cloud', 'tests/interop/kube')
+# Folders that take longest, each run by one process: its tests share a cloud,
+# a cluster, or all imports of the compute service.
+_SHARING = (
+    'tests/interop/cloud',
+    'tests/interop/kube',
+    'tests/interop/nova_functional',
+)
 _SERVERS = pytest.StashKey[SharedServers | RemoteServers]()
 
 
