@@ -382,11 +382,11 @@ def test_any_moment_is_made_again_on_servers(make_store, database):
 @pytest.mark.parametrize('kind', [Decided, PodPlaced, Ended, Update, Changed])
 def test_no_kind_of_entries_can_be_left_out(make_store, kind):
     with pytest.raises(FAILURES):
-        run(make_store('sqlite'), 24, 20, kind)
+        run(make_store('sqlite'), 100, 20, kind)
 
 
 @pytest.mark.db
 @pytest.mark.slow
 def test_releases_cannot_be_left_out(make_store):
     with pytest.raises(FAILURES):
-        run(make_store('postgresql'), 24, 20, Release)
+        run(make_store('postgresql'), 100, 20, Release)
