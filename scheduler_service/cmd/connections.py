@@ -131,6 +131,9 @@ def record_command(conf: Any, line: str, began: float) -> None:
     done = Occurrence(event_log.COMMAND, line, began, time.monotonic())
     try:
         write(conf, lambda w: event_log.record(w.conn, _user(), [done]))
+    except errors.SchemaMismatch:
+        # The command has said so.
+        return
     except Exception as fault:
         output.remark(f'The history lacks this command: {error_line(fault)}')
 

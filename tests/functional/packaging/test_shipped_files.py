@@ -87,6 +87,8 @@ AFTER_THE_CALLS = [
     ('why req-one', 0),
     ('why req-one --host compute-1', 0),
     ('history check', 0),
+    ('history daemons', 1),
+    ('replay --config ETC/scheduler_service.conf', 1),
     ('history host compute-1', 1),
     (f'history instance {INSTANCE}', 1),
     ('decision list', 0),
