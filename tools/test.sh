@@ -6,7 +6,7 @@
 #
 # --fast leaves out the tests that are marked slow. Options, by environment:
 #   SCHEDULER_TEST_REQUIRE_SERVICES=1  a missing server is a failure
-#   SCHEDULER_TEST_PROCESSES=N         number of test processes (5: most of the
+#   SCHEDULER_TEST_PROCESSES=N         number of test processes (4: most of the
 #                                      slow ones wait)
 #   SCHEDULER_TEST_VENV=FOLDER         the virtual environment (.venv-test)
 set -euo pipefail
@@ -84,7 +84,7 @@ fi
 unset PYTHONDONTWRITEBYTECODE
 "$bin/python" -m pytest --collect-only -q "$@" >/dev/null || true
 say "Tests"
-"$bin/python" -m pytest -n "${SCHEDULER_TEST_PROCESSES:-5}" \
+"$bin/python" -m pytest -n "${SCHEDULER_TEST_PROCESSES:-4}" \
     --dist loadfile --no-loadscope-reorder "${select[@]}" "$@"
 say "Types"
 passed=0

@@ -44,22 +44,25 @@ PAGES = {
 }
 
 
-@pytest.mark.parametrize(('path', 'status'), PAGES.items())
-def test_a_page_has_all_without_script_and_fits_a_telephone(
-    watched: Watched, path: str, status: int
+def test_pages_have_all_without_script_and_fit_a_telephone(
+    watched: Watched,
 ) -> None:
-    plain = watched.open(path, status, java_script_enabled=False)
-    narrow = watched.open(path, status, viewport={'width': 400, 'height': 800})
-    assert content(plain) == content(narrow)
-    assert overflow(narrow) <= 0
-    assert narrow.locator('h1').count() == 1
+    plain = watched.open('/', java_script_enabled=False)
+    narrow = watched.open('/', viewport={'width': 400, 'height': 800})
+    for path, status in PAGES.items():
+        for page in (plain, narrow):
+            watched.go(page, path, status)
+        assert content(plain) == content(narrow), path
+        assert overflow(narrow) <= 0, path
+        assert narrow.locator('h1').count() == 1, path
 
 
 def test_axe_finds_nothing_serious_by_day_or_by_night(
     watched: Watched,
 ) -> None:
+    page = watched.open('/')
     for path, status in PAGES.items():
-        page = watched.open(path, status)
+        watched.go(page, path, status)
         grounds = set()
         assert serious(page) == [], path
         for scheme in ('light', 'dark'):
