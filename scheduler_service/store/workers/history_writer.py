@@ -25,7 +25,7 @@ _MOST_ENTRIES = 2000
 # A checkpoint follows after this many seconds, or where the blocks since the
 # last one are twice as large as it, and this large at least.
 _CHECKPOINT_S = 3600.0
-_LEAST_BYTES = 2**18
+_LEAST_BYTES = 2**22
 # After a fault it is tried again in this many seconds.
 _AGAIN_S = 60.0
 
