@@ -199,6 +199,10 @@ class Scheduler:
         self.recorder.history_bytes = size
         self._journal.keep(days > 0 and size > 0)
 
+    def record_no_history(self) -> None:
+        """Record nothing of the hosts; what daemons recorded stays."""
+        self._journal.keep(False)
+
     def _warn_of_groups(self) -> None:
         """Log which policies of stored server groups nothing enforces."""
         snapshot = self._source.snapshot

@@ -163,10 +163,10 @@ def _run(
     """
     if not args.local:
         return call(args, conf, ask)
-    # That would begin with all hosts, for a decision or two.
-    conf.set_override('keep_days', 0.0, 'history')
     with open_store(conf) as store:
         scheduler = build(conf, store)
+        # A recording begins with all hosts: too much for a decision or two.
+        scheduler.record_no_history()
         scheduler.start()
         try:
             return plain(submit(scheduler).result(_TIMEOUT_S))

@@ -13,8 +13,8 @@ from scheduler_service.store.connection import Store
 from tests.support.databases import DATABASES
 
 pytestmark = pytest.mark.db
-# The tables of the first release, a file for each database.
-FIRST = pathlib.Path(__file__).parent / 'first_release'
+# Of the tables of the first release, a file for each database.
+FOLDER = pathlib.Path(__file__).parent
 
 
 @pytest.mark.parametrize('kind', DATABASES)
@@ -75,5 +75,6 @@ def test_first_migration_makes_the_tables_of_the_first_release(kind, make_url):
     store = Store.connect(make_url(kind, empty=True))
     with store.engine.begin() as conn:
         command.upgrade(migrate._config(conn), '0001')
-        assert described(conn) == (FIRST / f'{kind}.txt').read_text()
+        recorded = FOLDER / f'first_release_{kind}.txt'
+        assert described(conn) == recorded.read_text()
     store.dispose()
