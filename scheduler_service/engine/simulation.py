@@ -60,7 +60,7 @@ class Decision(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What a simulation says of a host that another one took.
+    """What a simulation says of a host that the other one took.
 
     :ivar own: the host that it takes itself; None: it refuses the request
     :ivar rejected_by: the first filter that rejects the other's; empty: none
@@ -108,9 +108,11 @@ class Simulation:
 
     def is_present(self, uuid: str) -> bool:
         """Whether an instance really is on a host."""
-        known = self._instances.get(uuid)
+        instance = self._instances.get(uuid)
         placed = self.table.instances.get(uuid)
-        return placed is not None if known is None else known.real is not None
+        if instance is None:
+            return placed is not None
+        return instance.real is not None
 
     def arrive(self, request: Request, real: Mapping[str, Node]) -> None:
         """Have a request come; :meth:`decide` is called next for it.
@@ -121,9 +123,9 @@ class Simulation:
             if (before := self._instances.get(uuid)) is not None:
                 self.decisions[before.number] = None
                 self.follow(uuid)
-            known = _Instance(-1, request.resources, real.get(uuid))
-            self._instances[uuid] = known
-            self._note(self._row(known.real), known.amounts, -1)
+            instance = _Instance(-1, request.resources, real.get(uuid))
+            self._instances[uuid] = instance
+            self._note(self._row(instance.real), instance.amounts, -1)
 
     def decide(
         self,
@@ -151,15 +153,15 @@ class Simulation:
         overlay.commit()
         real = []
         for at, uuid in enumerate(request.instance_uuids):
-            known = self._instances[uuid]._replace(number=number)
-            row = self._row(known.real)
+            instance = self._instances[uuid]._replace(number=number)
+            row = self._row(instance.real)
             if row is not None:
                 real.append(table.ids.item(row))
             if rows:
                 own = table.host_at(rows[at]), table.node_at(rows[at])
-                self._note(rows[at], known.amounts, 1)
-                known = known._replace(own=own)
-            self._instances[uuid] = known
+                self._note(rows[at], instance.amounts, 1)
+                instance = instance._replace(own=own)
+            self._instances[uuid] = instance
         hosts = [table.ids.item(row) for row in rows]
         self.decisions.append(
             Decision(request.request_id, hosts, refused_by, real)
@@ -172,11 +174,11 @@ class Simulation:
         """Apply what was read from the store."""
         there = []
         for placed in update.instances:
-            known = self._instances.get(placed.uuid)
-            if known and _is_at(placed, known.real):
+            instance = self._instances.get(placed.uuid)
+            if instance and _is_at(placed, instance.real):
                 # It stays where the simulation has it.
-                if known.own is not None:
-                    host, node = known.own
+                if instance.own is not None:
+                    host, node = instance.own
                     there.append(placed._replace(host=host, node=node))
             else:
                 # Moves are not decided again.
@@ -205,32 +207,32 @@ class Simulation:
 
     def follow(self, uuid: str) -> None:
         """Have an instance be where it really is, if it was decided on."""
-        known = self._instances.pop(uuid, None)
-        if known is not None:
-            self._shift(uuid, known, known.real, -1)
+        instance = self._instances.pop(uuid, None)
+        if instance is not None:
+            self._shift(uuid, instance, instance.real, -1)
 
     def go_on(self, table: HostTable) -> None:
         """Go on with the table of a store, with our instances as they were.
 
         :param table: is written to
         """
-        known = self._instances
+        instances = self._instances
         self._overlay, self._more, self._instances = Overlay(table), {}, {}
-        for uuid, each in known.items():
+        for uuid, each in instances.items():
             placed = table.instances.get(uuid)
             if each.real is None or (placed and _is_at(placed, each.real)):
                 self._instances[uuid] = each
                 self._shift(uuid, each, each.own, 1)
 
     def _shift(
-        self, uuid: str, known: _Instance, to: Node | None, sign: int
+        self, uuid: str, instance: _Instance, to: Node | None, sign: int
     ) -> None:
         """Move an instance from its real place to ours (*sign* 1), or back."""
-        for node, count in ((known.own, sign), (known.real, -sign)):
+        for node, count in ((instance.own, sign), (instance.real, -sign)):
             row = self._row(node)
             if row is not None:
-                self._note(row, known.amounts, count)
-                self._overlay.take(row, known.amounts, count)
+                self._note(row, instance.amounts, count)
+                self._overlay.take(row, instance.amounts, count)
         placed = self.table.instances.get(uuid) or PlacedInstance(uuid, '', '')
         Update(
             instances=[placed._replace(host=to[0], node=to[1])] if to else [],
@@ -271,7 +273,7 @@ class Simulation:
         own: Decision,
         other: Decision,
     ) -> Verdict:
-        """Return what is said of the first host of another that differs."""
+        """Return the verdict on the first host of another that differs."""
         table, overlay = self.table, self._overlay
         ours, theirs = (
             np.searchsorted(table.ids, each.hosts).tolist()
@@ -304,14 +306,14 @@ class Simulation:
         overlay.forget(start)
         overlay.end()
         request.placing = uuids[0]
-        said = next(n for n in nodes if n['node'] == table.node_at(row))
-        rejects = [e['filter'] for e in said['filters'] if not e['passes']]
+        report = next(n for n in nodes if n['node'] == table.node_at(row))
+        rejects = [e['filter'] for e in report['filters'] if not e['passes']]
         return Verdict(
             host,
             rejects[0] if rejects else '',
             {
                 each['weigher']: each['best_weight'] - each['weight']
-                for each in said.get('weights', {}).get('weighers', ())
+                for each in report.get('weights', {}).get('weighers', ())
             },
         )
 
@@ -329,14 +331,14 @@ class Simulation:
         refused = collections.Counter(
             each.refused_by for each in made if not each.hosts
         )
-        asked = [
+        flavors = [
             Request(flavor=each.flavor, amounts=each.amounts).with_ids(
                 'flavor'
             )
             for each in self._flavors.values()
         ]
         fits, largest = np.zeros(len(table), np.bool_), None
-        for request in sorted(asked, key=_size, reverse=True):
+        for request in sorted(flavors, key=_size, reverse=True):
             for form in request.forms(table.resources):
                 mask = self._pipeline.filter_hosts(table, form)
                 if largest is None and mask.any():
@@ -347,7 +349,7 @@ class Simulation:
         is_open = table.numbers['enabled'] & table.numbers['up']
         unusable = {}
         for name in sorted(
-            {name for each in asked for name in each.resources}
+            {name for each in flavors for name in each.resources}
         ):
             if name in table.resources and name not in table.shared:
                 columns = table.resources[name]
