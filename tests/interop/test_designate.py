@@ -139,4 +139,4 @@ def test_without_a_daemon_the_error_says_so_and_it_passes(world):
     def works():
         return world.zone({'level': 'gold'})['pool_id'] == world.pools['gold']
 
-    wait_until(works, 20)
+    wait_until(works)

@@ -100,7 +100,7 @@ class Deployed:
         )
         with urllib3.PoolManager(ssl_context=context, retries=False) as pool:
             url = f'https://localhost:{self.port}{path}'
-            return pool.request('GET', url, timeout=10).data.decode()
+            return pool.request('GET', url, timeout=60).data.decode()
 
     def ready(self) -> dict[str, Any]:
         """Return what /readyz says."""

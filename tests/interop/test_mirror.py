@@ -354,7 +354,7 @@ def test_one_daemon_writes_and_another_takes_over(nova, store, start):
     first._lease.give_up = lambda: None
     first.stop(10)
     nova.update(nova.cells[0], 'compute_nodes', {'host': 'c1'}, vcpus_used=7)
-    wait_until(lambda: stored_host(store, 'c1').vcpus_used == 7, 7)
+    wait_until(lambda: stored_host(store, 'c1').vcpus_used == 7)
     assert second.leading
 
 

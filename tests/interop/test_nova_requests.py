@@ -211,7 +211,6 @@ class Pair:
                 lambda of=name: (
                     (one := stored_host(self.store, of)) and one.vcpus
                 ),
-                60,
             )
 
     def _hosts(self) -> list[str]:

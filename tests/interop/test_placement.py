@@ -84,7 +84,7 @@ def test_a_delivery_again_finds_or_makes_the_same_claim(service, started):
     assert message.run(daemon.scheduler) == first
     assert service.held(vm) == {on: TAKEN}
     daemon.scheduler.release([vm]).result(20)
-    wait_until(lambda: service.held(vm) == {}, 30)
+    wait_until(lambda: service.held(vm) == {})
 
 
 def bounded(**bounds):
@@ -117,8 +117,8 @@ def test_a_host_that_placement_would_refuse_is_not_selected(
     daemon = start_claiming(compute__placement_interval=2.0)
     ready(daemon, *names.values())
     # Nothing is touched: they are read one after the other.
-    wait_until(lambda: units(daemon, names['small']) == (1, 2, 1), 60)
-    wait_until(lambda: units(daemon, names['even'])[::2] == (2, 2), 60)
+    wait_until(lambda: units(daemon, names['small']) == (1, 2, 1))
+    wait_until(lambda: units(daemon, names['even'])[::2] == (2, 2))
     for vcpus, kind in ((4, 'even'), (1, 'small'), (2, ''), (3, None)):
         asked = {'flavor': {**FLAVOR, 'vcpus': vcpus}}
         if kind is None:
@@ -137,7 +137,7 @@ def test_limits_are_known_again_after_a_start(cloud, service, start_claiming):
     )
     first = start_claiming(compute__placement_interval=2.0)
     ready(first, name)
-    wait_until(lambda: units(first, name) == (1, 2, 1), 60)
+    wait_until(lambda: units(first, name) == (1, 2, 1))
     second = start_claiming(first, compute__placement_interval=3600.0)
     with pytest.raises(errors.NoValidHost):
         select(second, new(), flavor={**FLAVOR, 'vcpus': 3})
@@ -188,7 +188,6 @@ def test_use_that_ends_after_the_rows_changed_is_noticed(
             lambda expected=amount: (
                 stored_host(daemon.store, name).vcpus_used == expected
             ),
-            60,
         )
         service.call('DELETE', f'/allocations/{vm}')
         # Unless this machine is so slow that it was read again before.
@@ -196,7 +195,7 @@ def test_use_that_ends_after_the_rows_changed_is_noticed(
             break
     else:
         pytest.fail('the machine is too slow')
-    wait_until(lambda: stored_host(daemon.store, name).vcpus_used == 0, 60)
+    wait_until(lambda: stored_host(daemon.store, name).vcpus_used == 0)
 
 
 def test_many_requests_at_once_share_calls(cloud, service, start_claiming):

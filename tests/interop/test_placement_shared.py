@@ -145,7 +145,7 @@ def test_a_claim_takes_disk_of_the_shared_storage(
     ready(daemon, *(name for name, _ in made))
     hosts = dict(made)
     for name in hosts:
-        wait_until(lambda of=name: stored_host(daemon.store, of).local_gb, 60)
+        wait_until(lambda of=name: stored_host(daemon.store, of).local_gb)
     vm = new()
     message = Message('select_destinations', (request(vm),))
     first = message.run(daemon.scheduler)
@@ -164,7 +164,7 @@ def test_a_claim_takes_disk_of_the_shared_storage(
     assert message.run(daemon.scheduler) == first
     assert service.held(vm) == claimed
     daemon.scheduler.release([vm]).result(20)
-    wait_until(lambda: service.held(vm) == {}, 30)
+    wait_until(lambda: service.held(vm) == {})
     # What one host takes is not there for the other.
     vm = new()
     select(daemon, vm)
@@ -177,7 +177,7 @@ def test_a_claim_takes_disk_of_the_shared_storage(
     assert claim_state(daemon.store, last) is None
     assert service.usages(storage) == {'DISK_GB': 3}
     daemon.scheduler.release([vm]).result(20)
-    wait_until(lambda: service.held(vm) == {}, 30)
+    wait_until(lambda: service.held(vm) == {})
     assert service.usages(storage) == {'DISK_GB': 2}
 
 
@@ -192,7 +192,6 @@ def test_a_shared_class_besides_the_usual_ones_is_claimed(
     ready(daemon, name)
     wait_until(
         lambda: 'CUSTOM_LICENSE' in stored_host(daemon.store, name).resources,
-        60,
     )
     vm = new()
     select(daemon, vm, amounts={**TAKEN, 'CUSTOM_LICENSE': 1})
@@ -210,7 +209,7 @@ def test_a_group_is_claimed_beside_the_shared_disk(
     storage = add_storage(service, 10, root)
     daemon = start_claiming(compute__placement_interval=2.0)
     ready(daemon, name)
-    wait_until(lambda: stored_host(daemon.store, name).local_gb, 60)
+    wait_until(lambda: stored_host(daemon.store, name).local_gb)
     vm = new()
     group = {'suffix': 'port-1', 'resources': {'CUSTOM_BANDWIDTH': 60}}
     future = daemon.scheduler.select_destinations(
@@ -224,4 +223,4 @@ def test_a_group_is_claimed_beside_the_shared_disk(
     assert mappings['port-1'] == [child]
     assert {*mappings['']} == {root, storage}
     daemon.scheduler.release([vm]).result(20)
-    wait_until(lambda: service.held(vm) == {}, 30)
+    wait_until(lambda: service.held(vm) == {})

@@ -46,9 +46,7 @@ def port(trait: str = '', amount: int = 100) -> dict[str, Any]:
 def knows(daemon: Any, host: str, resource: str) -> None:
     """Wait until the store has a resource class of a host."""
     ready(daemon, host)
-    wait_until(
-        lambda: resource in stored_host(daemon.store, host).resources, 60
-    )
+    wait_until(lambda: resource in stored_host(daemon.store, host).resources)
 
 
 def test_what_providers_below_have_counts_for_the_host(
@@ -93,7 +91,7 @@ def test_a_group_is_claimed_of_the_provider_that_fits(
         select(daemon, second, resource_groups=[port('CUSTOM_NET_B')])
     assert claim_state(daemon.store, second) is None
     daemon.scheduler.release([vm]).result(20)
-    wait_until(lambda: service.held(vm) == {}, 30)
+    wait_until(lambda: service.held(vm) == {})
 
 
 def test_instances_get_providers_with_room_and_again_the_same(
@@ -118,7 +116,7 @@ def test_instances_get_providers_with_room_and_again_the_same(
     assert message.run(daemon.scheduler) == first
     assert service.held(vm) == kept
     daemon.scheduler.release([vm]).result(20)
-    wait_until(lambda: service.held(vm) == {}, 30)
+    wait_until(lambda: service.held(vm) == {})
     flavor = {**FLAVOR, 'extra_specs': {'resources:VGPU': '1'}}
     vms = [new(), new()]
     assert select(daemon, *vms, flavor=flavor) == [name, name]

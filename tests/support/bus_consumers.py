@@ -109,6 +109,11 @@ def ready(channel: Any, queue: str) -> int:
     return int(channel.queue_declare(queue, passive=True).message_count)
 
 
+def wait_until_acknowledged(consumer: Consuming, left: int = 0) -> None:
+    """Wait until a consumer has acknowledged all its requests but some."""
+    wait_until(lambda: len(consumer.bus._unacknowledged) == left)
+
+
 def cut(consumer: Consuming) -> None:
     """Close a consumer's socket, as a broken network does."""
     connection: Any = consumer.bus._connection
@@ -120,4 +125,4 @@ def reconnect(consumer: Consuming) -> None:
     number = consumer.bus._number
     cut(consumer)
     wait_until(lambda: consumer.bus._number > number)
-    wait_until(lambda: consumer.bus._connection is not None, 30)
+    wait_until(lambda: consumer.bus._connection is not None)

@@ -41,7 +41,7 @@ class Collector:
 
     def wait_for(self, *names: str) -> dict[str, Span]:
         """Wait for a span of each name; return the first ones."""
-        wait_until(lambda: all(map(self.named, names)), 40)
+        wait_until(lambda: all(map(self.named, names)))
         return {name: self.named(name)[0] for name in names}
 
     def take(self, body: bytes) -> None:

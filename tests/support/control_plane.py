@@ -58,7 +58,7 @@ def cluster(folder: pathlib.Path, roles: bool = False) -> Iterator[Cluster]:
             folder, said['KUBE_URL'], said['KUBE_CA'], said['KUBE_TOKEN'],
             said['KUBE_SCHEDULER'], said['KUBECONFIG'], pool,
         )  # fmt: skip
-        wait_until(lambda: _has_namespace(made), 60)
+        wait_until(lambda: _has_namespace(made))
         yield made
         pool.clear()
     finally:
@@ -76,7 +76,7 @@ def restart_api_server(made: Cluster) -> None:
     words = (process / 'cmdline').read_bytes().decode().split('\0')[:-1]
     folder = str((process / 'cwd').readlink())
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: _has_ended(process), 30)
+    wait_until(lambda: _has_ended(process))
     # Its port is one that the system also gives to outgoing connections. While
     # one of these has it, the server ends at once.
     deadline = time.monotonic() + 60
@@ -99,7 +99,7 @@ def _started(
         cwd=folder, check=True, timeout=30,
     )  # fmt: skip
     process = pathlib.Path(f'/proc/{int(path.read_text())}')
-    wait_until(lambda: _has_ended(process) or _is_ready(made), 60)
+    wait_until(lambda: _has_ended(process) or _is_ready(made))
     return not _has_ended(process)
 
 
@@ -115,7 +115,7 @@ def _stop(folder: pathlib.Path) -> None:
     for pid in pids:
         process = pathlib.Path(f'/proc/{pid}')
         try:
-            wait_until(lambda one=process: _has_ended(one), 5)
+            wait_until(lambda one=process: _has_ended(one))
         except AssertionError:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

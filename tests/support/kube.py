@@ -220,13 +220,13 @@ class Cluster:
         """Delete all pods, and wait until they are gone."""
         path = f'/api/v1/namespaces/{namespace}/pods'
         self.call('DELETE', f'{path}?gracePeriodSeconds=0')
-        wait_until(lambda: not self.pods(namespace), 60, _PAUSE_S)
+        wait_until(lambda: not self.pods(namespace), pause_s=_PAUSE_S)
 
     def clear(self) -> None:
         """Delete all pods and nodes."""
         self.remove_pods()
         self.call('DELETE', '/api/v1/nodes')
-        wait_until(lambda: not self.nodes(), 60, _PAUSE_S)
+        wait_until(lambda: not self.nodes(), pause_s=_PAUSE_S)
 
     @contextlib.contextmanager
     def scheduler(

@@ -70,7 +70,7 @@ class PlacementService:
         """Start it, or start it again; wait until it answers."""
         # The first one makes the tables.
         self._launch()
-        wait_until(self._is_up, 60)
+        wait_until(self._is_up)
         for _ in range(self._workers - 1):
             self._launch()
 

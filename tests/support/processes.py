@@ -93,7 +93,7 @@ class Process:
         self._reader = threading.Thread(target=self._follow, daemon=True)
         self._reader.start()
 
-    def wait_for(self, text: str, seconds: float = 40.0) -> str:
+    def wait_for(self, text: str, seconds: float = 60.0) -> str:
         """Wait for a line with *text*; return it."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:

@@ -30,7 +30,7 @@ def read_reply(sock: socket.socket) -> tuple[int, bytes]:
     return reply.status, reply.read()
 
 
-def is_closed(sock: socket.socket, seconds: float = 10.0) -> bool:
+def is_closed(sock: socket.socket, seconds: float = 30.0) -> bool:
     """Whether the server closes a connection within a time."""
     sock.settimeout(seconds)
     try:
@@ -41,6 +41,15 @@ def is_closed(sock: socket.socket, seconds: float = 10.0) -> bool:
     except OSError:
         pass
     return True
+
+
+def is_kept(sock: socket.socket) -> bool:
+    """Whether the server answers another request on a connection."""
+    try:
+        sock.sendall(b'GET /healthcheck HTTP/1.1\r\nHost: localhost\r\n\r\n')
+        return read_reply(sock) == (200, b'OK')
+    except (OSError, http.client.HTTPException):
+        return False
 
 
 def post(path: str, *lines: str, body: bytes = b'') -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def wait_until(
-    check: Callable[[], Any], seconds: float = 10.0, pause_s: float = 0.02
+    check: Callable[[], Any], seconds: float = 60.0, pause_s: float = 0.02
 ) -> Any:
     """Call *check* until it returns something true; return that.
 

@@ -17,6 +17,7 @@ from tests.support.bus_consumers import (
     ready,
     reconnect,
     sender,
+    wait_until_acknowledged,
 )
 from tests.support.tcp_proxy import Mode, tcp_proxy
 from tests.support.waiting import wait_until
@@ -45,7 +46,7 @@ def test_messages_are_acknowledged_in_any_order(
     taken = [consumer.take() for _ in range(100)]
     for request in (*taken[60:], *reversed(taken[:50]), *taken[51:60]):
         consumer.acknowledge(request)
-    time.sleep(0.5)
+    wait_until_acknowledged(consumer, left=1)
     cut(consumer)
     send('last')
     last = consumer.take()
@@ -54,7 +55,7 @@ def test_messages_are_acknowledged_in_any_order(
     # It is in work, and has only a new tag.
     consumer.acknowledge(taken[50])
     consumer.acknowledge(last)
-    time.sleep(0.5)
+    wait_until_acknowledged(consumer)
     reconnect(consumer)
     assert consumer.none_comes()
     assert ready(channel, topic) == 0
@@ -67,7 +68,8 @@ def test_waiting_costs_little_when_no_message_comes(consumer, pauses):
     time.sleep(0.5)
     before = time.process_time()
     time.sleep(1.0)
-    assert time.process_time() - before < 0.1
+    # A loop that never waits takes all of it.
+    assert time.process_time() - before < 0.3
 
 
 def test_a_message_is_dropped_when_it_had_its_reply(consumer, send):
@@ -105,7 +107,7 @@ def test_a_clock_ahead_of_the_callers_ends_no_request_that_comes_again(
     consumer.bus.resume()
     again = consumer.take()
     assert again.redelivered
-    assert 50 < again.deadline - time.monotonic() <= 60
+    assert 0 < again.deadline - time.monotonic() <= 60
 
 
 def test_a_request_in_work_is_not_taken_again_after_a_lost_connection(
@@ -120,7 +122,7 @@ def test_a_request_in_work_is_not_taken_again_after_a_lost_connection(
     # Another daemon may have had it meanwhile.
     assert first.is_lost()
     consumer.acknowledge(first)
-    time.sleep(0.5)
+    wait_until_acknowledged(consumer)
     reconnect(consumer)
     assert consumer.none_comes()
     assert ready(channel, topic) == 0
@@ -274,7 +276,7 @@ def test_a_message_stays_when_it_was_returned_half_as_often_as_allowed(
             assert request.returns == returns
             consumer.bus.pause()
             request.requeue()
-            wait_until(lambda: ready(channel, topic) == 1, 30)
+            wait_until(lambda: ready(channel, topic) == 1)
             consumer.bus.resume()
         request = consumer.take()
         consumer.bus.pause()
@@ -364,10 +366,10 @@ def test_the_reason_of_a_lost_connection_is_named(
         assert bus.fault().startswith(f'{address}: ')
         if lost is not Mode.REFUSE:
             proxy.become(lost)
-        wait_until(lambda: reason in bus.fault(), 30)
+        wait_until(lambda: reason in bus.fault())
         assert bus.fault().startswith(f'{address}: ')
         proxy.become(Mode.FORWARD)
-        wait_until(bus.is_connected, 30)
+        wait_until(bus.is_connected)
         assert bus.fault() == ''
 
 
@@ -381,7 +383,7 @@ def test_a_first_connection_that_is_late_is_a_fault(rabbitmq, topic):
         made.bus._thread.start()
         wait_until(lambda: made.bus.fault().startswith(address))
         proxy.become(Mode.FORWARD)
-        wait_until(made.bus.is_connected, 30)
+        wait_until(made.bus.is_connected)
         made.bus.close()
 
 
@@ -397,8 +399,8 @@ def test_the_next_node_is_used_when_one_does_not_answer(rabbitmq, consume):
         consumer = consume(url)
         first.become(Mode.FORWARD)
         second.become(Mode.REFUSE)
-        wait_until(lambda: consumer.bus._number > 0, 10)
-        wait_until(lambda: consumer.bus._connection is not None, 30)
+        wait_until(lambda: consumer.bus._number > 0)
+        wait_until(lambda: consumer.bus._connection is not None)
 
 
 def test_a_refused_login_is_a_fault_without_the_password(
@@ -418,10 +420,10 @@ def test_a_refused_login_is_a_fault_without_the_password(
         proxy.become(Mode.REFUSE)
         wait_until(lambda: not bus.is_connected())
         proxy.become(Mode.FORWARD)
-        wait_until(lambda: 'ACCESS_REFUSED' in bus.fault(), 30)
+        wait_until(lambda: 'ACCESS_REFUSED' in bus.fault())
         assert 'hunter2' not in bus.fault()
         set_password('hunter2')
-        wait_until(bus.is_connected, 30)
+        wait_until(bus.is_connected)
     servers.call(server, f'{servers.USERS}:delete_user', topic, 'guest')
 
 
@@ -454,9 +456,9 @@ def test_own_queues_are_deleted_at_the_end_and_expire_without_it(
         assert len(servers.names_in(rabbitmq[0], vhost, 'queues')) == 4
         # To the broker it is as if the consumer was killed.
         proxy.become(Mode.REFUSE)
-        wait_until(shared, 20, 0.2)
+        wait_until(shared, pause_s=0.2)
         proxy.become(Mode.FORWARD)
-        wait_until(consumer.bus.is_connected, 30)
+        wait_until(consumer.bus.is_connected)
         assert not shared()
         consumer.bus.stop_consuming()
         consumer.bus.close()
@@ -472,9 +474,9 @@ def test_heartbeats_go_both_ways(rabbitmq, consume):
         time.sleep(6.0)
         assert (bus._number, bus.is_connected()) == (0, True)
         proxy.become(Mode.BLACK_HOLE)
-        wait_until(lambda: not bus.is_connected(), 10)
+        wait_until(lambda: not bus.is_connected())
         proxy.become(Mode.FORWARD)
-        wait_until(bus.is_connected, 30)
+        wait_until(bus.is_connected)
 
 
 def test_closed_connections_leave_nothing_behind(consumer):

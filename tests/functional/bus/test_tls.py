@@ -67,7 +67,7 @@ def test_requests_come_over_tls(listener, consume, send_to):
     assert [each.method for each in taken] == [str(n) for n in range(100)]
     name = f'reply_{uuid.uuid4().hex}'
     assert (
-        consumer.publish(name, b'{}', repeated=False).get(timeout=5) is False
+        consumer.publish(name, b'{}', repeated=False).get(timeout=60) is False
     )
 
 

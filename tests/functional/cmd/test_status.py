@@ -337,8 +337,7 @@ def test_requests_that_never_expire_are_found_where_they_can_be_seen(
                 check(COMPUTE, bus)[1][AGE]
                 == (0, 'Requests expire after 60000 ms')
             ),
-            30,
-            0.5,
+            pause_s=0.5,
         )
 
 
@@ -359,7 +358,6 @@ def test_notifications_that_nothing_consumes_are_a_warning(check, vhost):
                 'notifications.info: 3'
                 in (check(notify, vhost[0])[1][NOTIFICATIONS][1] or '')
             ),
-            30,
         )
         code, found = check(notify, vhost[0])
         assert (code, found[NOTIFICATIONS][0]) == (1, 1)

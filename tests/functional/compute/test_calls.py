@@ -293,7 +293,7 @@ def test_an_instance_that_a_host_has_moves(compute):
     compute.select(uuids=[instance])
     snapshot = compute.daemon.scheduler.snapshot
     confirmed = compute.daemon.scheduler.confirm([instance])
-    assert confirmed.result(10) == [instance]
+    assert confirmed.result(30) == [instance]
     assert snapshot().hosts.instances.get(instance)
     reply = compute.select(uuids=[instance], ignore_hosts=['compute-1'])
     assert hosts_of(reply)[0][0] == 'compute-2'
@@ -308,7 +308,7 @@ def test_a_member_moves_by_the_policy_of_its_group(compute):
     first, second = (str(uuid.uuid4()) for _ in range(2))
     compute.select(uuids=[first], **group_of(first))
     compute.select(uuids=[second], **group_of(first, second))
-    compute.daemon.scheduler.confirm([first, second]).result(10)
+    compute.daemon.scheduler.confirm([first, second]).result(30)
     reply = compute.select(uuids=[first], ignore_hosts=['compute-1'])
     assert hosts_of(reply)[0][0] == 'compute-3'
     lost = compute.daemon.scheduler.health.counters().get('claims_lost', 0)
@@ -320,7 +320,7 @@ def test_an_instance_may_move_within_its_host(compute):
     instance = str(uuid.uuid4())
     only = {'uuids': [instance], 'force_hosts': ['compute-1']}
     compute.select(**only)
-    compute.daemon.scheduler.confirm([instance]).result(10)
+    compute.daemon.scheduler.confirm([instance]).result(30)
     for _ in range(2):
         assert hosts_of(compute.select(**only))[0][0] == 'compute-1'
         with compute.store.reading() as conn:
@@ -331,7 +331,7 @@ def test_an_instance_may_move_within_its_host(compute):
     writer = compute.daemon.scheduler.host_state_writer
     for removed in [instance], []:
         gone = DeleteInstances(host='compute-1', uuids=[instance])
-        assert writer.submit(gone).result(10) == removed
+        assert writer.submit(gone).result(30) == removed
         assert claims(compute.store)[instance] == ('compute-1', 'confirmed')
 
 
@@ -353,12 +353,12 @@ def resize(request, make_compute):
     )
     instance = str(uuid.uuid4())
     compute.select(uuids=[instance], flavor=flavor(memory_mb=3072))
-    compute.daemon.scheduler.confirm([instance]).result(10)
+    compute.daemon.scheduler.confirm([instance]).result(30)
 
     def resized(memory, total=4096, **fields):
         changed = {**host, 'ram_allocation_ratio': 1.0, 'memory_mb': total}
         import_inventory(compute.store, {'hosts': [changed]})
-        compute.daemon.scheduler.drop_moves([instance]).result(10)
+        compute.daemon.scheduler.drop_moves([instance]).result(30)
         answer = compute.select(
             uuids=[instance], flavor=flavor(memory_mb=memory), **fields
         )
@@ -398,7 +398,7 @@ def test_a_later_request_gives_up_what_an_earlier_one_claimed(compute):
 def test_a_move_that_came_to_nothing_is_given_up(compute):
     instance = str(uuid.uuid4())
     compute.select(uuids=[instance])
-    compute.daemon.scheduler.confirm([instance]).result(10)
+    compute.daemon.scheduler.confirm([instance]).result(30)
     compute.select(uuids=[instance], force_hosts=['compute-4'])
     compute.select(uuids=[instance], force_hosts=['compute-5'])
     with compute.store.reading() as conn:

@@ -137,7 +137,7 @@ def test_a_lost_answer_does_not_undo_what_a_later_request_claimed(
         assert compute.service.select_hosts(instance_uuids=[instance])
     else:
         assert compute.select(uuids=[instance])
-    wait_until(lambda: counted(compute, 'answers_undone') == {'kept': 1}, 30)
+    wait_until(lambda: counted(compute, 'answers_undone') == {'kept': 1})
     assert claimed(compute) == [instance]
 
 
@@ -183,7 +183,7 @@ def test_another_daemon_answers_with_the_host_that_is_claimed(
         channel = conn.channel()
         channel.queue_declare(replies, auto_delete=False, exclusive=True)
         launch(database, rabbitmq[1], options).wait_for('Ready:')
-        sent = wait_until(lambda: channel.basic_get(replies, no_ack=True), 30)
+        sent = wait_until(lambda: channel.basic_get(replies, no_ack=True))
     body = json.loads(json.loads(sent.body)['oslo.message'])
     assert hosts_of(body['result'])[0][0] == 'compute-1'
     assert claimed() == {before}

@@ -143,7 +143,7 @@ def kept_decisions(service, request_id):
         except errors.DecisionNotFound:
             return []
 
-    return wait_until(kept, 20)
+    return wait_until(kept)
 
 
 def test_the_ids_of_the_caller_are_kept_and_found(make_service):
@@ -164,7 +164,7 @@ def test_the_ids_of_the_caller_are_kept_and_found(make_service):
     }
     assert len(ids) == 2
     # The recorder may be storing them at this moment.
-    wait_until(lambda: len(kept_decisions(service, GLOBAL)) == 5, 20)
+    wait_until(lambda: len(kept_decisions(service, GLOBAL)) == 5)
     assert len(kept_decisions(service, mine)) == 5
     (kept,) = kept_decisions(service, 'req-named')
     assert kept['caller_request_id'] == mine
@@ -183,6 +183,5 @@ def test_lines_are_written_by_themselves(make_service, caplog):
     service.select_hosts()
     (line,) = wait_until(
         lambda: [record for record in caplog.records if record.name == LOGGER],
-        20,
     )
     assert line.threadName == 'decision-recorder'

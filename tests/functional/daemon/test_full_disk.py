@@ -67,7 +67,7 @@ def test_every_caller_is_answered_when_the_disk_was_full(
         one.wait_for('Ready:')
     # MariaDB ends where a row of several pages, such as a daemon's own, is
     # rolled back on a full disk.
-    wait_until(lambda: registered(store) == daemons, 20)
+    wait_until(lambda: registered(store) == daemons)
     store.dispose()
     asking = connect(limited_bus, topic, timeout=180, durable=True)
     results: Counter[str] = Counter()
@@ -97,7 +97,7 @@ def test_every_caller_is_answered_when_the_disk_was_full(
         thread.join(180)
     assert results == {'answered': CALLERS}
     back = 'Database reachable again'
-    wait_until(lambda: all(one.count(back) == 1 for one in running), 20)
+    wait_until(lambda: all(one.count(back) == 1 for one in running))
     for one in running:
         assert one.count('Degraded: database unreachable') == 1
         assert one.end() == 0

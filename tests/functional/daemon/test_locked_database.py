@@ -57,13 +57,14 @@ def test_blocking_session_is_named_when_it_has_the_counter_row(
         )
         assert 'locks in the database are held by' in told[0]
         daemon.wait_for(f'Degraded: {told[0].split(", idle")[0]}')
-        time.sleep(2.5)
-        assert asking.ping(CONTEXT)['counters']['database_timeouts'] >= 1
+        wait_until(
+            lambda: asking.ping(CONTEXT)['counters'].get('database_timeouts')
+        )
         assert asking.ping(CONTEXT)['database'] == 'up'
         assert not answers
-    thread.join(20)
+    thread.join(60)
     assert len(answers) == 1
-    daemon.wait_for('Locks in the database are free again', 5)
+    daemon.wait_for('Locks in the database are free again')
     store.dispose()
     assert daemon.end() == 0
 
@@ -77,14 +78,12 @@ def test_blocking_session_is_named_when_it_has_the_counter_row(
 )
 def test_session_is_ended_when_it_stays_idle_in_a_transaction(kind, make_url):
     store = Store.connect(
-        make_url(kind), Timeouts(lock=10, idle_transaction=1.0)
+        make_url(kind), Timeouts(lock=60, idle_transaction=1.0)
     )
     conn = store.hold()
     transaction = conn.begin()
     conn.execute(LOCK)
-    start = time.monotonic()
     store.write(lambda writer: writer.touched.instances.append('a'))
-    assert time.monotonic() - start < 5
     with pytest.raises(db_exception.DBError):
         conn.execute(LOCK)
     transaction.rollback()

@@ -63,7 +63,7 @@ def test_requests_wait_and_do_not_circle_while_nothing_can_be_written(
             assert 'is read-only' in str(told['degraded'])
         finally:
             become(url, 'off')
-        wait_until(lambda: sent <= set(cloud.allocated()), 30)
+        wait_until(lambda: sent <= set(cloud.allocated()))
         # A database that can be read is not back before it can be written.
         cloud.wait_for('Database reachable again', DAEMONS)
         assert cloud.said('Degraded: database unreachable') == DAEMONS

@@ -42,7 +42,7 @@ def listed(run):
             rows = json.loads(run('daemon', 'list', '-f', 'json'))
             return rows if [row['name'] for row in rows] == [*names] else None
 
-        return wait_until(rows, 30)
+        return wait_until(rows)
 
     return found
 
@@ -195,7 +195,7 @@ def test_daemons_on_a_topic_with_other_databases_hear_of_each_other(
         names = {row['name']: row['other_database'] for row in rows}
         return names == {'one': ['three'], 'two': ['three']}
 
-    wait_until(elsewhere, 30)
+    wait_until(elsewhere)
     words = ['--config-file', str(tmp_path / '0.conf'), 'upgrade', 'check']
     assert status.main([*words, '--json']) == 1
     text = 'Other daemons on the topic have another database: three'

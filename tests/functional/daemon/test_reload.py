@@ -74,7 +74,7 @@ class Running:
             self.path.write_text(self._head + text)
         before = len(self._ended())
         self.process.popen.send_signal(signal.SIGHUP)
-        return wait_until(lambda: self._ended()[before:], 30)[0]
+        return wait_until(lambda: self._ended()[before:])[0]
 
     def _ended(self):
         return [
@@ -133,7 +133,7 @@ def test_no_request_is_lost_or_decided_half_by_each_configuration(
     for thread in threads:
         thread.start()
     for text in [SECOND, FIRST] * 2:
-        wait_until(lambda: failed or len(chosen) > 20, 60)
+        wait_until(lambda: failed or len(chosen) > 20)
         line = running.reload(text)
         changed = (
             'added CoreFilter; removed RamFilter'
@@ -144,10 +144,7 @@ def test_no_request_is_lost_or_decided_half_by_each_configuration(
         before = len(chosen)
         expected = frozenset(('h2' if text is FIRST else 'h3',))
         # Those that were under way as the reload ended are answered before.
-        wait_until(
-            lambda: failed or expected in chosen[before:],  # noqa: B023
-            60,
-        )
+        wait_until(lambda: failed or expected in chosen[before:])  # noqa: B023
     stop.set()
     for thread in threads:
         thread.join()
@@ -187,13 +184,13 @@ def test_a_configuration_with_faults_changes_nothing(
         return row
 
     wait_until(
-        lambda: listed()['degraded'] == [f'{refused}restart would fail'], 30
+        lambda: listed()['degraded'] == [f'{refused}restart would fail']
     )
     since = datetime.fromisoformat(listed()['degraded_since'])
     assert 0 < (datetime.now(UTC) - since).total_seconds() < 60
     running.reload(SECOND)
     assert client.ping(CONTEXT)['reload_refused'] is False
-    wait_until(lambda: listed()['degraded'] == [], 30)
+    wait_until(lambda: listed()['degraded'] == [])
     assert listed()['degraded_since'] is None
 
 

@@ -37,7 +37,7 @@ class Told:
 
     def wait_for(self, text):
         """Wait for a text; forget it and what came before."""
-        wait_until(lambda: text in self._found, 40)
+        wait_until(lambda: text in self._found)
         del self._found[: self._found.index(text) + 1]
 
     def drain(self):
@@ -75,7 +75,7 @@ def test_a_report_is_written_while_the_database_is_awaited(launch):
     )
     daemon.wait_for('Degraded: database')
     daemon.popen.send_signal(signal.SIGUSR2)
-    wait_until(lambda: 'Configuration' in sections(daemon.lines), 30)
+    wait_until(lambda: 'Configuration' in sections(daemon.lines))
     text = ''.join(daemon.lines)
     assert '------ store-monitor (thread' in text
     assert 'loaded = False' in text
@@ -180,7 +180,7 @@ def test_systemd_is_told_of_start_and_end_and_nothing_without_a_watchdog(
     daemon.wait_for('Ready: 4 hosts, 2 pools')
     assert daemon.end() == 0
     told.wait_for(b'READY=1')
-    wait_until(lambda: b'STOPPING=1' in told._found, 20)
+    wait_until(lambda: b'STOPPING=1' in told._found)
     assert told.drain() == [b'STOPPING=1']
 
 
@@ -189,7 +189,7 @@ def test_a_report_during_the_imports_does_not_end_the_process(
 ):
     module = 'scheduler_service.cmd.service'
     daemon = launch(ready_sqlite, 'inproc://', module=module)
-    wait_until(lambda: _ignores(daemon.popen.pid, signal.SIGUSR2), 20)
+    wait_until(lambda: _ignores(daemon.popen.pid, signal.SIGUSR2))
     daemon.popen.send_signal(signal.SIGUSR2)
     daemon.popen.send_signal(signal.SIGHUP)
     daemon.wait_for('Ready:')

@@ -122,12 +122,13 @@ def test_a_daemon_of_the_release_before_is_named(
 
 @pytest.mark.broker
 def test_no_daemon_has_ever_served_the_topic(client, rabbitmq):
-    used = client(servers.new_vhost(*rabbitmq), exchange='wrong')
+    url = servers.new_vhost(*rabbitmq)
+    used = client(url, exchange='wrong', timeout='120')
     started = time.monotonic()
     with pytest.raises(AskError, match='ever served topic') as caught:
         used.choose(OWNER, LEADEN, POOLS)
     assert 'of exchange wrong' in str(caught.value)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60
 
 
 @pytest.mark.broker

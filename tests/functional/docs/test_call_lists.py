@@ -40,7 +40,7 @@ def test_a_list_has_what_a_daemon_on_servers_calls(recorder, make_service):
         rows = [row for row in LISTS[title] if not row[0].startswith(SERVERS)]
         assert len(rows) > 4
         try:
-            wait_until(lambda: not recorder.recorded().missing(rows), 5)  # noqa: B023
+            wait_until(lambda: not recorder.recorded().missing(rows))  # noqa: B023
         except AssertionError:
             missing = recorder.recorded().missing(rows)
             pytest.fail(f'not called in turn: {missing}')

@@ -251,7 +251,7 @@ def test_a_record_is_written_with_the_claim_before_a_thread_is_free(
     answers = [select(engine)[1] for _ in range(3)]
     try:
         wait_until(lambda: came)
-        wait_until(lambda: len(records(store)) == 3, 10)
+        wait_until(lambda: len(records(store)) == 3)
         assert not any(answer.done() for answer in answers)
     finally:
         going.set()

@@ -324,7 +324,7 @@ def test_a_refusal_beside_a_move_is_decided_again_when_room_came(make_service):
         both_sent.wait()
 
     scheduler._loop.between_batches(hold)
-    assert holding.wait(10)
+    assert holding.wait(60)
     import_inventory(
         service.store, {'hosts': [hosts[0] | {'memory_mb': 2048}]}
     )

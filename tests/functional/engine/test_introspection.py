@@ -46,7 +46,7 @@ def test_an_engine_that_waits_for_a_lock_moves(make_store, kind):
             future = select(['11111111-0000-4000-8000-000000000001']).deliver(
                 engine
             )
-            wait_until(engine._source.is_waiting, 20)
+            wait_until(engine._source.is_waiting)
             turns = engine._loop.turns
             for _ in range(3):
                 assert stalled(engine.introspection) < 0.5

@@ -309,5 +309,5 @@ def test_a_message_that_comes_again_is_refused_when_its_claim_is_not_completed(
         # The daemon that had it before did not come to an answer.
         message.deliveries = 1
         with pytest.raises(errors.PlacementUnavailable):
-            message.deliver(running).result(10)
+            message.deliver(running).result(30)
         assert claim_state(store, instance) is None

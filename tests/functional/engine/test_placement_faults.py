@@ -306,7 +306,7 @@ def test_a_claim_stays_when_an_earlier_call_of_it_fails_later(store, fake):
         fake.fail(outlived, fake.claims, 1)
         assert error_of(select(engine, 'plain', wanted)) == ''
         outlived.let_go()
-        assert outlived.failed.wait(10)
+        assert outlived.failed.wait(60)
         assert len(fake.allocations[one]) == 1
         engine.release([one]).result(20)
         only(fake, {}, store, set())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -83,7 +84,7 @@ def test_claims_are_known_to_be_made_while_others_come(
     monkeypatch.setattr(claimer, '_THREADS', 1)
     little = {'MEMORY_MB': 1}
     (first,) = new()
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     with engine(store, fake) as running:
         running.select_destinations(request(first, amounts=little)).result(20)
         while not is_made(store, first):
@@ -297,6 +298,7 @@ def test_equal_refusals_are_looked_up_together_and_hold_up_nobody(
 ):
     """However slow the service is to answer what is impossible."""
     read, running_now, most = fake.read, Counter(), Counter()
+    others_are_placed = threading.Event()
 
     def slow(path: str, query: Any) -> Any:
         asked = query.get('resources', '')
@@ -304,7 +306,7 @@ def test_equal_refusals_are_looked_up_together_and_hold_up_nobody(
             running_now[asked] += 1
             most[asked] = max(most[asked], running_now[asked])
             most['calls'] += 1
-            time.sleep(2.0)
+            assert others_are_placed.wait(60)
             running_now[asked] -= 1
         return read(path, query)
 
@@ -318,12 +320,11 @@ def test_equal_refusals_are_looked_up_together_and_hold_up_nobody(
         for number in range(100):
             refusals.append(running.select_destinations(whole_host(*new())))
             if not number % 20:
-                start = time.monotonic()
                 running.select_destinations(
                     request(*new(), amounts={'MEMORY_MB': 1})
                 ).result(20)
-                assert time.monotonic() - start < 2.0
             time.sleep(0.005)
+        others_are_placed.set()
         for refusal in refusals:
             with pytest.raises(errors.NoValidHost, match=r'lacks 6\d '):
                 refusal.result(20)

@@ -1,9 +1,7 @@
 """Connections to extenders: slow ones, kept ones, TLS."""
 
 import base64
-import statistics
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -46,14 +44,13 @@ def test_other_requests_are_served_when_an_extender_hangs(serve_with):
         threads = [threading.Thread(target=hang) for _ in range(6)]
         for thread in threads:
             thread.start()
-        took = []
-        for _ in range(20):
-            start = time.perf_counter()
+        wait_until(lambda: server.calls)
+        for _ in range(5):
             service.select_hosts(flavor={'memory_mb': 1})
-            took.append(time.perf_counter() - start)
+        # All of them wait still.
+        assert failed == []
         for thread in threads:
             thread.join()
-        assert statistics.median(took) < 1.0
         assert failed == ['timeout'] * 6
 
 

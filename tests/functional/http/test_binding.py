@@ -215,23 +215,23 @@ def bind(ask: Any, name: str, node: str) -> str:
 def test_pod_counts_from_its_bind_until_it_is_listed_no_more(ask, api):
     api.pods['old'] = new_pod('old', 'b')
     seen = {'a': 10, 'b': 8}
-    wait_until(lambda: scores(ask, new_pod('x')) == seen, 30)
+    wait_until(lambda: scores(ask, new_pod('x')) == seen)
     # Assumed on the one, and bound to the other.
     assert scores(ask, new_pod('first')) == {'a': 10, 'b': 9}
     assert bind(ask, 'first', 'b') == ''
     assert scores(ask, new_pod('x')) == {'a': 10, 'b': 7}
     lists = api.lists
-    wait_until(lambda: api.lists >= lists + 4, 30)
+    wait_until(lambda: api.lists >= lists + 4)
     assert scores(ask, new_pod('x')) == {'a': 10, 'b': 7}
     api.pods.clear()
-    wait_until(lambda: scores(ask, new_pod('x')) == {'a': 10, 'b': 9}, 30)
+    wait_until(lambda: scores(ask, new_pod('x')) == {'a': 10, 'b': 9})
 
 
 def test_bind_is_refused_where_another_took_what_is_asked_for(ask, api):
     wanting = api.asked = {'extended': {'example.com/fpga': '1'}}
     many = new_pod('many', extended={'example.com/fpga': '9'})
     # Before the lists are read it is not known how many there are.
-    wait_until(lambda: ask('filter', many)['NodeNames'] == [], 30)
+    wait_until(lambda: ask('filter', many)['NodeNames'] == [])
     for name in ('first', 'second'):
         assert ask('filter', new_pod(name, **wanting))['NodeNames']
         ask('prioritize', new_pod(name, **wanting))
@@ -242,16 +242,16 @@ def test_bind_is_refused_where_another_took_what_is_asked_for(ask, api):
 
 
 def test_nothing_is_guessed_while_pods_may_not_be_listed(ask, api):
-    wait_until(lambda: api.lists, 30)
+    wait_until(lambda: api.lists)
     api.refuses = True
     health = ask.http.service.daemon.scheduler.health
-    text = wait_until(lambda: ' '.join(health.degraded), 30)
+    text = wait_until(lambda: ' '.join(health.degraded))
     assert 'pods of the cluster are not followed' in text
     assert '403' in text
     wanting = new_pod('p', extended={'example.com/fpga': '1'})
     assert ask('filter', wanting)['NodeNames'] == ['a', 'b']
     api.refuses = False
-    wait_until(lambda: not health.degraded, 30)
+    wait_until(lambda: not health.degraded)
 
 
 def test_load_of_the_store_counts_too_when_pods_are_counted(serve_http, api):
@@ -275,4 +275,4 @@ def test_load_of_the_store_counts_too_when_pods_are_counted(serve_http, api):
         scored = {node['Host']: node['Score'] for node in answer}
         return scored == {'a': 10, 'b': 8}
 
-    wait_until(differ, 30)
+    wait_until(differ)

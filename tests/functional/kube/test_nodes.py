@@ -160,11 +160,11 @@ def test_keeper_writes_each_change_and_hands_over(make_store):
     keeper.start()
     try:
         sink.replace([written(node('n1')), written({'metadata': {}})])
-        wait_until(lambda: [*hosts(store)] == ['n1'], 30)
+        wait_until(lambda: [*hosts(store)] == ['n1'])
         sink.put(written(node('n2')))
-        wait_until(lambda: len(hosts(store)) == 2, 30)
+        wait_until(lambda: len(hosts(store)) == 2)
         sink.remove(written(node('n1')))
-        wait_until(lambda: [*hosts(store)] == ['n2'], 30)
+        wait_until(lambda: [*hosts(store)] == ['n2'])
         assert sink.find('n1') is None
     finally:
         keeper.stop(20)

@@ -322,10 +322,8 @@ def daemons(make_store, cluster) -> Iterator[Any]:
                 **more,
             )
             running.append((service, HttpClient(service, port)))
-            wait_until(
-                lambda: running[-1][1].send('GET', '/readyz')[0] == 200, 30
-            )
-        wait_until(lambda: len(load_snapshot(store).hosts) == 2, 30)
+            wait_until(lambda: running[-1][1].send('GET', '/readyz')[0] == 200)
+        wait_until(lambda: len(load_snapshot(store).hosts) == 2)
         return [client for _, client in running]
 
     start.store = store
@@ -363,13 +361,14 @@ def test_two_daemons_never_bind_three_pods_where_two_fit(cluster, daemons):
     assert all('free_resources' in error for error in refused), refused
     store = daemons.store
     assert used(store) == [2, 2]
-    wait_until(lambda: {s for _, s in claims(store).values()} == {'confirmed'},
-               30)  # fmt: skip
+    wait_until(
+        lambda: {state for _, state in claims(store).values()} == {'confirmed'}
+    )
     # Again: it is bound there already.
     [name, _] = cluster.bound('n0')
     assert bind(clients[0], name, 'n0') == ''
     cluster.remove(name)
-    wait_until(lambda: sorted(used(store)) == [1, 2], 30)
+    wait_until(lambda: sorted(used(store)) == [1, 2])
     assert not audit_findings(store)
 
 
@@ -385,7 +384,7 @@ def test_a_binding_that_fails_leaves_no_claim(cluster, daemons):
     cluster.loses = True
     assert bind(client, 'a', 'n0') == ''
     wait_until(
-        lambda: claims(daemons.store) == {'shop/a': ('n0', 'confirmed')}, 30
+        lambda: claims(daemons.store) == {'shop/a': ('n0', 'confirmed')}
     )
     assert not audit_findings(daemons.store)
 

@@ -133,7 +133,7 @@ def scraped(serve_http):
         'scheduler_service_claims',
         (('age', '1m'), ('state', 'claimed')),
     )
-    return wait_until(lambda: (found := read()).get(counted) and found, 30)
+    return wait_until(lambda: (found := read()).get(counted) and found)
 
 
 def test_every_metric_that_they_name_exists(scraped):

@@ -10,7 +10,6 @@ import os
 import pathlib
 import re
 import signal
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -144,11 +143,9 @@ def test_one_at_a_time_which_ends_when_its_page_is_left(
     told = shown.open(WHY, 503).inner_text('main')
     assert 'one at a time: ask again soon' in told
     assert 'ServiceBusy, status 503' in told
-    start = time.monotonic()
-    for _ in range(5):
-        assert commands(process) == [running]
-        shown.open('/decisions')
-    assert time.monotonic() - start < 10
+    # Other pages are shown while it is stopped.
+    shown.open('/decisions')
+    assert commands(process) == [running]
     page.goto('about:blank')
-    wait_until(lambda: not commands(process), 5)
+    wait_until(lambda: not commands(process))
     check(shown.open(WHY, viewport={'width': 400, 'height': 800}))

@@ -184,7 +184,7 @@ def test_hosts_are_left_out_soon_when_an_operator_disables_them(service):
         )
         return hosts_of(answer)
 
-    wait_until(lambda: chosen() == ['compute-3'], 1.0)
+    wait_until(lambda: chosen() == ['compute-3'])
     service.store.write(
         lambda writer: host_rows.set_status(writer, 'compute-4', True, None)
     )

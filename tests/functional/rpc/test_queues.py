@@ -88,7 +88,7 @@ def test_daemons_share_one_queue_and_leave_no_other(
         TOPIC, f'{TOPIC}.b', f'{TOPIC}.consuming',
     ]  # fmt: skip
     killed.end(signal.SIGKILL)
-    wait_until(lambda: queues_in(rabbitmq, vhost) == SHARED, 20, 0.2)
+    wait_until(lambda: queues_in(rabbitmq, vhost) == SHARED, pause_s=0.2)
 
 
 def test_a_daemon_says_in_one_line_that_a_queue_is_of_another_kind(

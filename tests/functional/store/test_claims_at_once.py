@@ -487,7 +487,7 @@ def test_no_membership_is_left_of_a_group_that_goes_while_it_is_joined(
         assert not gone.wait(0.5)
 
     store.write(join)
-    removing.join(20)
+    removing.join(60)
     assert gone.is_set()
     with store.reading() as conn:
         left = conn.execute(sa.select(schema.server_group_members)).all()

@@ -26,7 +26,8 @@ pytestmark = pytest.mark.db
 LOCK = sa.text("UPDATE counters SET value = value WHERE name = 'revision'")
 SERVERS = ['postgresql', 'mariadb']
 # Sooner than any limit but that of a connection that is made, which is 3 s.
-SOON_S = 8.0
+SOON_S = 60.0
+LIMITS = Timeouts(lock=120, statement=120, idle_transaction=120)
 
 
 @contextlib.contextmanager
@@ -45,9 +46,9 @@ def test_locks_are_free_when_the_connection_of_their_holder_dies(
     kind, shared_url
 ):
     url = shared_url(kind)
-    well = Store.connect(url, Timeouts(lock=60, idle_transaction=60))
+    well = Store.connect(url, LIMITS)
     with through_proxy(url) as (proxy, near):
-        sick = Store.connect(near, Timeouts(lock=60, idle_transaction=60))
+        sick = Store.connect(near, LIMITS)
         lost: list[Exception] = []
 
         def hold_lock() -> None:
@@ -83,7 +84,7 @@ def test_connection_is_given_up_when_it_dies_while_it_is_set_up(
         # From 11.4 on it offers TLS, and then the proxy sees no words.
         url = url.update_query_dict({'ssl_disabled': 'true'})
     with through_proxy(url.render_as_string(False)) as (proxy, near):
-        store = Store.connect(near)
+        store = Store.connect(near, LIMITS)
         proxy.freeze_after(words)
         start = time.monotonic()
         with pytest.raises(errors.StoreUnavailable):
@@ -96,7 +97,7 @@ def test_connection_is_given_up_when_it_dies_while_it_is_set_up(
 
 def test_wait_is_broken_off_when_half_a_statement_arrived(shared_url):
     with through_proxy(shared_url('postgresql')) as (proxy, near):
-        store = Store.connect(near)
+        store = Store.connect(near, LIMITS)
         with watched(store), store.hold() as conn:
             proxy.freeze_after(b'half of this')
             start = time.monotonic()

@@ -29,7 +29,7 @@ def test_a_first_count_of_another_daemon_is_added_to(make_store, database):
                 target=left.pop().begin, args=('m', {'method': 'x'}, {})
             )
             other.start()
-            other.join(10)
+            other.join(60)
 
     mine.begin('m', {'method': 'x'}, {})
     assert left == []

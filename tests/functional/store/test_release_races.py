@@ -72,7 +72,7 @@ def meanwhile(
         if left and locking and threading.get_ident() == mine:
             thread = threading.Thread(target=left.pop())
             thread.start()
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive()
 
 
@@ -238,7 +238,7 @@ def test_host_stays_when_it_is_claimed_while_it_is_removed(store):
             lost.append(fault)
 
     store.write(lambda w: host_rows.remove_service_host(w, 'compute-1'))
-    lost[0].join(10)
+    lost[0].join(60)
     assert len(lost) == 2
     assert audit_findings(store) == []
 
@@ -255,7 +255,7 @@ def test_a_confirmation_waits_for_the_claim_of_a_reported_instance(store):
         thread.start()
         thread.join(0.5)
         assert thread.is_alive()
-    thread.join(10)
+    thread.join(60)
     assert claim_state(store, mine.consumer) == 'confirmed'
     assert audit_findings(store) == []
 
@@ -281,7 +281,7 @@ def test_a_second_copy_of_a_message_claims_nothing_after_the_release(store):
         thread.start()
         thread.join(0.5)
         assert thread.is_alive()
-    thread.join(10)
+    thread.join(60)
     claim()
     assert len(lost) == 2
     assert claim_state(store, mine.consumer) is None

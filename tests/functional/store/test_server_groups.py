@@ -109,7 +109,7 @@ def test_member_that_is_claimed_before_its_release_ends_stays_one(
             assert claiming.is_alive()
 
     store.write(lambda w: lifecycle.release(w, [first.consumer]))
-    claiming.join(20)
+    claiming.join(60)
     assert not claiming.is_alive()
     # Each of the two takes the counter last.
     assert repeated == []

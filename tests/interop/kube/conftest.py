@@ -75,7 +75,7 @@ class Daemon:
     def get(self, path: str) -> Any:
         """Return what a path of its HTTP server answers."""
         url = f'http://127.0.0.1:{self.port}{path}'
-        reply = urllib3.request('GET', url, timeout=10, retries=False)
+        reply = urllib3.request('GET', url, timeout=60, retries=False)
         return reply.data.decode()
 
     def snapshot(self) -> Snapshot:

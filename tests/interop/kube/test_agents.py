@@ -70,7 +70,9 @@ def with_nodes(cluster, daemon):
     for name in NODES:
         cluster.call('DELETE', f'/api/v1/nodes/{name}')
     # What an operator said of them goes with the hosts.
-    wait_until(lambda: len(daemon.snapshot().hosts) == CLUSTER_NODES, 60, 0.1)
+    wait_until(
+        lambda: len(daemon.snapshot().hosts) == CLUSTER_NODES, pause_s=0.1
+    )
 
 
 def wait_for_hosts(daemon: Any) -> None:
@@ -80,8 +82,7 @@ def wait_for_hosts(daemon: Any) -> None:
             daemon.snapshot().hosts.row_of_node(name, name) is not None
             for name in NODES
         ),
-        60,
-        0.1,
+        pause_s=0.1,
     )
 
 
@@ -125,16 +126,14 @@ def test_agents_stay_away_from_a_host_that_an_operator_disabled(
         'cordoned-node', '--reason', 'broken',
     )  # fmt: skip
     with with_nodes.scheduler(kube.entry(daemon.port)):
-        wait_until(lambda: 'broken' in _refusals(daemon), 30)
+        wait_until(lambda: 'broken' in _refusals(daemon))
         # Its own namespace keeps it from the pods of other tests.
         with_nodes.create_pods(
             [agent('refused', 'cordoned-node', ALL),
              agent('taken', 'new-node', ALL)],
             NAMESPACE,
         )  # fmt: skip
-        refused = wait_until(
-            lambda: with_nodes.refusal('refused', NAMESPACE), 60
-        )
+        refused = wait_until(lambda: with_nodes.refusal('refused', NAMESPACE))
         went = with_nodes.wait_bound(1, namespace=NAMESPACE)
     assert 'the host is disabled (broken)' in refused
     assert went == {'taken': 'new-node'}
@@ -144,5 +143,5 @@ def _refusals(daemon: Any) -> str:
     """Return why nodes are refused to a pod that is not to be placed."""
     url = f'http://127.0.0.1:{daemon.port}/extender/filter'
     asked = {'Pod': kube.pod('none'), 'NodeNames': [*NODES]}
-    reply = urllib3.request('POST', url, json=asked, timeout=10)
+    reply = urllib3.request('POST', url, json=asked, timeout=60)
     return json.dumps(reply.json())

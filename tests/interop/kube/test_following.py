@@ -68,7 +68,7 @@ def test_hosts_follow_the_nodes_but_for_what_an_operator_says(
     cluster.create_nodes([new])
 
     def is_now(*expected: Any) -> None:
-        wait_until(lambda: host_of(daemon, 'new') == expected, 30, 0.1)
+        wait_until(lambda: host_of(daemon, 'new') == expected, pause_s=0.1)
 
     try:
         is_now(True, True, 'north')
@@ -91,14 +91,14 @@ def test_hosts_follow_the_nodes_but_for_what_an_operator_says(
         is_now(False, False, 'moved')
     finally:
         cluster.call('DELETE', '/api/v1/nodes/new')
-    wait_until(lambda: host_of(daemon, 'new') is None, 30, 0.1)
+    wait_until(lambda: host_of(daemon, 'new') is None, pause_s=0.1)
     # What went while nobody looked goes at the next start.
     cluster.create_nodes([new])
     is_now(True, True, 'north')
     daemon.process.end()
     cluster.call('DELETE', '/api/v1/nodes/new')
     start_daemon(daemon)
-    wait_until(lambda: host_of(daemon, 'new') is None, 60, 0.1)
+    wait_until(lambda: host_of(daemon, 'new') is None, pause_s=0.1)
 
 
 def test_nodes_are_imported_once_from_an_api_server(cluster, tmp_path):
@@ -133,7 +133,7 @@ class Followed:
         self.follower.start()
 
     def wait_for(self, count: int) -> None:
-        wait_until(lambda: self.use.count()[0] == count, 30)
+        wait_until(lambda: self.use.count()[0] == count)
 
     def on(self, *nodes: str) -> list[float]:
         """Return how many pods are counted on each of some nodes."""
@@ -173,18 +173,18 @@ def test_pods_are_followed_when_the_api_server_comes_back(cluster, mode):
     bind(cluster, 'p-a', 'node-1')
     with followed(cluster) as pods:
         pods.wait_for(1)
-        wait_until(lambda: not pods.is_lost(), 30)
+        wait_until(lambda: not pods.is_lost())
         pods.proxy.become(mode)
         if mode is Mode.REFUSE:
-            wait_until(lambda: pods.is_lost(), 30)
+            wait_until(lambda: pods.is_lost())
         assert pods.use.count() == (1, 0)
         bind(cluster, 'p-b', 'node-1')
         cluster.call('DELETE', '/api/v1/namespaces/default/pods/p-a'
                      '?gracePeriodSeconds=0')  # fmt: skip
         bind(cluster, 'p-c', 'node-2')
         pods.proxy.become(Mode.FORWARD)
-        wait_until(lambda: pods.on('node-1', 'node-2') == [1, 1], 30)
-        wait_until(lambda: not pods.is_lost(), 30)
+        wait_until(lambda: pods.on('node-1', 'node-2') == [1, 1])
+        wait_until(lambda: not pods.is_lost())
         assert pods.relists() == 0
 
 
@@ -194,12 +194,12 @@ def test_api_server_that_hangs_is_noticed(cluster):
     with followed(cluster) as pods:
         pods.wait_for(1)
         pods.proxy.become(Mode.BLACK_HOLE)
-        wait_until(pods.is_lost, 60)
+        wait_until(pods.is_lost)
         bind(cluster, 'p-b', 'node-1')
         assert pods.use.count() == (1, 0)
         pods.proxy.become(Mode.FORWARD)
         pods.wait_for(2)
-        wait_until(lambda: not pods.is_lost(), 60)
+        wait_until(lambda: not pods.is_lost())
 
 
 def test_pods_are_listed_anew_when_a_version_is_too_old(cluster):
@@ -213,8 +213,8 @@ def test_pods_are_listed_anew_when_a_version_is_too_old(cluster):
                      '?gracePeriodSeconds=0')  # fmt: skip
         control_plane.restart_api_server(cluster)
         pods.proxy.become(Mode.FORWARD)
-        wait_until(pods.relists, 60)
-        wait_until(lambda: pods.uids() == [uid_of(cluster, 'p-b')], 30)
+        wait_until(pods.relists)
+        wait_until(lambda: pods.uids() == [uid_of(cluster, 'p-b')])
 
 
 def test_pods_are_followed_with_replaced_credentials(cluster):
@@ -226,7 +226,7 @@ def test_pods_are_followed_with_replaced_credentials(cluster):
         api = ApiServer(pods.address, watch_seconds=3)
         assert api.identity == before.identity
         pods.follower.use(api)
-        wait_until(lambda: pods.follower._api is api, 30)
+        wait_until(lambda: pods.follower._api is api)
         bind(cluster, 'p-b', 'node-1')
         pods.wait_for(2)
         assert not pods.is_lost()

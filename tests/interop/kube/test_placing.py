@@ -41,7 +41,7 @@ def test_pods_spread_where_they_are_bound_and_not_followed(
     first.process.end()
     daemon = start_daemon(first, kubernetes__enabled='false').wait_ready()
     # Pods were listed once: now their use counts.
-    wait_until(lambda: 10 in _scores(daemon, 'node-100', 'node-101'), 60)
+    wait_until(lambda: 10 in _scores(daemon, 'node-100', 'node-101'))
     with cluster.scheduler(kube.entry(daemon.port, bindVerb='bind')):
         cluster.create_pods(kube.pod(f'bound-{n}') for n in range(60))
         went = collections.Counter(cluster.wait_bound(60).values())
@@ -52,7 +52,7 @@ def _scores(daemon, *nodes):
     """Return the scores of nodes for a pod that is not to be placed."""
     url = f'http://127.0.0.1:{daemon.port}/extender/prioritize'
     asked = {'Pod': kube.pod('none'), 'NodeNames': nodes}
-    reply = urllib3.request('POST', url, json=asked, timeout=10)
+    reply = urllib3.request('POST', url, json=asked, timeout=60)
     return [one['Score'] for one in reply.json()]
 
 
@@ -75,7 +75,7 @@ def test_resource_is_counted_when_the_scheduler_ignores_it(cluster, daemon):
         went = cluster.wait_bound(len(FPGA_NODES))
         left = [f'fpga-{n}' for n in range(12) if f'fpga-{n}' not in went]
         for name in left:
-            reason = wait_until(lambda one=name: cluster.refusal(one), 60)
+            reason = wait_until(lambda one=name: cluster.refusal(one))
             assert (
                 'FPGA requested' in reason or 'nodes are available' in reason
             )
@@ -83,7 +83,7 @@ def test_resource_is_counted_when_the_scheduler_ignores_it(cluster, daemon):
         gone = next(iter(went))
         path = f'/api/v1/namespaces/default/pods/{gone}'
         cluster.call('DELETE', f'{path}?gracePeriodSeconds=0')
-        went = wait_until(lambda: _other_than(cluster, went), 60)
+        went = wait_until(lambda: _other_than(cluster, went))
     assert collections.Counter(went.values()) == dict.fromkeys(FPGA_NODES, 1)
     assert '/extender/bind' in daemon.get('/metrics')
 
@@ -124,7 +124,7 @@ def test_pod_that_is_never_placed_keeps_no_device_from_others(
             cluster.wait_bound(1, 30)
             cluster.create_pods([kube.pod('never', extended={DEVICE: '1'})])
             # Once more, so that it was assumed again, too.
-            wait_until(lambda: refused >= 2, 60)
+            wait_until(lambda: refused >= 2)
             cluster.create_pods([kube.pod('wants', extended={DEVICE: '1'})])
             assert cluster.wait_bound(2, 30)['wants'] == 'single'
     finally:
@@ -165,7 +165,7 @@ def test_preemption_leaves_out_nodes_that_never_pass(cluster, daemon):
             affinity={'nodeAffinity': place},
         )  # fmt: skip
         cluster.create_pods([high])
-        wait_until(lambda: 'high' in cluster.placements(), 60)
+        wait_until(lambda: 'high' in cluster.placements())
         went = cluster.placements()
     assert went == {'low-node-21': 'node-21', 'high': 'node-20'}
 
@@ -190,7 +190,7 @@ def test_device_freed_by_preemption_is_not_given_away(cluster, daemon):
     assert 'node-10' in FPGA_NODES
     other = kube.pod('other', extended={FPGA: '1'})
     other['metadata']['uid'] = 'other'
-    wait_until(lambda: passed(other) == [], 30)
+    wait_until(lambda: passed(other) == [])
     assert passed(waiting) == ['node-10']
     # It would evict the other at once.
     higher = {**other, 'spec': {**other['spec'], 'priority': 1}}
@@ -199,7 +199,7 @@ def test_device_freed_by_preemption_is_not_given_away(cluster, daemon):
         assert cluster.wait_bound(1)['waits'] == 'node-10'
     assert passed(other) == []
     cluster.remove_pods()
-    wait_until(lambda: passed(other) == ['node-10'], 30)
+    wait_until(lambda: passed(other) == ['node-10'])
 
 
 def test_pods_have_decisions_but_for_those_of_the_cluster_itself(
@@ -225,12 +225,11 @@ def test_pods_have_decisions_but_for_those_of_the_cluster_itself(
         # The scheduler may come to this pod last.
         wait_until(
             lambda: ('pod_filter', 'NoValidHost') in found('default/refused'),
-            60,
         )
     cluster.remove_pods('kube-system')
     assert list(went) == ['placed']
     assert system == {'agent': 'node-21'}
-    wait_until(lambda: found('default/placed') == both, 10)
+    wait_until(lambda: found('default/placed') == both)
     assert found('kube-system/agent') == []
 
 
@@ -255,7 +254,7 @@ def test_only_a_scheduler_with_a_certificate_is_served(cluster, start_daemon):
 
     with cluster.scheduler(entry(authority)):
         cluster.create_pods([asking_for_ssd('secret')])
-        assert wait_until(lambda: cluster.refusal('secret'), 60)
+        assert wait_until(lambda: cluster.refusal('secret'))
         assert cluster.placements() == {}
     with cluster.scheduler(entry({**authority, **shown})):
         assert set(cluster.wait_bound(1).values()) <= SSD_NODES

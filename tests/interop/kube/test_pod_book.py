@@ -81,9 +81,9 @@ def test_the_last_device_goes_to_one_pod_whichever_daemon_binds(two):
     assert two.books() == []
     # Those that end make room for others, by the other daemon as well.
     two.cluster.remove_pods()
-    wait_until(lambda: not any(_used(two)), 30)
+    wait_until(lambda: not any(_used(two)))
     for port, pod in zip(ports, _create(two.cluster, 2), strict=True):
-        assert wait_until(lambda d=port, p=pod: not _bind(d, p, NODES[0]), 30)
+        assert wait_until(lambda d=port, p=pod: not _bind(d, p, NODES[0]))
 
 
 # See clouds.clean.
@@ -118,4 +118,4 @@ def test_no_pod_is_lost_or_bound_unclaimed_without_the_database(cluster):
             'metadata': {'name': pod['metadata']['name']},
             'target': {'kind': 'Node', 'name': NODES[0]},
         })  # fmt: skip
-        wait_until(lambda: kube_chaos.reported(made) == 1, 10)
+        wait_until(lambda: kube_chaos.reported(made) == 1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import msgspec
 import numpy as np
 import pytest
@@ -152,17 +150,20 @@ def guest(vcpus, memory_mb, **specs):
     return {'flavor': flavor}
 
 
+@pytest.mark.timeout(60)
 def test_more_guest_cells_than_host_cells_are_refused_at_once():
-    """Nine on eight used to be tried in every order."""
-    request = guest(9, 9, numa_nodes='9')
-    document = inventory(a=host(8), b=host(9))
-    start = time.monotonic()
+    """To try 17 on 16 in every order would take for ever."""
+    request = guest(17, 17, numa_nodes='17')
+    document = inventory(a=host(16), b=host(17))
     assert passing(NUMATopologyFilter(), document, request) == ['b']
-    assert time.monotonic() - start < 0.5
 
 
+@pytest.mark.timeout(60)
 def test_a_pair_of_cells_for_the_same_host_cell_is_refused_at_once():
-    """Every kind fits several cells, and all of them fit too few."""
+    """Every kind fits several cells, and all of them fit too few.
+
+    To try them in every order would take for ever.
+    """
     cells = 16
     specs = {'numa_nodes': str(cells)}
     for number in range(cells):
@@ -174,9 +175,7 @@ def test_a_pair_of_cells_for_the_same_host_cell_is_refused_at_once():
     small = {'cpuset': [0, 1], 'memory': 12}
     topology = {'cells': [big] * (cells - 4) + [small] * 4}
     document = inventory(a={'numa_topology': topology})
-    start = time.monotonic()
     assert passing(NUMATopologyFilter(), document, request) == []
-    assert time.monotonic() - start < 0.5
 
 
 def test_work_goes_on_where_it_stopped_when_the_turn_was_over():

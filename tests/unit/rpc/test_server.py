@@ -111,7 +111,7 @@ class Bus:
 
     def wait_for(self, *names):
         """Wait until the endpoint was asked these names and no others."""
-        wait_until(lambda: len(self.endpoint.asked) >= len(names), 30)
+        wait_until(lambda: len(self.endpoint.asked) >= len(names))
         assert self.endpoint.asked == [*names]
 
 
@@ -165,7 +165,7 @@ def test_duration_of_a_request_is_measured_by_verb_and_outcome(bus):
         ('ask', 'SchedulerError'),
     ):
         one = {'verb': verb, 'outcome': outcome}
-        wait_until(lambda one=one: measured('count', **one) == 1, 30)
+        wait_until(lambda one=one: measured('count', **one) == 1)
     answered = {'verb': 'ask', 'outcome': 'answered'}
     assert measured('bucket', le='0.25', **answered) == 0
     assert measured('sum', **answered) >= 0.5
@@ -181,7 +181,7 @@ def test_returned_request_is_measured_when_it_is_answered(bus):
     answered = {'verb': 'ask', 'outcome': 'answered'}
     assert found(name, answered) is None
     bus.endpoint.futures['a'].set_result('again')
-    wait_until(lambda: found(name, answered) == 1, 30)
+    wait_until(lambda: found(name, answered) == 1)
 
 
 def test_fresh_messages_wait_for_no_other(bus):
@@ -320,7 +320,7 @@ def test_trace_of_a_request_that_is_returned_says_so(traced):
     bus.wait_for('a', 'a')
     bus.endpoint.futures['a'].set_result('again')
     replies.get(timeout=30)
-    wait_until(lambda: len(spans.named('ask')) == 2, 40)
+    wait_until(lambda: len(spans.named('ask')) == 2)
     outcomes = [
         one.attributes['scheduler.outcome'] for one in spans.named('ask')
     ]

@@ -149,7 +149,7 @@ def test_threads_end(queue):
     for thread in threads:
         thread.start()
     queue.stop()
-    wait_until(lambda: ended == [[], [], []], 30)
+    wait_until(lambda: ended == [[], [], []])
     for thread in threads:
         thread.join()
 
@@ -173,7 +173,7 @@ def test_every_task_is_done_once_with_many_threads(queue):
         thread.start()
     for start in range(0, 300, 30):
         queue.put(some[start : start + 30])
-    wait_until(lambda: len(done) == 300, 60)
+    wait_until(lambda: len(done) == 300)
     queue.stop()
     for thread in threads:
         thread.join()

@@ -167,5 +167,5 @@ def test_old_decisions_are_deleted_by_the_thread(store, monkeypatch):
     with store.engine.begin() as conn:
         conn.execute(old.values(created_at=table.c.created_at - 3700))
     recorder.start()
-    wait_until(lambda: recorded(store) == ['req-2'], 30)
+    wait_until(lambda: recorded(store) == ['req-2'])
     recorder.stop(10)
