@@ -98,14 +98,10 @@ class Recorder:
         """Release the oldest instance, and keep the next for good."""
         made, group = self._live.popleft()
         self._live.popleft()
-        placed = made.placed
+        placed, amounts = made.placed, {made.host_id: dict(made.amounts)}
         release = Release(
-            [(made.uuid, placed.host, placed.node)],
+            [(made.uuid, placed.host, placed.node, amounts)],
             [],
-            [
-                (made.uuid, made.host_id, *each)
-                for each in made.amounts.items()
-            ],
             [(group, made.uuid)] if group else [],
         )
         self._journal.put(release)

@@ -100,17 +100,17 @@ class Update(msgspec.Struct, array_like=True, omit_defaults=True):
 class Release(msgspec.Struct):
     """Claims that this daemon released.
 
-    :ivar placed: (instance, service host, node) of each claim
+    :ivar claims: (consumer, its service host and node, host id -> resource
+        class -> amount of its allocations); no service host: it was no
+        instance that had a claim
     :ivar moved: instances of which a move was released
-    :ivar held: (consumer, host id, resource class, amount) of each allocation
     :ivar members: (group, instance) of each membership that ended
     """
 
     kind: ClassVar[int] = 4
 
-    placed: list[tuple[str, str, str]]
+    claims: list[tuple[str, str | None, str | None, dict[int, dict[str, int]]]]
     moved: list[str]
-    held: list[tuple[str, int, str, int]]
     members: list[tuple[str, str]]
 
     def apply(self, table: HostTable) -> bool:
@@ -121,21 +121,22 @@ class Release(msgspec.Struct):
         :return: whether none stays
         """
         complete = not self.moved
-        amounts: dict[tuple[str, int], dict[str, int]] = {}
-        for uuid, host_id, name, amount in self.held:
-            if host_id < 0:
-                _take_of_aggregate(table, host_id, name, -amount)
-            amounts.setdefault((uuid, host_id), {})[name] = amount
-        for uuid, host, node in self.placed:
+        for uuid, host, node, amounts in self.claims:
+            for host_id, held in amounts.items():
+                if host_id < 0:
+                    for name, amount in held.items():
+                        _take_of_aggregate(table, host_id, name, -amount)
+            if host is None or node is None:
+                continue
             placed = table.instances.get(uuid)
             row = table.row_of_node(host, node)
             if row is None or placed is None or placed.host != host:
                 complete = False
                 continue
-            held = amounts.get((uuid, table.ids.item(row)), {})
+            held = amounts.get(table.ids.item(row), {})
             # What the host does not offer any more, and its aggregate does.
-            for name in table.providers(row, held):
-                del held[name]
+            shared = table.providers(row, held)
+            held = {name: held[name] for name in held.keys() - shared}
             _add_use(table, row, held, -1)
             _put_instance(table, uuid, None)
         for group_uuid, uuid in self.members:

@@ -196,8 +196,9 @@ class Simulation:
 
     def release(self, release: Release) -> None:
         """Apply claims that were released."""
-        for uuid, *_ in release.placed:
-            self.follow(uuid)
+        for uuid, host, *_ in release.claims:
+            if host is not None:
+                self.follow(uuid)
         release.apply(self.table)
 
     def place_pod(self, row: int, amounts: Mapping[str, int]) -> None:

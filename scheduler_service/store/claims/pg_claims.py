@@ -205,6 +205,13 @@ _RELEASE = sa.text(f"""
         SELECT * FROM placed UNION ALL SELECT * FROM moved
     ), released AS (
         SELECT uuid FROM placed UNION SELECT consumer_uuid FROM held
+    ), of_hosts AS (
+        SELECT consumer_uuid AS uuid, host_id,
+            json_object_agg(resource_class, amount) AS amounts
+        FROM held GROUP BY consumer_uuid, host_id
+    ), of_consumers AS (
+        SELECT uuid, json_object_agg(host_id, amounts) AS amounts
+        FROM of_hosts GROUP BY uuid
     ), demand AS MATERIALIZED (
         SELECT host_id, resource_class,
             CAST(-sum(amount) AS bigint) AS amount
@@ -261,12 +268,10 @@ _RELEASE = sa.text(f"""
     )
     SELECT set_config('{_RESULT}', CAST(json_build_object(
         'revision', (SELECT revision FROM changed),
-        'placed', (SELECT COALESCE(json_agg(
-            json_build_array(uuid, host, node)), '[]') FROM placed),
+        'claims', (SELECT COALESCE(json_agg(json_build_array(
+            uuid, host, node, COALESCE(amounts, '{{}}'))), '[]')
+            FROM placed FULL JOIN of_consumers USING (uuid)),
         'moved', (SELECT COALESCE(json_agg(uuid), '[]') FROM moved),
-        'held', (SELECT COALESCE(json_agg(json_build_array(
-            consumer_uuid, host_id, resource_class, amount)), '[]')
-            FROM held),
         'members', (SELECT COALESCE(json_agg(json_build_array(
             group_uuid, instance_uuid)), '[]') FROM members)
     ) AS text), true)
@@ -289,7 +294,7 @@ class Released(Release):
     @property
     def consumers(self) -> list[str]:
         """The instances that held something."""
-        return [row[0] for row in self.placed] + [row[0] for row in self.held]
+        return [row[0] for row in self.claims]
 
 
 _decode = msgspec.json.Decoder(Released).decode

@@ -148,9 +148,10 @@ class _Reader:
                 where = placed.host if placed else None
                 yield Event(entry.change, where, uuid, entry.request_id)
         elif isinstance(entry, Release):
-            for uuid, name, _ in entry.placed:
-                cause = self._causes.pop(uuid, None)
-                yield Event('released', name, uuid, cause)
+            for uuid, name, *_ in entry.claims:
+                if name is not None:
+                    cause = self._causes.pop(uuid, None)
+                    yield Event('released', name, uuid, cause)
         elif isinstance(entry, Update):
             yield from self._updated(entry, table)
 

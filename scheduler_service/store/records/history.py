@@ -14,8 +14,11 @@ decision, whose place its row of ``decisions`` names (``run``, ``block``,
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import itertools
+import operator
+import re
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -43,7 +46,7 @@ from scheduler_service.engine.journal import (
     Ended,
     PodPlaced,
 )
-from scheduler_service.model import Aggregate, Request, ServerGroup
+from scheduler_service.model import Aggregate, Flavor, Request, ServerGroup
 from scheduler_service.pipeline.selection import placed_by
 from scheduler_service.store import clock, schema
 from scheduler_service.store.connection import Writer
@@ -54,10 +57,15 @@ FORMAT = 1
 # how many instances are encoded at once: for so long the engine may wait.
 _BLOCK_BYTES = 2**20
 _INSTANCES = 1000
+# So many parts of requests are remembered: some megabytes.
+_MOST_PARTS = 10_000
 # The most blocks that are deleted in a transaction.
 _AT_ONCE = 1000
 _BLOCKS = schema.history
 _INSERT = sa.insert(_BLOCKS)
+_DATA = sa.select(_BLOCKS.c.data).where(
+    _BLOCKS.c.run == sa.bindparam('of'), _BLOCKS.c.number == sa.bindparam('at')
+)
 #: What ``begins`` of a block says: where it begins a stretch, whether the
 #: entries before it lead to its checkpoint.
 NO, ANEW, FOLLOWS = range(3)
@@ -66,9 +74,10 @@ NO, ANEW, FOLLOWS = range(3)
 class Asked(msgspec.Struct, array_like=True, gc=False):
     """A decision, as it is stored.
 
-    :ivar request: index of its text in the block
-    :ivar ids: request_id, project_id and user_id; empty: as in the text
-    :ivar uuids: of the instances; empty: as in the text
+    :ivar parts: of the request: indexes in ``Block.places`` of its flavor, its
+        image, project and user, and the rest
+    :ivar request_id: of the request
+    :ivar uuids: of the instances
     :ivar order: indexes of the instances that were placed, in that order
     :ivar rows: of the hosts that these were placed on
     :ivar earlier: how many of them earlier turns had placed
@@ -84,8 +93,8 @@ class Asked(msgspec.Struct, array_like=True, gc=False):
 
     kind: ClassVar[int] = 0
 
-    request: int
-    ids: list[str | None]
+    parts: tuple[int, int, int, int]
+    request_id: str | None
     uuids: list[str]
     order: list[int]
     rows: list[int]
@@ -128,18 +137,24 @@ class Block(msgspec.Struct, array_like=True):
     :ivar daemon: its name
     :ivar version: its release
     :ivar configuration: the fingerprint of its configuration
-    :ivar requests: texts of requests, as JSON
+    :ivar parts: of requests, as JSON, that no block of the stretch before has
+    :ivar places: of parts of requests: number of a block, and index in its
+        ``parts``
     :ivar kinds: of the entries, a byte each
     :ivar entries: their content
+    :ivar known: number of a block -> its ``parts``, as far as they were read;
+        not stored
     """
 
     format: int
     daemon: str
     version: str
     configuration: str
-    requests: list[bytes]
+    parts: list[bytes]
+    places: list[tuple[int, int]]
     kinds: bytes
     entries: list[msgspec.Raw]
+    known: dict[int, list[bytes]] = {}
 
 
 class _Head(msgspec.Struct, array_like=True):
@@ -149,22 +164,37 @@ class _Head(msgspec.Struct, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_request_of = msgspec.json.Decoder(Request).decode
+_NO_FLAVOR = Flavor()
+_encode_text = msgspec.json.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Block).decode
+
+
+# Part of a request, as JSON -> number of the block that has it, and index.
+Parts = dict[bytes, tuple[int, int]]
 
 
 class Packer:
     """Makes a block of entries.
 
     :param origin: name, release and fingerprint of the configuration
+    :param number: of the block
+    :param known: parts of requests in the stretch
     :ivar decided: each decision with its index in the block
     """
 
-    def __init__(self, origin: tuple[str, str, str]) -> None:
+    def __init__(
+        self,
+        origin: tuple[str, str, str],
+        number: int = 0,
+        known: Parts | None = None,
+    ) -> None:
         self.decided: list[tuple[Decided, int]] = []
-        self._origin = origin
-        self._index: dict[Any, int] = {}
-        self._requests: list[bytes] = []
+        self._origin, self._number = origin, number
+        self._known: Parts = {} if known is None else known
+        self._parts: list[bytes] = []
+        # Part of a request -> index of its place.
+        self._index: dict[bytes, int] = {}
+        self._places: list[tuple[int, int]] = []
         self._kinds = bytearray()
         # Encoded at once: the garbage collector would look at objects.
         self._entries: list[bytes] = []
@@ -202,17 +232,6 @@ class Packer:
 
     def _asked(self, made: Decided) -> Asked:
         request, placed = made.request, made.placed
-        shape = request.shape
-        ids: list[str | None] = []
-        uuids: list[str] = []
-        key: Any
-        if shape is None:
-            key = request.text
-        else:
-            image = request.image and request.image.id
-            ids = [request.request_id, request.project_id, request.user_id]
-            uuids = request.instance_uuids
-            key = shape, image, len(uuids)
         order = [0] if placed else []
         if len(request.instance_uuids) > 1:
             place = request.instance_uuids.index
@@ -220,9 +239,9 @@ class Packer:
         best = made.reasons.get('finalists') or {}
         lent = made.lent
         return Asked(
-            self._place(key, request),
-            ids,
-            uuids,
+            self._parts_of(request),
+            request.request_id,
+            request.instance_uuids,
             order,
             [made.row for made in placed],
             made.earlier,
@@ -235,18 +254,39 @@ class Packer:
             made.bounds,
         )
 
-    def _place(self, key: Any, request: Request) -> int:
-        """Return the index of a request's text, which may be the key."""
-        at = self._index.setdefault(key, len(self._requests))
-        if at == len(self._requests):
-            self._requests.append(request.text)
-        return at
+    def _parts_of(self, request: Request) -> tuple[int, int, int, int]:
+        """Return the parts of a request, as :class:`Asked` has them."""
+        rest = copy.copy(request)
+        rest.request_id = rest.project_id = rest.user_id = rest.image = None
+        rest.flavor, rest.instance_uuids = _NO_FLAVOR, []
+        return (
+            self._place(request.flavor),
+            self._place(request.image),
+            self._place((request.project_id, request.user_id)),
+            self._place(rest),
+        )
+
+    def _place(self, part: Any) -> int:
+        """Return the index of the place of a part of a request."""
+        text = _encode_text(part)
+        index = self._index.get(text)
+        if index is None:
+            if len(self._known) >= _MOST_PARTS:
+                self._known.clear()
+            new = self._number, len(self._parts)
+            place = self._known.setdefault(text, new)
+            if place == new:
+                self._parts.append(text)
+            index = self._index[text] = len(self._places)
+            self._places.append(place)
+        return index
 
     def packed(self) -> bytes:
         """Return the block."""
         entries = [*map(msgspec.Raw, self._entries)]
         kinds = bytes(self._kinds)
-        block = FORMAT, *self._origin, self._requests, kinds, entries
+        requests = self._parts, self._places
+        block = FORMAT, *self._origin, *requests, kinds, entries
         return zlib.compress(_encode(block), 1)
 
 
@@ -286,10 +326,40 @@ def _parts(table: HostTable) -> Iterator[Part]:
     for placed in table.instances:
         some.append(placed)
         if len(some) == _INSTANCES:
-            yield Part('instances', '', some)
+            yield Part('instances', '', _columns(some))
             some = []
-    yield Part('instances', '', some)
+    if some:
+        yield Part('instances', '', _columns(some))
     yield Part('end')
+
+
+def _columns(some: Sequence[PlacedInstance]) -> list[Any]:
+    """Return instances by field: uuids as bytes, images as indexes."""
+    uuid, host, node, project, flavor, image, *more = zip(*some, strict=True)
+    uuids = bytes.fromhex(''.join(uuid).replace('-', ''))
+    at = {each: number for number, each in enumerate({*image})}
+    images = [*at], [at[each] for each in image]
+    return [uuids, host, node, project, flavor, images, *more]
+
+
+def _instances(columns: Sequence[Any]) -> Iterator[PlacedInstance]:
+    """Return the instances of columns."""
+    uuids, host, node, project, flavor, (images, at), *more = columns
+    every = [frozenset(map(tuple, image)) for image in images]
+    return map(
+        PlacedInstance,
+        map(_uuid, re.findall('.{32}', uuids.hex())),
+        host,
+        node,
+        project,
+        flavor,
+        map(every.__getitem__, at),
+        *more,
+    )
+
+
+def _uuid(text: str) -> str:
+    return f'{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}'
 
 
 def _arrays(columns: ResourceColumns) -> dict[str, tuple[str, bytes]]:
@@ -352,7 +422,7 @@ class Replay:
 
     def _add(self, part: Part) -> HostTable | None:
         if part.what == 'instances':
-            some = msgspec.convert(part.data, list[PlacedInstance])
+            some = _instances(part.data)
             self._instances.update((placed.uuid, placed) for placed in some)
         elif part.what != 'end':
             self._parts[part.what][part.name] = part.data
@@ -402,12 +472,18 @@ def _table(
 
 def request(entry: Asked, block: Block) -> Request:
     """Return the request of a decision, as hosts were selected for it."""
-    asked = _request_of(block.requests[entry.request])
-    if entry.ids:
-        request_id, project_id, user_id = entry.ids
-        asked.request_id, asked.project_id = request_id, project_id
-        asked.user_id, asked.instance_uuids = user_id, entry.uuids
-    return asked
+    flavor, image, caller, rest = (
+        msgspec.json.decode(block.known[number][index])
+        for number, index in map(block.places.__getitem__, entry.parts)
+    )
+    rest['project_id'], rest['user_id'] = caller
+    rest |= {
+        'request_id': entry.request_id,
+        'instance_uuids': entry.uuids,
+        'flavor': flavor,
+        'image': image,
+    }
+    return msgspec.convert(rest, Request)
 
 
 def assume(
@@ -591,27 +667,61 @@ def entries(
 
     :raises NotRecorded: a block is missing, damaged, or of another format
     """
-    data = sa.select(_BLOCKS.c.data).where(
-        _BLOCKS.c.run == run, _BLOCKS.c.number == sa.bindparam('at')
-    )
+    reader = _Reader(conn, run)
     for number in range(first, last + 1):
-        content = conn.execute(data, {'at': number}).scalar()
-        name = f'Block {number} of run {run}'
-        if content is None:
+        block = reader.block(number)
+        for index in range(len(block.kinds)):
+            entry = reader.entry(number, block, index)
+            yield number, index, entry, block
+
+
+class _Reader:
+    """Reads blocks of a run, and their entries."""
+
+    def __init__(self, conn: Connection, run: int) -> None:
+        self._conn, self._run = conn, run
+        self._known: dict[int, list[bytes]] = {}
+
+    def block(self, number: int) -> Block:
+        """Return a block.
+
+        :raises NotRecorded: it is missing, damaged, or of another format
+        """
+        at = {'of': self._run, 'at': number}
+        data = self._conn.execute(_DATA, at).scalar()
+        name = f'Block {number} of run {self._run}'
+        if data is None:
             raise errors.NotRecorded(f'{name} is missing')
         try:
-            plain = zlib.decompress(content)
+            plain = zlib.decompress(data)
             form = msgspec.msgpack.decode(plain, type=_Head).format
             if form != FORMAT:
                 raise errors.NotRecorded(
                     f'{name} is of format {form}, not {FORMAT}'
                 )
             block = _decode(plain)
-            for index, kind in enumerate(block.kinds):
-                content = block.entries[index]
-                yield number, index, _DECODERS[kind](content), block
         except (zlib.error, msgspec.MsgspecError) as fault:
             raise errors.NotRecorded(f'{name} is damaged: {fault}') from None
+        self._known[number], block.known = block.parts, self._known
+        return block
+
+    def entry(self, number: int, block: Block, index: int) -> Entry:
+        """Return an entry, once the parts of its request are read.
+
+        :raises NotRecorded: it or a block with a part cannot be read
+        """
+        try:
+            kind, content = block.kinds[index], block.entries[index]
+            entry: Entry = _DECODERS[kind](content)
+        except (msgspec.MsgspecError, IndexError) as fault:
+            name = f'Block {number} of run {self._run}'
+            raise errors.NotRecorded(f'{name} is damaged: {fault}') from None
+        if isinstance(entry, Asked):
+            for part in entry.parts:
+                other, _ = block.places[part]
+                if other not in self._known:
+                    self.block(other)
+        return entry
 
 
 def as_of(conn: Connection, run: int, number: int, index: int) -> Moment:
@@ -647,12 +757,15 @@ def requests(
     """Return the requests of decisions by their places, as far as they can
     be read.
     """
-    found = {}
-    for run, number in {place[:2] for place in places}:
+    found, readers = {}, dict[int, _Reader]()
+    by_block = itertools.groupby(sorted(places), operator.itemgetter(0, 1))
+    for (run, number), some in by_block:
+        reader = readers.setdefault(run, _Reader(conn, run))
         with contextlib.suppress(errors.NotRecorded):
-            for _, index, entry, block in entries(conn, run, number, number):
-                place = run, number, index
-                if place in places and isinstance(entry, Asked):
+            block = reader.block(number)
+            for place in some:
+                entry = reader.entry(number, block, place[2])
+                if isinstance(entry, Asked):
                     found[place] = request(entry, block)
     return found
 

@@ -52,6 +52,8 @@ class HistoryWriter:
         # Whether blocks may be stored that wait still.
         self._unsure = False
         self._number = 0
+        # Of requests, stored once in a stretch.
+        self._parts: history.Parts = {}
         # Whether entries before are missing, so that a checkpoint has to come.
         self._lost = True
         self._began_at, self._checkpoint_bytes, self._since = 0.0, 0, 0
@@ -60,19 +62,20 @@ class HistoryWriter:
     def gather(self) -> None:
         """Make blocks of what the journal has."""
         entries = iter(self._journal.take())
-        packer = history.Packer(self._origin())
+        packer = self._packer()
         try:
             for entry in entries:
-                is_checkpoint = isinstance(entry, Checkpoint)
-                if is_checkpoint or len(packer) == _MOST_ENTRIES:
+                if isinstance(entry, Checkpoint):
                     self._close(packer)
-                    packer = history.Packer(self._origin())
-                if is_checkpoint:
                     self._checkpoint(entry)
+                    packer = self._packer()
                 elif self._lost:
                     self._drop(1)
                 else:
                     packer.add(entry)
+                    if len(packer) == _MOST_ENTRIES:
+                        self._close(packer)
+                        packer = self._packer()
             self._close(packer)
         except Exception:
             LOG.exception('What a daemon saw could not be recorded')
@@ -80,11 +83,16 @@ class HistoryWriter:
             self._drop(len(packer) + len([entry, *entries]))
         self._ask_for_checkpoint()
 
+    def _packer(self) -> history.Packer:
+        number = self._number + 1
+        return history.Packer(self._origin(), number, self._parts)
+
     def _checkpoint(self, made: Checkpoint) -> None:
         if self._bytes >= _MOST_WAITING:
             # What follows is of another table.
             self._lost = True
             return
+        self._parts.clear()
         leads = made.follows and not self._lost
         begins = history.FOLLOWS if leads else history.ANEW
         before = self._bytes

@@ -99,6 +99,26 @@ def test_each_stretch_leads_to_the_next_one(make_store, database):
     assert found[0].began_at <= found[0].ended_at <= found[1].began_at
 
 
+def test_a_checkpoint_has_each_field_of_instances(recording):
+    table = recording.table
+    for at, image in enumerate(['a', 'b', 'a', '']):
+        properties = frozenset({('os', image), ('bus', 'x')} if image else ())
+        placed = PlacedInstance(
+            f'0000000{at}-0000-4000-8000-00000000000f', f'host{at}',
+            f'node{at}', f'project{at}' if at else None, f'flavor{at}',
+            properties, 'spawning', at % 2 == 1, f'target{at}',
+        )  # fmt: skip
+        table.instances.put(placed.uuid, placed)
+    recording.checkpoint()
+    replay = history.Replay()
+    with recording.store.reading() as conn:
+        for *_, entry, block in history.entries(
+            conn, recording.writer.run, 2, 2
+        ):
+            replay.apply(entry, block)
+    assert history.differing(replay.overlay.table, table) == []
+
+
 def test_what_became_of_an_instance_is_told(recording):
     uuid, table = '11111111-0000-4000-8000-000000000001', recording.table
     host, node = table.host_at(0), table.node_at(0)
@@ -108,7 +128,7 @@ def test_what_became_of_an_instance_is_told(recording):
         refused, refused,
         Update(instances=[PlacedInstance(uuid, host, node)]),
         Changed('release', [uuid], 'req-9'),
-        Release([(uuid, host, node)], [], [], []),
+        Release([(uuid, host, node, {})], [], []),
         PodPlaced(uuid, 0, {}), Ended(-1), PodPlaced(uuid, 0, {}), Ended(1),
     ):  # fmt: skip
         recording.journal.put(entry)
@@ -173,6 +193,51 @@ def test_a_missing_block_is_a_gap_and_never_a_wrong_state(recording, number):
         run = recording.writer.run
         with pytest.raises(errors.NotRecorded):
             history.as_of(conn, run, 3, 0)
+
+
+def test_each_part_of_requests_is_stored_once_in_a_stretch(
+    recording, monkeypatch
+):
+    asked = [
+        documents.request(
+            {'flavor': {'vcpus': 1}, 'image': {'id': image}}
+        ).with_ids()
+        for image in 'abbaa'
+    ]
+    made = [Decided(each, [], 0, None, None, 0, '', {}) for each in asked]
+    for decided in made[:3]:
+        recording.journal.put(decided)
+        recording.store_all()
+    recording.checkpoint()
+    recording.journal.put(made[3])
+    recording.store_all()
+    # Where more are known than are remembered, they are stored again.
+    monkeypatch.setattr(history, '_MOST_PARTS', 1)
+    recording.journal.put(made[4])
+    recording.store_all()
+    run = recording.writer.run
+
+    def found():
+        with recording.store.reading() as conn:
+            return history.requests(conn, [each.place for each in made])
+
+    expected = {
+        decided.place: each for decided, each in zip(made, asked, strict=True)
+    }
+    assert found() == expected
+    with recording.store.reading() as conn:
+        blocks = [block for *_, block in history.entries(conn, run, 2, 7)]
+        new = [len(block.parts) for block in blocks if block.places]
+    assert new == [4, 1, 0, 4, 4]
+    # Without the block that has the image.
+    with recording.store.engine.begin() as conn:
+        conn.execute(sa.delete(BLOCKS).where(BLOCKS.c.number == 3))
+    assert found().keys() == {made[at].place for at in (0, 3, 4)}
+    with (
+        recording.store.reading() as conn,
+        pytest.raises(errors.NotRecorded, match='Block 3 '),
+    ):
+        [*history.entries(conn, run, 4, 4)]
 
 
 def test_a_repeated_refusal_is_one_entry():
