@@ -23,7 +23,12 @@ from scheduler_service.settings import Settings
 from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.connection import Store
 from scheduler_service.store.reading import loading
-from scheduler_service.store.records import daemons, decisions, host_documents
+from scheduler_service.store.records import (
+    daemons,
+    decision_list,
+    decisions,
+    host_documents,
+)
 from scheduler_service.store.writing import zones
 
 HostCriteria = host_listing.HostCriteria
@@ -160,7 +165,7 @@ class Listings:
                 conn, state='claimed', limit=1, oldest=True
             )
             return {
-                'refusals': decisions.refusals(conn, timedelta(hours=1)),
+                'refusals': decision_list.refusals(conn, timedelta(hours=1)),
                 'daemons': daemons.rows(conn),
                 'oldest': oldest[0] if oldest else None,
                 'dns_zones': zones.count(conn),

@@ -1,4 +1,4 @@
-"""Times as operators write and read them, on the command line and over HTTP.
+"""Times as operators write and read them, and what happened at one.
 
 Stateless; no function reads a clock.
 """
@@ -7,11 +7,27 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 _UNITS = {'': 1, 's': 1, 'm': 60, 'h': 3600, 'd': 86400}
 _AGE = re.compile(r'(\d{1,7}(?:\.\d+)?)([smhd]?)', re.ASCII)
 _LONGEST_S = 1e9
 Moment = timedelta | datetime
+
+
+class Occurrence(NamedTuple):
+    """Something that happened, for the store.
+
+    :ivar event: started, stopped, silent (the last sign of life), reloaded,
+        not reloaded, broker away, database away, or command
+    :ivar began: by ``time.monotonic`` of this process
+    :ivar ended: the same; None: it took no time
+    """
+
+    event: str
+    detail: str
+    began: float
+    ended: float | None = None
 
 
 def seconds(text: str) -> float:

@@ -56,7 +56,7 @@ from scheduler_service.store.ports.claimer import StoreClaimer
 from scheduler_service.store.ports.host_source import StoreHostSource
 from scheduler_service.store.ports.quarantine import Quarantine
 from scheduler_service.store.ports.recall import Outcomes
-from scheduler_service.store.records import decisions
+from scheduler_service.store.records import decision_list, decisions
 from scheduler_service.store.workers.decision_recorder import DecisionRecorder
 from scheduler_service.store.workers.host_state_writer import HostStateWriter
 from scheduler_service.store.workers.stage_undoer import StageUndoer
@@ -516,12 +516,12 @@ class Scheduler:
     def decisions(self, limit: int, **criteria: Any) -> list[dict[str, Any]]:
         """Return the newest decisions, without the reasons.
 
-        :param criteria: as in :class:`decisions.DecisionFilter`
+        :param criteria: as in :class:`decision_list.DecisionFilter`
         :raises StoreUnavailable: the database does not answer
         """
-        wanted = decisions.DecisionFilter(**criteria)
+        wanted = decision_list.DecisionFilter(**criteria)
         with self._store.reading(READ_S) as conn:
-            rows = decisions.search(conn, wanted, limit)
+            rows = decision_list.search(conn, wanted, limit)
         return [row.plain() for row in rows]
 
     def decision_remarks(self, **criteria: Any) -> list[str]:
@@ -529,9 +529,9 @@ class Scheduler:
 
         :raises StoreUnavailable: the database does not answer
         """
-        wanted = decisions.DecisionFilter(**criteria)
+        wanted = decision_list.DecisionFilter(**criteria)
         with self._store.reading(READ_S) as conn:
-            return decisions.remarks(conn, wanted)
+            return decision_list.remarks(conn, wanted)
 
     def decision(self, request_id: str) -> list[dict[str, Any]]:
         """Return what was decided under a request id.

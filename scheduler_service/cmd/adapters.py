@@ -40,10 +40,8 @@ def load(paths: Iterable[str], folders: Iterable[str] = ()) -> Any:
     """
     from scheduler_service.cmd import program
     from scheduler_service.conf import effective
-    from scheduler_service.rpc import transport
 
     conf = new_config()
-    transport.prepare(conf)
     given = [f'--config-file={path}' for path in paths]
     given += [f'--config-dir={path}' for path in folders]
     try:

@@ -20,7 +20,7 @@ from scheduler_service.cmd import output
 from scheduler_service.cmd.program import error_line, run_within
 from scheduler_service.conf import effective
 from scheduler_service.conf.database import timeouts
-from scheduler_service.engine.health import Occurrence
+from scheduler_service.moments import Occurrence
 from scheduler_service.store import driver_errors, version
 from scheduler_service.store.connection import Store, Writer
 from scheduler_service.store.records import event_log

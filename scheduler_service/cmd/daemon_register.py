@@ -16,8 +16,9 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
 from scheduler_service.conf import effective
-from scheduler_service.engine.health import Health, Occurrence
+from scheduler_service.engine.health import Health
 from scheduler_service.introspection import Introspection
+from scheduler_service.moments import Occurrence
 from scheduler_service.rpc.peers import Peer, Peers
 from scheduler_service.store import version
 from scheduler_service.store.connection import Store, Writer

@@ -193,7 +193,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _configuration(args: Any) -> Any:
-    from scheduler_service import rpc  # noqa: F401 - before oslo.messaging
     from scheduler_service.cmd import adapters, log_levels
 
     log_levels.set_up_command(args.debug)

@@ -41,6 +41,15 @@ class Listing(NamedTuple):
     status: int = 0
 
 
+def query_limit(args: Any) -> int | None:
+    """Return how many rows a list reads; None: all.
+
+    A row more than is printed shows that there are more. Any order but that by
+    time needs all rows.
+    """
+    return None if args.sort_columns or not args.limit else args.limit + 1
+
+
 def arranged(
     listing: Listing, args: Any
 ) -> tuple[Sequence[str], list[list[Any]], str]:

@@ -14,12 +14,12 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from scheduler_service import errors
 from scheduler_service.engine.measurements import Measurements
+from scheduler_service.moments import Occurrence
 
 LOG = logging.getLogger(__name__)
 DATABASE = 'database'
@@ -35,21 +35,6 @@ _MEASURED_S = 30.0
 # Causes that are outages, and how many occurrences wait to be stored.
 _OUTAGES = DATABASE, 'broker'
 _MOST_WAITING = 1000
-
-
-class Occurrence(NamedTuple):
-    """Something that happened, for the store.
-
-    :ivar event: started, stopped, silent (the last sign of life), reloaded,
-        not reloaded, broker away, database away, or command
-    :ivar began: by ``time.monotonic`` of this process
-    :ivar ended: the same; None: it took no time
-    """
-
-    event: str
-    detail: str
-    began: float
-    ended: float | None = None
 
 
 class _Degradation(msgspec.Struct):

@@ -17,7 +17,7 @@ from scheduler_service.columns.dictionary import Ints
 from scheduler_service.kube.pod_reader import PodMetadata
 from scheduler_service.model import Placement, Selection
 from scheduler_service.model.limits import NAME_LENGTH
-from scheduler_service.store.records.decisions import POD_KIND
+from scheduler_service.store.records.decision_list import POD_KIND
 
 # The best nodes that a decision has.
 _BEST = 10

@@ -390,6 +390,7 @@ decisions = _table(
     sa.Index(None, 'request_id'),
     sa.Index(None, 'caller_request_id'),
     sa.Index(None, 'global_request_id'),
+    sa.Index(None, 'project_id'),
 )
 
 # What daemons saw and decided; see ``store.records.history``.

@@ -1,4 +1,4 @@
-"""``scheduler-manage decision``, ``claim``, ``audit`` and ``message``.
+"""``scheduler-manage decision show``, ``claim`` and ``message``.
 
 Records of requests: decisions with their reasons, claims with their
 allocations, and messages that no daemon could process.
@@ -6,111 +6,16 @@ allocations, and messages that no daemon could process.
 
 from __future__ import annotations
 
-import sys
-import time
-from collections import Counter
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
-import msgspec
-
-from scheduler_service import errors, moments, plugins, texts
-from scheduler_service.cmd import adapters, output
-from scheduler_service.cmd.commands.resources import default_ratios
+from scheduler_service import errors, moments
+from scheduler_service.cmd import output
 from scheduler_service.cmd.connections import call, open_store, read, write
-from scheduler_service.cmd.program import WrongUsage
 from scheduler_service.model.inventory import dashed
 from scheduler_service.store.claims import claim_queries, lifecycle, outcomes
 from scheduler_service.store.reading import loading
-from scheduler_service.store.records import audit as auditing
 from scheduler_service.store.records import decisions, quarantine
-
-_DECISION = [
-    'created_at', 'request_id', 'kind', 'outcome', 'project_id', 'filter',
-    'hosts', 'times',
-]  # fmt: skip
-# By which decisions are counted.
-_COUNTED = 'kind', 'outcome', 'filter', 'project_id', 'host'
-# How often new decisions are looked for, in seconds.
-_FOLLOW_S = 1.0
-
-
-def _query_limit(args: Any) -> int | None:
-    """Return how many rows are read; None: all.
-
-    A row more than is printed shows that there are more. Any order but that by
-    time needs all rows.
-    """
-    return None if args.sort_columns or not args.limit else args.limit + 1
-
-
-def decision_list(args: Any, conf: Any) -> output.Listing:
-    """List the newest decisions, or count them, or follow new ones."""
-    criteria = decisions.DecisionFilter(
-        args.since, args.until, args.outcome, args.filter, args.project,
-        args.host, args.pod, args.instance and dashed(args.instance),
-        args.request,
-    )  # fmt: skip
-    if args.by:
-        return _count_decisions(args, conf, criteria)
-    if args.follow:
-        return _follow_decisions(args, conf, criteria)
-    total: int | str | None = None
-
-    def query(conn: Any) -> list[decisions.DecisionSummary]:
-        nonlocal total
-        rows = decisions.search(conn, criteria, _query_limit(args))
-        if not args.sort_columns and len(rows) > args.limit > 0:
-            total = decisions.count(conn, criteria)
-        if not rows:
-            for sentence in decisions.remarks(conn, criteria, '--'):
-                output.remark(sentence)
-        return rows
-
-    rows = [row.plain() for row in read(conf, query)]
-    return output.Listing(rows, _DECISION, total=total)
-
-
-def _count_decisions(
-    args: Any, conf: Any, criteria: decisions.DecisionFilter
-) -> output.Listing:
-    columns = args.by.split(',')
-    unknown = [name for name in columns if name not in _COUNTED]
-    if unknown:
-        raise WrongUsage(
-            f'argument --by: {unknown[0]}: not one of {", ".join(_COUNTED)}'
-        )
-    counts: Counter[tuple[str, ...]] = Counter()
-    for row in read(conf, lambda conn: decisions.search(conn, criteria)):
-        values = {**row._asdict(), 'host': ', '.join(row.hosts)}
-        counts[tuple(values[name] or '' for name in columns)] += 1
-    rows = [
-        {**dict(zip(columns, values, strict=True)), 'decisions': number}
-        for values, number in counts.most_common()
-    ]
-    return output.Listing(rows, [*columns, 'decisions'])
-
-
-def _follow_decisions(
-    args: Any, conf: Any, criteria: decisions.DecisionFilter
-) -> NoReturn:
-    if args.formatter not in ('table', 'value') or args.sort_columns:
-        raise WrongUsage('argument --follow: prints lines in order of time')
-    shown = output.check(args, _DECISION)[0] or _DECISION
-    last = 0
-    with open_store(conf) as store:
-        while True:
-            with store.reading() as conn:
-                rows = decisions.search(
-                    conn, criteria, None if last else args.limit, last
-                )
-            for row in reversed(rows):
-                last = row.id
-                values = row.plain()
-                output.write(['  '.join(texts.cell(values[name]) or '-'
-                                        for name in shown)])  # fmt: skip
-            sys.stdout.flush()
-            time.sleep(_FOLLOW_S)
 
 
 def decision_show(args: Any, conf: Any) -> None:
@@ -125,8 +30,8 @@ def decision_show(args: Any, conf: Any) -> None:
 def claim_list(args: Any, conf: Any) -> output.Listing:
     def query(conn: Any) -> list[dict[str, Any]]:
         rows = claim_queries.listing(
-            conn, args.host, args.state, _query_limit(args), args.project,
-            args.older_than,
+            conn, args.host, args.state, output.query_limit(args),
+            args.project, args.older_than,
         )  # fmt: skip
         if args.host and not rows:
             names = loading.host_names(conn)
@@ -179,46 +84,6 @@ def _change(
         result = outcome if uuid in changed else 'nothing to do'
         output.say(f'{uuid} {result}')
     return 0 if changed else 1
-
-
-def audit(args: Any, conf: Any) -> int:
-    """Print what does not agree in the store; return 1 if there is any."""
-    fallback = default_ratios(conf)
-    with open_store(conf) as store:
-        fixed = store.write(auditing.fix) if args.fix else 0
-        with store.reading() as conn:
-            report = auditing.audit(conn, fallback, _stages(conf))
-        report.findings += adapters.audit(conf, store)
-    found = [*report.findings, *report.unmatched]
-    status = 1 if found else 0
-    if args.format != 'table':
-        output.document(
-            {'mended': fixed, **msgspec.to_builtins(report)}, args.format
-        )
-        return status
-    if fixed:
-        print(f'{fixed} rows fixed')
-    for finding in found:
-        parts = (
-            finding.server_group, finding.host, finding.aggregate,
-            finding.resource_class, finding.consumer,
-        )  # fmt: skip
-        place = ' '.join(part for part in parts if part)
-        output.say(f'{finding.kind}: {place}: {finding.text}')
-    counts = Counter(finding.kind for finding in found)
-    kinds = ', '.join(f'{number} {kind}' for kind, number in counts.items())
-    print(
-        f'{len(found)} differences in {report.inventories} inventories, '
-        f'{report.allocations} allocations, {report.claims} claims, '
-        f'{report.server_groups} server groups{kinds and ": " + kinds}'
-    )
-    return status
-
-
-def _stages(conf: Any) -> set[str]:
-    """Return the names of the stages that record what they do."""
-    configured = plugins.stages(conf.scheduler.stages)
-    return {each.name for each in configured} | adapters.recorded_stages(conf)
 
 
 def message_list(args: Any, conf: Any) -> output.Listing:

@@ -19,7 +19,9 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from scheduler_service.columns.build import placed
 from scheduler_service.columns.changes import Update
+from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.connection import ChangeRecord, in_chunks
@@ -263,7 +265,7 @@ def _read(conn: Connection, touched: ChangeRecord) -> Update:
     )
     update = Update()
     if instances or touched.instances_gone:
-        update.instances = loading.instances(conn, instances)
+        update.instances = placed_instances(conn, instances)
         gone = {*instances, *touched.instances_gone}
         gone.difference_update(each.uuid for each in update.instances)
         update.instances_gone = sorted(gone)
@@ -282,6 +284,17 @@ def _read(conn: Connection, touched: ChangeRecord) -> Update:
     if load:
         _read_loads(conn, load, update)
     return update
+
+
+def placed_instances(
+    conn: Connection, uuids: list[str] | None = None
+) -> list[PlacedInstance]:
+    """Return entries for the instance index; None: of all instances."""
+    moving = loading.bound_for(conn, uuids)
+    return [
+        placed(instance, state != 'reported', moving.get(instance.uuid, ''))
+        for instance, state in loading.instance_documents(conn, uuids)
+    ]
 
 
 def _read_loads(conn: Connection, ids: list[int], update: Update) -> None:

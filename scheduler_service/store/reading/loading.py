@@ -13,8 +13,6 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from scheduler_service.columns.build import placed
-from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.model import (
     COUNT_FIELDS,
     ENCODED_FIELDS,
@@ -271,18 +269,6 @@ def aggregates(conn: Connection, reported: bool = False) -> list[Aggregate]:
             **offered[provider_of(row.id)],
         )
         for row in rows
-    ]
-
-
-def instances(
-    conn: Connection, uuids: Iterable[str] | None = None
-) -> list[PlacedInstance]:
-    """Return entries for the instance index; None: of all instances."""
-    keys = None if uuids is None else list(uuids)
-    moving = bound_for(conn, keys)
-    return [
-        placed(instance, state != 'reported', moving.get(instance.uuid, ''))
-        for instance, state in instance_documents(conn, keys)
     ]
 
 

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from scheduler_service import texts
-from scheduler_service.engine.health import Occurrence
+from scheduler_service.moments import Occurrence
 from scheduler_service.store import clock, schema
 from scheduler_service.store.connection import Writer
 

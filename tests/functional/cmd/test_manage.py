@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 
+import pytest
 import yaml
 
 from scheduler_service.store.connection import Store
@@ -13,6 +14,12 @@ from scheduler_service.store.records.daemons import Registration, register
 from scheduler_service.store.schema import VERSION
 from tests.support import kube
 from tests.support.commands import printed_json
+
+# Runs a command, and prints which modules are loaded at its end.
+_LOADED = (
+    'import atexit, sys; from scheduler_service.cmd import manage;'
+    'atexit.register(lambda: print(*sys.modules)); manage.main(sys.argv[1:])'
+)
 
 
 def test_db_commands_succeed_when_the_tables_are_current(run):
@@ -65,6 +72,32 @@ def test_help_loads_no_heavy_library_when_printed():
     for noun in ('db', 'inventory', 'select', 'decision'):
         assert noun in told
     assert told.endswith('[]\n')
+
+
+@pytest.mark.parametrize(
+    ('command', 'heavy'),
+    [
+        ('decision list --project p',
+         'numpy prometheus_client'),
+        ('history host x', 'prometheus_client scheduler_service.plugins'),
+        ('host list', 'scheduler_service.plugins'),
+        ('why x', ''),
+    ],
+)  # fmt: skip
+def test_reading_commands_load_only_what_they_need(
+    tmp_path, ready_sqlite, command, heavy
+):
+    config = tmp_path / 'a.conf'
+    config.write_text(f'[database]\nconnection = {ready_sqlite}\n')
+    found = subprocess.run(
+        [sys.executable, '-c', _LOADED, f'--config-file={config}',
+         *command.split()],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    loaded = set(found.stdout.splitlines()[-1].split())
+    assert 'sqlalchemy' in loaded, found.stderr
+    no_reader_needs = 'oslo_messaging kombu urllib3 alembic aiohttp jinja2'
+    assert loaded.isdisjoint([*no_reader_needs.split(), *heavy.split()])
 
 
 def test_nodes_of_a_cluster_are_imported_as_hosts(run, tmp_path):

@@ -8,7 +8,8 @@ import sqlalchemy as sa
 from scheduler_service.cmd import manage
 from scheduler_service.store import clock, schema
 from scheduler_service.store.connection import Store
-from scheduler_service.store.records import decisions
+from scheduler_service.store.records import decision_list, decisions
+from scheduler_service.store.records.decision_list import DecisionFilter
 from scheduler_service.store.records.decisions import Decision
 from tests.support.databases import DATABASES
 
@@ -57,7 +58,7 @@ def store(make_store, request) -> Store:
 
 def left(store):
     with store.reading() as conn:
-        return decisions.count(conn, decisions.DecisionFilter())
+        return decision_list.count(conn, DecisionFilter())
 
 
 def test_what_is_older_is_deleted_batch_by_batch(store, purge):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from scheduler_service.engine.health import Occurrence
+from scheduler_service.moments import Occurrence
 from scheduler_service.store.records import event_log
 from tests.support.databases import DATABASES
 

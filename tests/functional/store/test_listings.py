@@ -21,8 +21,10 @@ from scheduler_service.store import schema
 from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.connection import Store
 from scheduler_service.store.reading import residents
+from scheduler_service.store.records import decision_list
 from scheduler_service.store.records import decisions as stored_decisions
-from scheduler_service.store.records.decisions import Decision, DecisionFilter
+from scheduler_service.store.records.decision_list import DecisionFilter
+from scheduler_service.store.records.decisions import Decision
 from tests.support.databases import DATABASES
 from tests.support.documents import SMALL
 from tests.support.engines import start_engine
@@ -59,8 +61,8 @@ def test_lists_are_read_from_each_database(store):
         claims = claim_queries.listing(conn, project='p')
         oldest = claim_queries.listing(conn, oldest=True)
         old = claim_queries.listing(conn, older_than=HOUR)
-        decisions = stored_decisions.search(
-            conn, stored_decisions.DecisionFilter(since=HOUR, project='p')
+        decisions = decision_list.search(
+            conn, DecisionFilter(since=HOUR, project='p')
         )
         here = residents.requests(conn, 'compute-4')
     assert [claim['state'] for claim in oldest] == ['claimed', 'moving']
@@ -105,9 +107,9 @@ def test_lists_of_decisions_have_and_search_what_the_documents_have(store):
     def found(limit: int | None = None, **criteria: Any) -> list[str]:
         wanted = DecisionFilter(**criteria)
         with store.reading() as conn:
-            rows = stored_decisions.search(conn, wanted, limit)
+            rows = decision_list.search(conn, wanted, limit)
             if limit is None:
-                assert stored_decisions.count(conn, wanted) == len(rows)
+                assert decision_list.count(conn, wanted) == len(rows)
         return [row.request_id for row in rows if row.request_id in 'adef']
 
     assert found() == ['f', 'e', 'd', 'a']
@@ -124,7 +126,7 @@ def test_lists_of_decisions_have_and_search_what_the_documents_have(store):
     assert found(request='a') == ['e', 'd', 'a']
     assert (found(request='b'), found(request='c')) == (['a'], ['a'])
     with store.reading() as conn:
-        first, *_ = stored_decisions.search(conn, DecisionFilter(request='d'))
+        first, *_ = decision_list.search(conn, DecisionFilter(request='d'))
         assert found(before=first.id) == ['a']
         assert (first.filter, first.project_id) == ('Last', 'P')
         shown = stored_decisions.show(conn, ONE)
@@ -134,9 +136,7 @@ def test_lists_of_decisions_have_and_search_what_the_documents_have(store):
 def times_of(store: Store, request_id: str) -> list[tuple[str, int]]:
     """Return the outcomes of a request with their numbers, newest first."""
     with store.reading() as conn:
-        rows = stored_decisions.search(
-            conn, DecisionFilter(request=request_id)
-        )
+        rows = decision_list.search(conn, DecisionFilter(request=request_id))
     return [(row.outcome, row.times) for row in rows]
 
 
@@ -148,14 +148,14 @@ def test_a_verdict_that_is_repeated_is_one_decision_with_a_number(store):
     a, d, e, f = MADE
     assert write(a, d, e, ('f', 'k', 'passed', f[3])) == 4
     with store.reading() as conn:
-        (before,) = stored_decisions.search(conn, DecisionFilter(request='f'))
+        (before,) = decision_list.search(conn, DecisionFilter(request='f'))
     again = ('f', 'k', 'passed', {**f[3], 'user_id': 'again'})
     # Its reasons may differ, and so may what comes between.
     assert write(d, again, d) == 0
     assert write(again, d) == 0
     assert times_of(store, 'f') == [('passed', 3)]
     with store.reading() as conn:
-        (after,) = stored_decisions.search(conn, DecisionFilter(request='f'))
+        (after,) = decision_list.search(conn, DecisionFilter(request='f'))
         (shown,) = stored_decisions.show(conn, 'f')
     assert before.times == 1
     assert after.first_at == before.first_at == before.created_at
@@ -187,7 +187,7 @@ def test_a_verdict_that_is_repeated_is_one_decision_with_a_number(store):
     ]  # fmt: skip
     with store.reading() as conn:
         assert len(stored_decisions.show(conn, 'g')) == 3
-        found = stored_decisions.search(conn, DecisionFilter(instance='i-2'))
+        found = decision_list.search(conn, DecisionFilter(instance='i-2'))
     assert [row.times for row in found] == [1, 4]
     assert ('NoValidHost', 4) in times_of(store, 'd')
     assert len(times_of(store, 'd')) == 7
@@ -211,7 +211,7 @@ def test_lists_of_decisions_read_no_document(store):
     spoil = sa.update(schema.decisions).values(document='no JSON')
     store.write(lambda writer: writer.conn.execute(spoil))
     with store.reading() as conn:
-        rows = stored_decisions.search(conn, DecisionFilter(), 4)
+        rows = decision_list.search(conn, DecisionFilter(), 4)
     assert [row.hosts for row in rows] == [
         ['a host-1 b'], [], [], ['host-1', 'Host-1'],
     ]  # fmt: skip

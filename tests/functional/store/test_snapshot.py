@@ -13,6 +13,7 @@ from scheduler_service.model import documents
 from scheduler_service.store import claims
 from scheduler_service.store.connection import Store
 from scheduler_service.store.reading import (
+    change_feed,
     loading,
     snapshot,
 )
@@ -29,7 +30,7 @@ def table_of_documents(store: Store) -> HostTable:
         return build_table(
             list(loading.hosts(conn).items()),
             loading.aggregates(conn),
-            loading.instances(conn),
+            change_feed.placed_instances(conn),
             loading.groups(conn).values(),
         )
 

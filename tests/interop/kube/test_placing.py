@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import urllib3
 
-from scheduler_service.store.records import decisions
+from scheduler_service.store.records import decision_list
 from tests.support import extenders, kube
 from tests.support.extenders import Reply
 from tests.support.kube_nodes import (
@@ -207,9 +207,9 @@ def test_pods_have_decisions_but_for_those_of_the_cluster_itself(
 ):
 
     def found(pod: str) -> list[tuple[str, str]]:
-        wanted = decisions.DecisionFilter(pod=pod)
+        wanted = decision_list.DecisionFilter(pod=pod)
         with daemon.store.reading() as conn:
-            rows = decisions.search(conn, wanted)
+            rows = decision_list.search(conn, wanted)
         return [(row.kind, row.outcome) for row in rows]
 
     # It has no SSD.

@@ -27,7 +27,8 @@ from scheduler_service.store.connection import Store
 from scheduler_service.store.ports.claimer import StoreClaimer
 from scheduler_service.store.ports.host_source import StoreHostSource
 from scheduler_service.store.ports.recall import Outcomes
-from scheduler_service.store.records import decisions
+from scheduler_service.store.records import decision_list, decisions
+from scheduler_service.store.records.decision_list import DecisionFilter
 from scheduler_service.store.workers.decision_recorder import DecisionRecorder
 from scheduler_service.store.writing import zones
 
@@ -282,7 +283,7 @@ def test_decisions_are_recorded_with_their_reasons(
     with store.reading() as conn:
         listed = {
             one.request_id: one.outcome
-            for one in decisions.search(conn, decisions.DecisionFilter())
+            for one in decision_list.search(conn, DecisionFilter())
         }
         (decision,) = decisions.show(conn, 'req-1')
     assert listed == {'req-1': 'chosen', 'req-2': 'NoValidPoolFound'}

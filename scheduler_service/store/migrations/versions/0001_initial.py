@@ -121,6 +121,7 @@ def upgrade() -> None:
         sa.Column('place', _BIG),
         sa.Index(None, 'caller_request_id'),
         sa.Index(None, 'global_request_id'),
+        sa.Index(None, 'project_id'),
         sa.Index(None, 'request_id'),
     )
     _create(

@@ -12,7 +12,8 @@ from scheduler_service import errors
 from scheduler_service.engine.jobs import NO_MESSAGE
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
-from scheduler_service.store.records import decisions
+from scheduler_service.store.records import decision_list, decisions
+from scheduler_service.store.records.decision_list import DecisionFilter
 from scheduler_service.store.workers import decision_recorder
 from scheduler_service.store.workers.decision_recorder import DecisionRecorder
 from tests.support.waiting import wait_until
@@ -27,7 +28,7 @@ def recorded(store: Store) -> list[str]:
     with store.reading() as conn:
         return [
             one.request_id
-            for one in decisions.search(conn, decisions.DecisionFilter())
+            for one in decision_list.search(conn, DecisionFilter())
         ]
 
 
