@@ -19,7 +19,7 @@ from tests.support import interop
 from tests.support.paths import ROOT
 
 # A commit whose daemons are met by those of this tree: the first release.
-EARLIER = '6cd83e70'
+EARLIER = '3ea45092'
 # Of commits that need Git to know their version.
 _VERSION = {'PBR_VERSION': '0.0.1'}
 
