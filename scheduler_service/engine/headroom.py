@@ -325,7 +325,7 @@ def fits(
     least = np.argmin(sums, axis=0).tolist() if names and filled else []
     figures = zip(in_all, least, strict=False)
     fits = []
-    empty: dict[str, Ints] = {}
+    empty: list[Ints] = []
     zone = request.availability_zone
     for place, there, rows in places:
         if len(rows) and not names:
@@ -334,15 +334,14 @@ def fits(
             count, at = next(figures)
             fits.append(Fit(place, len(rows), count, names[at]))
         elif not zone or (by == 'zone' and is_in(place, zone)):
-            empty[place] = there
+            empty.append(there)
             fits.append(Fit(place, 0, 0, ''))
     if not empty:
         return fits
     *_, form = request.forms(table.resources)
-    ends = pipeline.ends(table, form, empty.values())
-    by_place = dict(zip(empty, ends, strict=True))
+    ends = iter(pipeline.ends(table, form, empty))
     return [
-        fit._replace(ends=by_place.get(fit.place, fit.ends)) for fit in fits
+        fit if fit.hosts else fit._replace(ends=next(ends)) for fit in fits
     ]
 
 

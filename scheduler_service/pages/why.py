@@ -23,7 +23,14 @@ from scheduler_service.pages.decisions import stacks
 from scheduler_service.pages.frame import Frame, without_empty
 
 PATH = '/why/{request_id}'
-_PROGRAM = sys.executable, '-m', 'scheduler_service.cmd.manage'
+# The command, which the kernel ends with the daemon, even if that is killed.
+_PROGRAM = """
+import ctypes, signal, sys
+PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+from scheduler_service.cmd import manage
+sys.exit(manage.main())
+"""
 _NICE = 19
 # How often it is looked whether the client has left, in seconds.
 _LOOK_S = 0.1
@@ -38,7 +45,10 @@ class Why:
     def __init__(self, conf: Any) -> None:
         files = [f'--config-file={path}' for path in conf.config_file or ()]
         folders = [f'--config-dir={path}' for path in conf.config_dir or ()]
-        self._command = *_PROGRAM, *files, *folders, 'why', '--format=json'
+        self._command = (
+            sys.executable, '-c', _PROGRAM, *files, *folders, 'why',
+            '--format=json',
+        )  # fmt: skip
         self._running = threading.Lock()
 
     def page(self, frame: Frame, request: HttpRequest) -> Reply:

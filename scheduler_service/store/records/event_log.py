@@ -16,24 +16,31 @@ from scheduler_service.store.connection import Writer
 _TABLE = schema.events
 SILENT = 'silent'
 COMMAND = 'command'
+# The times of one event differ by less, in seconds.
+_SAME_S = 0.5
 
 
 def record(conn: Connection, who: str, happened: Iterable[Occurrence]) -> None:
-    """Record what happened.
+    """Record what happened, once: a commit's answer may have been lost.
 
     :param who: the name of a daemon, or of a user of the operating system
     """
+    columns = _TABLE.c
     for event, detail, began, ended in happened:
-        conn.execute(
-            _TABLE.insert().values(
-                event=event,
-                who=who,
-                # Not every database stores all characters.
-                detail=texts.printable(detail),
-                begun_at=clock.at(began),
-                ended_at=None if ended is None else clock.at(ended),
-            )
+        # Not every database stores all characters.
+        values = {
+            'event': event, 'who': who, 'detail': texts.printable(detail),
+        }  # fmt: skip
+        stored = sa.select(columns.id).where(
+            *(columns[name] == value for name, value in values.items()),
+            sa.func.abs(columns.begun_at - clock.at(began)) < _SAME_S,
         )
+        if conn.execute(stored).first() is None:
+            times = {
+                'begun_at': clock.at(began),
+                'ended_at': None if ended is None else clock.at(ended),
+            }
+            conn.execute(_TABLE.insert().values(**values, **times))
 
 
 def since(conn: Connection, moment: float) -> list[dict[str, Any]]:

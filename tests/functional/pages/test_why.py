@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -149,3 +150,24 @@ def test_one_at_a_time_which_ends_when_its_page_is_left(
     page.goto('about:blank')
     wait_until(lambda: not commands(process))
     check(shown.open(WHY, viewport={'width': 400, 'height': 800}))
+
+
+def test_it_ends_with_a_daemon_that_is_killed(
+    process: Process, port: int
+) -> None:
+    """The last test: the others need the daemon."""
+    with socket.create_connection(('127.0.0.1', port)) as client:
+        client.sendall(
+            f'GET {WHY} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n'.encode()
+        )
+        (running,) = wait_until(lambda: commands(process))
+        folder = pathlib.Path(f'/proc/{running}')
+        wait_until(lambda: 'sqlite3' in (folder / 'maps').read_text())
+        os.kill(running, signal.SIGSTOP)
+        process.popen.kill()
+        # Its entry stays where nobody asks for its status.
+        wait_until(
+            lambda: (
+                not folder.exists() or ') Z ' in (folder / 'stat').read_text()
+            )
+        )

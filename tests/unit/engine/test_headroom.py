@@ -357,6 +357,7 @@ def fits_by(by, flavor, **more):
         in_zone(1, 'north', 'full'),
         in_zone(2, 'south', 'down'),
         {'id': 3, 'name': 'of-both', 'hosts': ['full', 'free']},
+        {'id': 4, 'name': 'of-north', 'hosts': ['down']},
     ]
     own = table({'hosts': hosts, 'aggregates': aggregates})
     return [
@@ -392,6 +393,8 @@ def test_a_host_counts_in_each_of_its_aggregates():
         ('of-north', 0, 0, 'VCPU'),
         ('of-south', 0, 0, 'ComputeFilter'),
         ('of-both', 1, 3, 'MEMORY_MB'),
+        # Names need not differ.
+        ('of-north', 0, 0, 'ComputeFilter'),
         ('', 1, 3, 'MEMORY_MB'),
     ]
 
