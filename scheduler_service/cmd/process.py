@@ -136,7 +136,9 @@ def tune_gc() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 10, 10)
+    # More objects than belong to the decisions of the 0.2 s until they are
+    # stored: else all of these are looked at again and again.
+    gc.set_threshold(200_000, 10, 10)
 
 
 def handle(
