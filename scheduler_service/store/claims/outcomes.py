@@ -53,7 +53,8 @@ _OUTCOME = {
 }
 _KEY = {'idempotency_key': 'text'}
 _RELEASE = {'instance_uuid': 'text', 'kind': 'text'}
-_SEEN = {**_RELEASE, 'revision': 'int'}
+# The kinds of releases that cancel a request: for all, and for its project.
+_SEEN = {**_RELEASE, 'of_project': 'text', 'revision': 'int'}
 SENT_RELEASE = {
     **_RELEASE,
     'project_id': 'text',
@@ -233,22 +234,29 @@ def coming_first(dialect: str) -> str:
     """
     keys, seen = (
         f'SELECT 1 FROM {rows.source(dialect, columns, parameter)} '  # noqa: S608
-        + rows.joined(dialect, table, 'f', {name: f'a.{name}' for name in key})
+        + rows.joined(dialect, table, 'f', {key: f'a.{key}'})
         for table, parameter, columns, key in (
-            ('outcomes', 'keys', _KEY, _KEY),
-            ('releases', 'seen', _SEEN, _RELEASE),
+            ('outcomes', 'keys', _KEY, 'idempotency_key'),
+            ('releases', 'seen', _SEEN, 'instance_uuid'),
         )
     )
-    return f'{keys} UNION ALL {seen} WHERE f.revision > a.revision'
+    return (
+        f'{keys} UNION ALL {seen} WHERE f.revision > a.revision '
+        'AND f.kind IN (a.kind, a.of_project)'
+    )
 
 
 def came_first_values(dialect: str, claims: Sequence[Claim]) -> dict[str, Any]:
     """Return the parameters of :func:`coming_first`."""
     seen = [
-        (claim.consumer, _kind_key(kind, releaser), claim.releases_seen)
+        (
+            claim.consumer,
+            kind,
+            _kind_key(kind, claim.project_id),
+            claim.releases_seen,
+        )
         for claim in claims
         for kind in ((ALL, MOVE) if claim.move else (ALL,))
-        for releaser in {None, claim.project_id}
     ]
     keys = [(claim.key,) for claim in claims if claim.key]
     return {
