@@ -412,8 +412,9 @@ class Request(Document, dict=True):
     @property
     def place_of_devices(self) -> str | None:
         """Where PCI devices are asked for, in no group; None: none are."""
-        if any(each.groups is None for each in self.pci_requests):
-            return 'pci_requests'
+        for each in self.pci_requests:
+            if each.groups is None:
+                return 'pci_requests'
         if self.flavor.extra_specs.get(devices.ALIAS_SPEC):
             return spec_path(devices.ALIAS_SPEC)
         return None
@@ -637,7 +638,7 @@ _singular_fields = operator.attrgetter(
 )  # fmt: skip
 _read = operator.attrgetter(
     'guest', 'disk_mb', 'resources', 'forbidden_traits', 'tree_traits',
-    'requested_traits',
+    'requested_traits', 'image_pairs',
 )  # fmt: skip
 # What is read of a request, as JSON -> what follows from it: few flavors come
 # over and over, and to read them takes longer than to parse them. At most some

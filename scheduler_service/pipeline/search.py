@@ -426,8 +426,8 @@ class TopHosts:
         for (weigher, factor, _), values, low, high, before, others in zip(
             self._terms,
             raw,
-            raw.min(axis=1).tolist(),
-            raw.max(axis=1).tolist(),
+            np.minimum.reduce(raw, axis=1).tolist(),
+            np.maximum.reduce(raw, axis=1).tolist(),
             self._ends,
             self._others,
             strict=True,

@@ -360,11 +360,12 @@ class Ranking:
         best, at = self.best_at(FINALISTS), 0
         drawn: dict[str, Any] = {}
         if self.drawn_from > 1:
-            index = int(np.searchsorted(self.rows, chosen))
-            best += [index] if index not in best else []
-            at = best.index(index)
+            place = int(np.searchsorted(self.rows, chosen))
+            best += [place] if place not in best else []
+            at = best.index(place)
             drawn['drawn_from'] = self.drawn_from
-        rows = self.rows.take(best)
+        index = np.array(best)
+        rows = self.rows[index]
         hosts, nodes = (
             table.coded[name].values_at(rows) for name in ('host', 'node')
         )
@@ -372,16 +373,16 @@ class Ranking:
             'host': hosts,
             # Mostly they have the same names.
             **({'node': nodes} if nodes != hosts else {}),
-            'weight': self.totals.take(best).tolist(),
+            'weight': self.totals[index].tolist(),
             # What each weigher adds follows from these.
             'weighers': {
                 name: (
-                    raw.take(best).tolist(),
+                    raw[index].tolist(),
                     float(ends[0]),
                     float(ends[1]),
                     factor
                     if isinstance(factor, float)
-                    else factor.take(best).tolist(),
+                    else factor[index].tolist(),
                 )
                 for name, _, raw, ends, factor in self.parts
             },
