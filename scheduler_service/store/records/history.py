@@ -173,6 +173,32 @@ _decode = msgspec.msgpack.Decoder(Block).decode
 Parts = dict[bytes, tuple[int, int]]
 
 
+class _Index(dict[bytes, int]):
+    """Part of a request, as JSON -> index in ``Block.places``.
+
+    What is looked up and is not there gets a place.
+
+    :param number: of the block
+    :param known: parts in the stretch
+    """
+
+    def __init__(self, number: int, known: Parts) -> None:
+        self.parts: list[bytes] = []
+        self.places: list[tuple[int, int]] = []
+        self._number, self._known = number, known
+
+    def __missing__(self, text: bytes) -> int:
+        if len(self._known) >= _MOST_PARTS:
+            self._known.clear()
+        new = self._number, len(self.parts)
+        place = self._known.setdefault(text, new)
+        if place == new:
+            self.parts.append(text)
+        index = self[text] = len(self.places)
+        self.places.append(place)
+        return index
+
+
 class Packer:
     """Makes a block of entries.
 
@@ -189,12 +215,8 @@ class Packer:
         known: Parts | None = None,
     ) -> None:
         self.decided: list[tuple[Decided, int]] = []
-        self._origin, self._number = origin, number
-        self._known: Parts = {} if known is None else known
-        self._parts: list[bytes] = []
-        # Part of a request -> index of its place.
-        self._index: dict[bytes, int] = {}
-        self._places: list[tuple[int, int]] = []
+        self._origin = origin
+        self._index = _Index(number, {} if known is None else known)
         self._kinds = bytearray()
         # Encoded at once: the garbage collector would look at objects.
         self._entries: list[bytes] = []
@@ -259,33 +281,19 @@ class Packer:
         rest = copy.copy(request)
         rest.request_id = rest.project_id = rest.user_id = rest.image = None
         rest.flavor, rest.instance_uuids = _NO_FLAVOR, []
+        index = self._index
         return (
-            self._place(request.flavor),
-            self._place(request.image),
-            self._place((request.project_id, request.user_id)),
-            self._place(rest),
+            index[_encode_text(request.flavor)],
+            index[_encode_text(request.image)],
+            index[_encode_text((request.project_id, request.user_id))],
+            index[_encode_text(rest)],
         )
-
-    def _place(self, part: Any) -> int:
-        """Return the index of the place of a part of a request."""
-        text = _encode_text(part)
-        index = self._index.get(text)
-        if index is None:
-            if len(self._known) >= _MOST_PARTS:
-                self._known.clear()
-            new = self._number, len(self._parts)
-            place = self._known.setdefault(text, new)
-            if place == new:
-                self._parts.append(text)
-            index = self._index[text] = len(self._places)
-            self._places.append(place)
-        return index
 
     def packed(self) -> bytes:
         """Return the block."""
         entries = [*map(msgspec.Raw, self._entries)]
         kinds = bytes(self._kinds)
-        requests = self._parts, self._places
+        requests = self._index.parts, self._index.places
         block = FORMAT, *self._origin, *requests, kinds, entries
         return zlib.compress(_encode(block), 1)
 
