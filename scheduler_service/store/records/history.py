@@ -330,13 +330,8 @@ def _parts(table: HostTable) -> Iterator[Part]:
         yield Part('shared', name, _array(providers))
     yield Part('aggregates', '', [*table.topology.aggregates.values()])
     yield Part('groups', '', [*table.groups.values()])
-    some: list[PlacedInstance] = []
-    for placed in table.instances:
-        some.append(placed)
-        if len(some) == _INSTANCES:
-            yield Part('instances', '', _columns(some))
-            some = []
-    if some:
+    instances = iter(table.instances)
+    while some := [*itertools.islice(instances, _INSTANCES)]:
         yield Part('instances', '', _columns(some))
     yield Part('end')
 
