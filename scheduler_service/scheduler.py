@@ -519,9 +519,9 @@ class Scheduler:
         :param criteria: as in :class:`decision_list.DecisionFilter`
         :raises StoreUnavailable: the database does not answer
         """
-        wanted = decision_list.DecisionFilter(**criteria)
+        search = decision_list.DecisionFilter(**criteria)
         with self._store.reading(READ_S) as conn:
-            rows = decision_list.search(conn, wanted, limit)
+            rows = decision_list.search(conn, search, limit)
         return [row.plain() for row in rows]
 
     def decision_remarks(self, **criteria: Any) -> list[str]:
@@ -529,9 +529,9 @@ class Scheduler:
 
         :raises StoreUnavailable: the database does not answer
         """
-        wanted = decision_list.DecisionFilter(**criteria)
+        search = decision_list.DecisionFilter(**criteria)
         with self._store.reading(READ_S) as conn:
-            return decision_list.remarks(conn, wanted)
+            return decision_list.remarks(conn, search)
 
     def decision(self, request_id: str) -> list[dict[str, Any]]:
         """Return what was decided under a request id.

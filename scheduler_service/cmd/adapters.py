@@ -19,7 +19,7 @@ from scheduler_service.kube import options as kube_options
 
 if TYPE_CHECKING:
     from scheduler_service.adapter import Adapter
-    from scheduler_service.engine_config import Policy
+    from scheduler_service.engine_config import EngineConfig, Policy
     from scheduler_service.scheduler import Scheduler
     from scheduler_service.store.connection import Store
     from scheduler_service.store.records.audit import Finding
@@ -75,6 +75,16 @@ def policy(conf: Any) -> Policy | None:
     from scheduler_service.extenders import dispatcher
 
     return dispatcher.policy(conf)
+
+
+def engine(conf: Any) -> EngineConfig:
+    """Return what the options and the policy file make of the engine.
+
+    :raises ConfigurationError: they cannot be used
+    """
+    from scheduler_service.factory import engine_config
+
+    return engine_config(conf, policy(conf))
 
 
 def recorded_stages(conf: Any) -> set[str]:

@@ -20,7 +20,7 @@ from scheduler_service.cmd.connections import new_store, registration
 from scheduler_service.cmd.daemon_register import DaemonRegister
 from scheduler_service.cmd.program import run_within
 from scheduler_service.cmd.serving import HttpServing
-from scheduler_service.factory import build, engine_config
+from scheduler_service.factory import build
 from scheduler_service.model import documents
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.delivery import new_notifier
@@ -181,7 +181,7 @@ class Daemon:
         :raises ConfigurationError: the configuration cannot be used, and
             nothing is changed
         """
-        config = engine_config(conf, adapters.policy(conf))
+        config = adapters.engine(conf)
         checked = [adapter.check(conf) for adapter in self.adapters]
         policy = policies.Enforcer(conf)
         serve = self.http.check(conf)

@@ -11,7 +11,6 @@ from scheduler_service import errors
 from scheduler_service.cmd import adapters
 from scheduler_service.conf import effective
 from scheduler_service.engine_config import EngineConfig
-from scheduler_service.factory import engine_config
 from scheduler_service.store.records import daemons
 
 
@@ -47,13 +46,9 @@ def as_of(
                 conf = loaded(document)
                 changes = effective.outdated(document, conf)
                 if not changes:
-                    return _engine(conf), ''
+                    return adapters.engine(conf), ''
                 reason = f'had other files: {"; ".join(map(str, changes))}'
         except (errors.SchedulerError, *options.FAULTS) as fault:
             reason = f'does not load: {fault}'
         reason = f'The configuration {fingerprint} {reason}'
-    return _engine(present), reason
-
-
-def _engine(conf: Any) -> EngineConfig:
-    return engine_config(conf, adapters.policy(conf))
+    return adapters.engine(present), reason

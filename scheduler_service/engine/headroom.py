@@ -363,12 +363,12 @@ def _rooms(
     for form in forms:
         rows = np.flatnonzero(pipeline.filter_hosts(table, form))
         passed[rows] = True
-        found = pipeline.rooms(table, form, rows, whole[rows])
-        if not len(rows) or not found:
+        room = pipeline.rooms(table, form, rows, whole[rows])
+        if not len(rows) or not room:
             continue
-        most = np.minimum.reduce(list(found.values()))
+        most = np.minimum.reduce(list(room.values()))
         whole[rows] += most
-        for name, counts in found.items():
+        for name, counts in room.items():
             every = rooms.setdefault(name, np.zeros_like(whole))
             every[rows] += counts
         if len(forms) > 1:
@@ -438,6 +438,12 @@ def _aggregates(table: HostTable) -> Iterator[tuple[str, Ints]]:
         yield '', rows
 
 
+def size(request: Request) -> list[int]:
+    """Return what the largest requests have most of, to order them."""
+    classes = 'MEMORY_MB', 'VCPU', 'DISK_GB'
+    return [request.resources.get(name, 0) for name in classes]
+
+
 def drain(
     pipeline: HostPipeline,
     table: HostTable,
@@ -455,11 +461,6 @@ def drain(
     """
     rng = random.Random(0)  # noqa: S311 - hosts of equal weight, not secrets
     overlay = Overlay(table)
-
-    def size(request: Request) -> list[int]:
-        classes = 'MEMORY_MB', 'VCPU', 'DISK_GB'
-        return [request.resources.get(name, 0) for name in classes]
-
     for request in sorted(requests, key=size, reverse=True):
         request.stored_groups = table.groups_of(request.instance_uuids)
         refusals: list[str] = []

@@ -18,6 +18,7 @@ from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.build import build_table
 from scheduler_service.columns.changes import Release, Update
 from scheduler_service.columns.instances import PlacedInstance
+from scheduler_service.engine.headroom import size
 from scheduler_service.model import Request
 from scheduler_service.pipeline import Bonuses, HostPipeline, comparison
 from scheduler_service.pipeline.explain import decisive_filter
@@ -339,7 +340,7 @@ class Simulation:
             for each in self._flavors.values()
         ]
         fits, largest = np.zeros(len(table), np.bool_), None
-        for request in sorted(flavors, key=_size, reverse=True):
+        for request in sorted(flavors, key=size, reverse=True):
             for form in request.forms(table.resources):
                 mask = self._pipeline.filter_hosts(table, form)
                 if largest is None and mask.any():
@@ -383,8 +384,3 @@ def _is_at(placed: PlacedInstance, node: Node | None) -> bool:
         placed.host,
         placed.node,
     )
-
-
-def _size(request: Request) -> list[int]:
-    classes = 'MEMORY_MB', 'VCPU', 'DISK_GB'
-    return [request.resources.get(name, 0) for name in classes]

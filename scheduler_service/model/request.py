@@ -321,13 +321,13 @@ class Request(Document, dict=True):
 
         :raises InvalidRequest: two groups have the same suffix
         """
-        found = []
+        groups = []
         for group in self._stated_groups:
             amounts = {name: n for name, n in group.resources.items() if n}
             made = msgspec.structs.replace(group, resources=amounts)
             if made != ResourceGroup(suffix=group.suffix):
-                found.append(made)
-        return found
+                groups.append(made)
+        return groups
 
     @cached_property
     def _stated_groups(self) -> list[ResourceGroup]:
@@ -375,10 +375,10 @@ class Request(Document, dict=True):
         :raises InvalidRequest: with the first one that does not; or no group
             has the resources of a device profile
         """
-        asked = _encode((_read_fields(self), self.image_properties))
-        known = _read_before.get(asked)
-        if known is not None:
-            self.__dict__.update(known)
+        key = _encode((_read_fields(self), self.image_properties))
+        earlier = _read_before.get(key)
+        if earlier is not None:
+            self.__dict__.update(earlier)
             return
         extra = self.flavor.extra_specs
         self.specs = Specs(extra, self.image_properties, strict=True)
@@ -391,10 +391,10 @@ class Request(Document, dict=True):
                 'resource_groups, too',
                 at=spec_path(name),
             )
-        if len(asked) <= _LONGEST_READ:
+        if len(key) <= _LONGEST_READ:
             if len(_read_before) >= _MOST_READ:
                 _read_before.clear()
-            _read_before[asked] = {**self.__dict__}
+            _read_before[key] = {**self.__dict__}
 
     def devices(self, settings: Settings) -> tuple[DeviceRequest, ...]:
         """Return the PCI devices of an instance.

@@ -96,13 +96,13 @@ class Why:
             os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)
             while True:
                 try:
-                    out, told = process.communicate(timeout=_LOOK_S)
+                    out, remarks = process.communicate(timeout=_LOOK_S)
                     break
                 except subprocess.TimeoutExpired:
                     if is_left():
                         process.kill()
                         raise errors.TooLate('The page was left') from None
         if out:
-            return msgspec.json.decode(out), told
-        name, _, text = told.strip().rpartition('\n')[2].partition(': ')
+            return msgspec.json.decode(out), remarks
+        name, _, text = remarks.strip().rpartition('\n')[2].partition(': ')
         raise errors.from_dict({'name': name, 'message': text, 'facts': {}})

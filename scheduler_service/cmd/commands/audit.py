@@ -22,8 +22,8 @@ def audit(args: Any, conf: Any) -> int:
         with store.reading() as conn:
             report = auditing.audit(conn, fallback, _stages(conf))
         report.findings += adapters.audit(conf, store)
-    found = [*report.findings, *report.unmatched]
-    status = 1 if found else 0
+    findings = [*report.findings, *report.unmatched]
+    status = 1 if findings else 0
     if args.format != 'table':
         output.document(
             {'mended': fixed, **msgspec.to_builtins(report)}, args.format
@@ -31,17 +31,17 @@ def audit(args: Any, conf: Any) -> int:
         return status
     if fixed:
         print(f'{fixed} rows fixed')
-    for finding in found:
+    for finding in findings:
         parts = (
             finding.server_group, finding.host, finding.aggregate,
             finding.resource_class, finding.consumer,
         )  # fmt: skip
         place = ' '.join(part for part in parts if part)
         output.say(f'{finding.kind}: {place}: {finding.text}')
-    counts = Counter(finding.kind for finding in found)
+    counts = Counter(finding.kind for finding in findings)
     kinds = ', '.join(f'{number} {kind}' for kind, number in counts.items())
     print(
-        f'{len(found)} differences in {report.inventories} inventories, '
+        f'{len(findings)} differences in {report.inventories} inventories, '
         f'{report.allocations} allocations, {report.claims} claims, '
         f'{report.server_groups} server groups{kinds and ": " + kinds}'
     )

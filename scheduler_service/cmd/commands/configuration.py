@@ -15,7 +15,6 @@ from scheduler_service.cmd import adapters, daemon, output
 from scheduler_service.cmd.connections import read
 from scheduler_service.conf import effective, option_names
 from scheduler_service.conf.effective import Document
-from scheduler_service.factory import engine_config
 from scheduler_service.store import clock
 from scheduler_service.store.reading.snapshot import load_snapshot
 from scheduler_service.store.records import daemons as daemon_rows
@@ -95,8 +94,7 @@ def _unenforced(conf: Any) -> list[str]:
     except errors.SchedulerError as error:
         output.remark(f'Stored server groups are not checked: {error}')
         return []
-    pipeline = engine_config(conf, adapters.policy(conf)).hosts
-    return pipeline.group_policies.unenforced(table)
+    return adapters.engine(conf).hosts.group_policies.unenforced(table)
 
 
 def past(args: Any, conf: Any) -> output.Listing:

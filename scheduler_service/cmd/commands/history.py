@@ -56,14 +56,14 @@ def _events(args: Any, conf: Any, subject: events.Subject) -> output.Listing:
     """List events; the status is 1 if a part of the time is not recorded."""
     with open_store(conf) as store, store.reading() as conn:
         since = moments.stamp(args.since, clock.read(conn))
-        found = [*events.of_subject(conn, subject, since)]
+        happened = [*events.of_subject(conn, subject, since)]
         begins = [each.began_at for each in history.stretches(conn)]
     is_whole = _is_whole(min(begins, default=None), since)
     rows = [
         {**event._asdict(), 'at': moments.text(event.at)}
-        for event in sorted(found, key=lambda event: event.at)
+        for event in sorted(happened, key=lambda event: event.at)
     ]
-    is_whole &= not any(event.event == 'gap' for event in found)
+    is_whole &= not any(event.event == 'gap' for event in happened)
     return output.Listing(rows, _EVENT, status=int(not is_whole))
 
 
@@ -80,16 +80,14 @@ def of_daemons(args: Any, conf: Any) -> output.Listing:
     """List what happened to daemons, and what operators did."""
     with open_store(conf) as store, store.reading() as conn:
         since = moments.stamp(args.since, clock.read(conn))
-        found = [*event_log.since(conn, since), *daemons.lasting(conn)]
+        happened = [*event_log.since(conn, since), *daemons.lasting(conn)]
         is_whole = _is_whole(event_log.oldest(conn), since)
     rows = [
         {
+            **row,
             'begun_at': moments.text(row['begun_at']),
             'ended_at': row['ended_at'] and moments.text(row['ended_at']),
-            'event': row['event'],
-            'who': row['who'],
-            'detail': row['detail'],
         }
-        for row in sorted(found, key=lambda row: row['begun_at'])
+        for row in sorted(happened, key=lambda row: row['begun_at'])
     ]
     return output.Listing(rows, _LOGGED, status=int(not is_whole))

@@ -24,7 +24,6 @@ from scheduler_service.cmd.connections import open_store, read
 from scheduler_service.cmd.program import WrongUsage
 from scheduler_service.conf import effective
 from scheduler_service.engine.simulation import Decision, Simulation, Verdict
-from scheduler_service.factory import engine_config
 from scheduler_service.model import Request, client_documents, documents
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.store import clock
@@ -82,7 +81,7 @@ def replay(args: Any, conf: Any) -> int:
     if len(args.config) > len(_NAMES):
         raise WrongUsage('argument --config: at most two')
     for path in args.config:
-        _pipeline(adapters.load([path]))
+        adapters.engine(adapters.load([path]))
     second, first = [*args.config, None][: len(_NAMES)]
     now = read(conf, clock.read)
     since = moments.stamp(args.since or moments.past(_DEFAULT_SINCE), now)
@@ -127,7 +126,7 @@ def compared(
         if a and b and a.hosts != b.hosts
     }
     explained = dict([*differing.items()][:_EXPLAINED])
-    told = run([
+    results = run([
         jobs[0]._replace(differing=explained),
         jobs[1]._replace(
             differing={n: pair[::-1] for n, pair in explained.items()}
@@ -135,7 +134,7 @@ def compared(
     ]) if explained else []  # fmt: skip
     rows = []
     for number, (a, b) in explained.items():
-        verdicts = [each.verdicts[number] for each in told]
+        verdicts = [each.verdicts[number] for each in results]
         parted = _parted_by(*verdicts) or a.refused_by or b.refused_by
         rows.append({
             'request_id': a.request_id,
@@ -150,10 +149,6 @@ def compared(
         'first_differing': rows,
     }
     return report, first.gaps, first.remarks
-
-
-def _pipeline(conf: Any) -> HostPipeline:
-    return engine_config(conf, adapters.policy(conf)).hosts
 
 
 def _parted_by(a: Verdict, b: Verdict) -> str:
@@ -178,11 +173,11 @@ def _processes(count: int) -> Iterator[Run]:
     ):
 
         def run(jobs: Sequence[Job]) -> list[Result]:
-            asked = [pool.submit(simulate, job) for job in jobs]
-            while futures.wait(asked, _EVERY_S).not_done:
+            running = [pool.submit(simulate, job) for job in jobs]
+            while futures.wait(running, _EVERY_S).not_done:
                 for name, share in zip(_NAMES, shares[:], strict=True):
                     show(f'configuration {name}', round(100 * share), 100)
-            return [each.result() for each in asked]
+            return [each.result() for each in running]
 
         yield run
 
@@ -248,15 +243,15 @@ def _pipelines(
 
     @functools.cache
     def in_force(fingerprint: str) -> HostPipeline:
-        known = fingerprint or effective.fingerprint(present)
-        engine, reason = past_configuration.as_of(conn, known, present)
+        of_then = fingerprint or effective.fingerprint(present)
+        engine, reason = past_configuration.as_of(conn, of_then, present)
         if reason:
             remarks.append(f'{reason}: the present one stands for it')
         return engine.hosts
 
     if own is None:
         return in_force
-    pipeline = _pipeline(adapters.load([own]))
+    pipeline = adapters.engine(adapters.load([own])).hosts
     return lambda fingerprint: pipeline
 
 
@@ -264,6 +259,8 @@ def _of_trace(
     path: str, simulation: Simulation, pipeline: HostPipeline
 ) -> Iterator[float]:
     """Have the requests of a file come and go; yield the share of them."""
+    # By time, departures first. No two have the same time, kind and number, so
+    # that no requests are compared.
     events: list[tuple[float, bool, int, Request]] = []
     for number, row in enumerate(_rows(path), 1):
         try:
@@ -281,7 +278,7 @@ def _of_trace(
             raise errors.InvalidRequest(
                 f'{path}: entry {number}: {fault}'
             ) from None
-    for done, (_, comes, _, request) in enumerate(sorted(events, key=_order)):
+    for done, (_, comes, _, request) in enumerate(sorted(events)):
         if comes:
             request = request.offered_form(simulation.table.resources)
             simulation.arrive(request, {})
@@ -290,10 +287,6 @@ def _of_trace(
             for uuid in request.instance_uuids:
                 simulation.follow(uuid)
         yield done / len(events)
-
-
-def _order(event: tuple[float, bool, int, Request]) -> tuple[float, bool, int]:
-    return event[:3]
 
 
 def _rows(path: str) -> Iterable[Mapping[str, Any]]:

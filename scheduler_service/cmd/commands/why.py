@@ -129,16 +129,16 @@ def _since(
     pipeline: HostPipeline, then: _State, now: _State, host: str
 ) -> list[dict[str, Any]]:
     """Return for each node of a host what became of it since."""
-    found = []
+    nodes = []
     for row in then.table.rows_of_host(host).tolist():
         node = then.table.node_at(row)
         present = now.table.row_of_node(host, node)
         if present is None:
-            found.append({'node': node, 'there': False})
+            nodes.append({'node': node, 'there': False})
             continue
         before = comparison.figures(then.table, row)
         after = comparison.figures(now.table, present)
-        found.append(
+        nodes.append(
             {
                 'node': node,
                 'there': True,
@@ -150,7 +150,7 @@ def _since(
                 ],
             }
         )
-    return found
+    return nodes
 
 
 def _best(pipeline: HostPipeline, state: _State) -> int | None:

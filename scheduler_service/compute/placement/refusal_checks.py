@@ -96,13 +96,13 @@ class RefusalChecks:
         key, pipeline = _key_of(job.request), job.attempt.pipeline
         assert pipeline is not None
         with self._lock:
-            found = self._waiting.get(key)
-            if found is None:
+            look_up = self._waiting.get(key)
+            if look_up is None:
                 if len(self._waiting) >= _MOST_WAITING:
                     return False
                 copy = self._copier.copy(table).table
-                found = self._waiting[key] = _LookUp([], copy, pipeline)
-            found.refused.append(_Refused(job, refusal))
+                look_up = self._waiting[key] = _LookUp([], copy, pipeline)
+            look_up.refused.append(_Refused(job, refusal))
             # Before a thread can give it back.
             self._queue.lend([job])
         self._start()
@@ -120,19 +120,19 @@ class RefusalChecks:
                     break
                 if key not in self._running:
                     self._running.add(key)
-                    found = self._waiting.pop(key)
-                    self._threads.submit(self._run, key, found)
+                    look_up = self._waiting.pop(key)
+                    self._threads.submit(self._run, key, look_up)
 
-    def _run(self, key: Key, found: _LookUp) -> None:
+    def _run(self, key: Key, look_up: _LookUp) -> None:
         is_news = False
         try:
-            is_news = self._look_up(found)
+            is_news = self._look_up(look_up)
         except errors.SchedulerError as error:
             LOG.info('A refusal could not be looked up: %s', error)
         except Exception:
             LOG.exception('A refusal could not be looked up')
         finally:
-            for number, (job, refusal) in enumerate(found.refused):
+            for number, (job, refusal) in enumerate(look_up.refused):
                 job.attempt.checked_at = time.monotonic()
                 job.attempt.failure = None if is_news else refusal
                 self._queue.give_back(job)
@@ -143,22 +143,22 @@ class RefusalChecks:
                 self._running.remove(key)
             self._start()
 
-    def _look_up(self, found: _LookUp) -> bool:
+    def _look_up(self, look_up: _LookUp) -> bool:
         """Have the store catch up; return whether it may know more now."""
-        if all(is_late(job.deadline) for job, _ in found.refused):
+        if all(is_late(job.deadline) for job, _ in look_up.refused):
             return False
-        job = found.refused[0].job
-        hosts = self._fitting(found, job.request)
+        job = look_up.refused[0].job
+        hosts = self._fitting(look_up, job.request)
         if job.with_pcpu is not None and job.refusal is None:
             # Some host may offer PCPU by now.
-            hosts += self._fitting(found, job.with_pcpu)
-        since = min(job.queued_at for job, _ in found.refused)
+            hosts += self._fitting(look_up, job.with_pcpu)
+        since = min(job.queued_at for job, _ in look_up.refused)
         return self._catch_up(hosts[:_HOSTS], since)
 
-    def _fitting(self, found: _LookUp, request: Request) -> list[str]:
+    def _fitting(self, look_up: _LookUp, request: Request) -> list[str]:
         """Return the doubtful hosts that fit, as the service says."""
-        table = found.table
-        pipeline = found.pipeline.for_another_thread()
+        table = look_up.table
+        pipeline = look_up.pipeline.for_another_thread()
         with self._copier.lock:
             doubtful = pipeline.doubtful_hosts(table, request)
             scope = scope_of(

@@ -87,7 +87,7 @@ def aliases(texts: tuple[str, ...]) -> Mapping[str, Alias]:
 
     :raises ValueError: one is not valid, with what is expected of it
     """
-    found: dict[str, Alias] = {}
+    by_name: dict[str, Alias] = {}
     for text in texts:
         try:
             stated = msgspec.json.decode(text, type=dict[str, str])
@@ -100,16 +100,16 @@ def aliases(texts: tuple[str, ...]) -> Mapping[str, Alias]:
         if problem:
             raise ValueError(f'{problem}, in {shown(text)}')
         name = stated['name'].strip()
-        one = Alias(
+        alias = Alias(
             (_properties(stated),),
             stated.get('numa_policy', 'legacy'),
             stated.keys() >= {'vendor_id', 'product_id'},
             'resource_class' in stated,
         )
-        if name in found:
-            first = found[name]
+        if name in by_name:
+            first = by_name[name]
             if (
-                first.policy != one.policy
+                first.policy != alias.policy
                 or 'device_type' not in stated
                 or ('dev_type', stated['device_type'])
                 not in first.alternatives[0]
@@ -118,13 +118,13 @@ def aliases(texts: tuple[str, ...]) -> Mapping[str, Alias]:
                     'expected one device_type and one numa_policy in all '
                     f'aliases of the name {name}, got {shown(text)}'
                 )
-            one = first._replace(
-                alternatives=first.alternatives + one.alternatives,
-                has_ids=first.has_ids and one.has_ids,
-                by_class=first.by_class and one.by_class,
+            alias = first._replace(
+                alternatives=first.alternatives + alias.alternatives,
+                has_ids=first.has_ids and alias.has_ids,
+                by_class=first.by_class and alias.by_class,
             )
-        found[name] = one
-    return found
+        by_name[name] = alias
+    return by_name
 
 
 def _problem(stated: Mapping[str, str]) -> str:
@@ -196,7 +196,7 @@ def of_aliases(
         return ()
     place = spec_path(ALIAS_SPEC)
     policy = specs.value('pci_numa_affinity_policy', DISTANCES)
-    known = aliases(texts)
+    by_name = aliases(texts)
     devices = []
     for part in text.split(','):
         name, colon, number = part.partition(':')
@@ -205,9 +205,9 @@ def of_aliases(
             if not colon or not count or count > MAX_DEVICES:
                 raise ValueError(f'no count from 1 to {MAX_DEVICES}')
         name = name.strip()
-        if name not in known:
+        if name not in by_name:
             raise refusal(place, 'names of [pci] alias', name)
-        alias = known[name]
+        alias = by_name[name]
         if alias.by_class and not alias.has_ids:
             raise refusal(
                 place,

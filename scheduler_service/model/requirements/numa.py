@@ -201,13 +201,13 @@ def _cpu_policy(
     isolated_emulator: bool,
 ) -> str:
     """Return dedicated, mixed, shared or nothing."""
-    own, found = specs.both('cpu_policy')
+    own, in_image = specs.both('cpu_policy')
     own = specs.word(spec_path('hw:cpu_policy'), own, _POLICIES)
     allowed = {'mixed': ('mixed', 'shared'), 'shared': ('shared',)}
-    found = specs.word(
-        property_path('hw_cpu_policy'), found, allowed.get(own, _POLICIES)
+    in_image = specs.word(
+        property_path('hw_cpu_policy'), in_image, allowed.get(own, _POLICIES)
     )
-    policy = own or found
+    policy = own or in_image
     if not stated:
         return policy
     if policy or len(stated) > 1:
@@ -219,25 +219,25 @@ def _cpu_policy(
         return policy
     if 'VCPU' in stated:
         return 'shared'
-    wanted = flavor.vcpus + isolated_emulator
-    if stated['PCPU'] != wanted:
+    pcpus = flavor.vcpus + isolated_emulator
+    if stated['PCPU'] != pcpus:
         specs.wrong(
             spec_path('resources:PCPU'),
-            f'{wanted}, as many as the instance has',
+            f'{pcpus}, as many as the instance has',
             stated['PCPU'],
         )
     return 'dedicated'
 
 
 def _thread_policy(specs: Specs) -> str:
-    own, found = specs.both('cpu_thread_policy')
+    own, in_image = specs.both('cpu_thread_policy')
     own = specs.word(spec_path('hw:cpu_thread_policy'), own, _THREADS)
-    found = specs.word(
+    in_image = specs.word(
         property_path('hw_cpu_thread_policy'),
-        found,
+        in_image,
         _THREADS if own in ('', 'prefer') else (own,),
     )
-    policy = own or found
+    policy = own or in_image
     for key, value in specs.extra.items():
         if _HYPERTHREADING.fullmatch(key):
             trait = value
@@ -261,11 +261,11 @@ def _dedicated_cpus(
     mask = specs.extra.get('hw:cpu_dedicated_mask') or ''
     realtime = 0
     if is_true(specs.extra.get('hw:cpu_realtime')):
-        own, found = specs.both('cpu_realtime_mask')
-        text = found or own
+        own, in_image = specs.both('cpu_realtime_mask')
+        text = in_image or own
         place = (
             property_path('hw_cpu_realtime_mask')
-            if found
+            if in_image
             else spec_path('hw:cpu_realtime_mask')
         )
         realtime = _masked(place, text, every) if text else every
@@ -310,14 +310,14 @@ def _masked(place: str, mask: str, every: int) -> int:
 
 def _nodes(specs: Specs) -> int:
     """Return the number of cells; 0: it is not stated."""
-    own, found = specs.both('numa_nodes')
-    if own and found:
+    own, in_image = specs.both('numa_nodes')
+    if own and in_image:
         specs.wrong(
             property_path('hw_numa_nodes'),
             'no number beside that of hw:numa_nodes',
-            found,
+            in_image,
         )
-    value = own or found
+    value = own or in_image
     place = specs.path('numa_nodes')
     with reading(place, f'a number from 1 to {MAX_NUMA_CELLS}', value):
         count = int(value or 0)
@@ -328,18 +328,18 @@ def _nodes(specs: Specs) -> int:
 
 def _page_size(specs: Specs) -> str:
     """Return the size of pages, in KiB, or a word; empty: not stated."""
-    own, found = specs.both('mem_page_size')
+    own, in_image = specs.both('mem_page_size')
     size = _pages(spec_path('hw:mem_page_size'), own)
-    if not found:
+    if not in_image:
         return size
     if size not in ('large', 'any'):
         specs.wrong(
             property_path('hw_mem_page_size'),
             'it with hw:mem_page_size=large or any only',
-            found,
+            in_image,
         )
         return size
-    return _pages(property_path('hw_mem_page_size'), found)
+    return _pages(property_path('hw_mem_page_size'), in_image)
 
 
 def _pages(place: str, text: str) -> str:

@@ -145,14 +145,14 @@ def remarks(
 
     :param option: what stands before the names of criteria
     """
-    found = []
+    checks = []
     if criteria.filter:
         names = filters(conn)
-        found.append((f'{option}filter', criteria.filter, names))
+        checks.append((f'{option}filter', criteria.filter, names))
     if criteria.host:
         names = loading.host_names(conn)
-        found.append((f'{option}host', criteria.host, names))
-    sentences = [texts.nothing_matches(*each) for each in found]
+        checks.append((f'{option}host', criteria.host, names))
+    sentences = [texts.nothing_matches(*each) for each in checks]
     return [sentence for sentence in sentences if sentence]
 
 

@@ -125,11 +125,11 @@ class _Reader:
     def read(self, entry: Entry, block: Block) -> list[Event]:
         """Apply an entry; return what it says."""
         overlay = self._replay.overlay
-        found: list[Event] = []
+        events: list[Event] = []
         if overlay is not None:
-            found = [*self._events(entry, block, overlay.table)]
+            events = [*self._events(entry, block, overlay.table)]
         self._replay.apply(entry, block)
-        return found
+        return events
 
     def _events(
         self, entry: Entry, block: Block, table: HostTable
@@ -158,16 +158,16 @@ class _Reader:
     def _asked(
         self, entry: Asked, block: Block, table: HostTable
     ) -> Iterator[Event]:
-        asked = history.request(entry, block)
-        request_id = asked.request_id
+        request = history.request(entry, block)
+        request_id = request.request_id
         if entry.error:
             times = f', {entry.times} times' if entry.times > 1 else ''
-            for uuid in asked.instance_uuids:
+            for uuid in request.instance_uuids:
                 detail = f'{entry.error}{times}'
                 yield Event('refused', None, uuid, request_id, detail)
             return
         for at, row in zip(entry.order, entry.rows, strict=True):
-            uuid = asked.instance_uuids[at]
+            uuid = request.instance_uuids[at]
             self._pending.append(
                 Event('claimed', table.host_at(row), uuid, request_id)
             )
@@ -183,13 +183,13 @@ class _Reader:
 
     def _updated(self, entry: Update, table: HostTable) -> Iterator[Event]:
         for placed in entry.instances:
-            known = table.instances.get(placed.uuid)
-            if known is None or known.host != placed.host:
+            before = table.instances.get(placed.uuid)
+            if before is None or before.host != placed.host:
                 yield Event('seen', placed.host, placed.uuid)
         for uuid in entry.instances_gone:
-            known = table.instances.get(uuid)
-            if known is not None:
-                yield Event('gone', known.host, uuid)
+            before = table.instances.get(uuid)
+            if before is not None:
+                yield Event('gone', before.host, uuid)
         if self._subject.host is not None:
             yield from self._of_host(entry, table, self._subject.host)
 

@@ -69,11 +69,11 @@ class Player:
         """Go through all of it; yield the time after each step."""
         stretches = history.stretches(self._conn)
         by_run = itertools.groupby(stretches, operator.attrgetter('run'))
-        asked = [self._asked(run, [*some]) for run, some in by_run]
+        decisions = [self._asked(run, [*some]) for run, some in by_run]
         refusals = collections.deque[tuple[float, Asked, Block]]()
         for at, run, entry, block in heapq.merge(
             self._followed(stretches),
-            *(asked if len(asked) > 1 else ()),
+            *(decisions if len(decisions) > 1 else ()),
             key=operator.itemgetter(0),
         ):
             while refusals and refusals[0][0] <= at:
@@ -227,17 +227,17 @@ class Player:
             self._unseen.update(dict.fromkeys(uuids, selected))
 
     def _selected(self, entry: Asked, block: Block) -> _Selected:
-        asked = history.request(entry, block)
-        return next(self._numbers), asked, entry.bounds, block.configuration
+        request = history.request(entry, block)
+        return next(self._numbers), request, entry.bounds, block.configuration
 
     def _update(self, update: Update) -> None:
-        seen: dict[int, tuple[_Selected, dict[str, Node]]] = {}
+        claimed: dict[int, tuple[_Selected, dict[str, Node]]] = {}
         for placed in update.instances:
-            found = self._unseen.pop(placed.uuid, None)
-            if found is not None:
-                _, real = seen.setdefault(found[0], (found, {}))
+            selected = self._unseen.pop(placed.uuid, None)
+            if selected is not None:
+                _, real = claimed.setdefault(selected[0], (selected, {}))
                 real[placed.uuid] = placed.host, placed.node
-        self._decide([seen[number] for number in sorted(seen)], update)
+        self._decide([claimed[number] for number in sorted(claimed)], update)
 
     def _decide(
         self,
@@ -251,12 +251,12 @@ class Player:
         """
         simulation, new = self._simulation, []
         for selected, real in come:
-            asked = selected[1]
-            if not any(map(simulation.is_present, asked.instance_uuids)):
-                simulation.arrive(asked, real)
+            request = selected[1]
+            if not any(map(simulation.is_present, request.instance_uuids)):
+                simulation.arrive(request, real)
                 new.append(selected)
         if update is not None:
             simulation.update(update)
-        for _, asked, bounds, configuration in new:
+        for _, request, bounds, configuration in new:
             pipeline = self._pipeline_of(configuration)
-            simulation.decide(pipeline, asked, bounds)
+            simulation.decide(pipeline, request, bounds)
