@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import pathlib
 
 from tests.support.paths import ROOT
 
@@ -19,7 +18,7 @@ def templates() -> dict[str, str]:
     """
     found = {}
     for path in sorted(PACKAGE.rglob('*.py')):
-        for call in _calls(path):
+        for call in _calls(ast.parse(path.read_text())):
             name = getattr(call.func, 'attr', '')
             owner = getattr(getattr(call.func, 'value', None), 'id', '')
             if owner != 'LOG' or name not in _LEVELS:
@@ -33,8 +32,9 @@ def degradations() -> dict[str, str]:
     """Return the cause of each degradation -> the file that names it."""
     found = {}
     for path in sorted(PACKAGE.rglob('*.py')):
-        constants = _constants(path)
-        for call in _calls(path):
+        module = ast.parse(path.read_text())
+        constants = _constants(module)
+        for call in _calls(module):
             if getattr(call.func, 'attr', '') not in ('degrade', '_degrade'):
                 continue
             first = call.args[0]
@@ -45,16 +45,15 @@ def degradations() -> dict[str, str]:
     return found
 
 
-def _calls(path: pathlib.Path) -> list[ast.Call]:
-    tree = ast.parse(path.read_text())
-    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+def _calls(module: ast.Module) -> list[ast.Call]:
+    return [node for node in ast.walk(module) if isinstance(node, ast.Call)]
 
 
-def _constants(path: pathlib.Path) -> dict[str, str]:
+def _constants(module: ast.Module) -> dict[str, str]:
     """Return the strings that a module gives names to."""
     return {
         target.id: node.value.value
-        for node in ast.parse(path.read_text()).body
+        for node in module.body
         if isinstance(node, ast.Assign)
         and isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, str)

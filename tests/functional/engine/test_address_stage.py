@@ -219,7 +219,10 @@ def test_another_daemon_undoes_what_one_without_the_stage_released(
 def test_a_reload_takes_stages_in_and_out(start, addresses, conf_of, store):
     engine = start()
     addresses.slow_s = 0.5
+    came = threading.Event()
+    addresses.on_phase = lambda *phase: came.set()
     _, answer = select(engine)
+    assert came.wait(LIMIT_S)
     engine.check(engine_config(conf_of()))().result(LIMIT_S)
     # What was under way keeps what its stage made.
     (before,) = answer.result(LIMIT_S).placements

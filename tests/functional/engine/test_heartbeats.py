@@ -57,7 +57,7 @@ def test_hosts_stay_up_when_the_daemon_could_not_listen(make_service):
             == set()
         )
     )
-    for _ in range(30):
+    for _ in range(40):
         service.daemon.scheduler.host_state_writer.reset_liveness()
         time.sleep(0.1)
     assert stored_host(service.store).state == 'up'

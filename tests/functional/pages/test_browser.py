@@ -18,7 +18,7 @@ from tests.support.browsers import (
     LONG,
     Watched,
     content,
-    overflow,
+    overflow_on_a_telephone,
     serious,
 )
 from tests.support.databases import ready_database
@@ -44,27 +44,18 @@ PAGES = {
 }
 
 
-def test_pages_have_all_without_script_and_fit_a_telephone(
-    watched: Watched,
-) -> None:
+def test_pages_are_for_all(watched: Watched) -> None:
+    """They have all without script, fit a telephone, and satisfy axe."""
     plain = watched.open('/', java_script_enabled=False)
-    narrow = watched.open('/', viewport={'width': 400, 'height': 800})
-    for path, status in PAGES.items():
-        for page in (plain, narrow):
-            watched.go(page, path, status)
-        assert content(plain) == content(narrow), path
-        assert overflow(narrow) <= 0, path
-        assert narrow.locator('h1').count() == 1, path
-
-
-def test_axe_finds_nothing_serious_by_day_or_by_night(
-    watched: Watched,
-) -> None:
     page = watched.open('/')
     for path, status in PAGES.items():
-        watched.go(page, path, status)
-        grounds = set()
+        for each in (plain, page):
+            watched.go(each, path, status)
+        assert content(plain) == content(page), path
+        assert page.locator('h1').count() == 1, path
         assert serious(page) == [], path
+        assert overflow_on_a_telephone(page) <= 0, path
+        grounds = set()
         for scheme in ('light', 'dark'):
             page.emulate_media(color_scheme=scheme)
             grounds.add(
@@ -77,9 +68,10 @@ def test_axe_finds_nothing_serious_by_day_or_by_night(
 
 def test_names_with_markup_are_text(watched: Watched) -> None:
     shown = texts.printable(HOSTILE)
+    page = watched.open('/')
     for path in ('/decisions', HOSTILE_PATH, f'/try?{TRIED}',
                  '/decisions/req-chosen'):  # fmt: skip
-        page = watched.open(path)
+        watched.go(page, path)
         assert shown in page.inner_text('main'), path
         assert page.locator('img').count() == 0
         assert '\u202e' not in page.content()
@@ -227,8 +219,8 @@ def test_a_form_asks_and_claims_nothing(
         chosen = page.locator('[aria-label="Chosen hosts"] tbody tr')
         assert chosen.count() == 2
         # Its address is the question.
-        again = watched.open(f'/try?{page.url.partition("?")[2]}')
-        assert again.input_value('[name=num_instances]') == '2'
+        watched.go(page, f'/try?{page.url.partition("?")[2]}')
+        assert page.input_value('[name=num_instances]') == '2'
     with daemon.store.reading() as conn:
         claimed = conn.exec_driver_sql('SELECT count(*) FROM instances')
         assert claimed.scalar() == 2

@@ -20,7 +20,11 @@ from scheduler_service import errors
 from scheduler_service.model import documents
 from scheduler_service.store.connection import Store
 from tests.support import processes
-from tests.support.browsers import Watched, overflow, serious
+from tests.support.browsers import (
+    Watched,
+    overflow_on_a_telephone,
+    serious,
+)
 from tests.support.databases import ready_database
 from tests.support.documents import SMALL
 from tests.support.engines import start_engine
@@ -96,7 +100,7 @@ def commands(process: Process) -> list[int]:
 def check(page: Any) -> None:
     """Check that a page is for all, and fits a telephone."""
     assert serious(page) == []
-    assert overflow(page) <= 0
+    assert overflow_on_a_telephone(page) <= 0
     assert page.locator('h1').count() == 1
 
 
@@ -149,7 +153,7 @@ def test_one_at_a_time_which_ends_when_its_page_is_left(
     assert commands(process) == [running]
     page.goto('about:blank')
     wait_until(lambda: not commands(process))
-    check(shown.open(WHY, viewport={'width': 400, 'height': 800}))
+    check(shown.open(WHY))
 
 
 def test_it_ends_with_a_daemon_that_is_killed(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 import yaml
 
 from scheduler_service import errors
@@ -50,11 +49,13 @@ def on_page(template):
     return re.sub(r'%[.\d]*[sdgf]', '...', template)
 
 
-@pytest.mark.parametrize(
-    ('template', 'file'), sorted(log_lines.templates().items())
-)
-def test_every_log_line_is_on_the_page(template, file):
-    assert on_page(template) in LITERALS, file
+def test_every_log_line_is_on_the_page():
+    missing = {
+        template: file
+        for template, file in log_lines.templates().items()
+        if on_page(template) not in LITERALS
+    }
+    assert missing == {}
 
 
 def test_every_degradation_is_on_the_page():
