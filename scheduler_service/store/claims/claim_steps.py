@@ -184,7 +184,7 @@ def steps(
         if keys := [*zip(uuids)]:
             values = rows.pack(dialect, _UUID, keys, field)
             more[field] = Step(query, values)
-    after = [*_joins(dialect, claims, groups, policies, moving or reported)]
+    after = [*_joins(dialect, claims, groups, policies)]
     for claim in reported:
         row = claim_sql.instance_row(claim)
         values = dict(zip(claim_sql.INSTANCE, row, strict=True))
@@ -234,11 +234,11 @@ def _joins(
     claims: Sequence[Claim],
     groups: Sequence[str],
     policies: Collection[str],
-    stored: Sequence[Claim],
 ) -> Iterator[Step]:
-    """Yield what joins server groups, and checks the strict policies."""
-    if not (groups or stored):
-        return
+    """Yield what joins server groups, and checks the strict policies.
+
+    Of claims that may have to do with a group: others are most.
+    """
     places = [
         (
             claim.consumer,
@@ -248,18 +248,17 @@ def _joins(
             claim.group,
         )
         for claim in claims
+        if claim.group or claim.is_present or claim.move
     ]
+    if not places:
+        return
+    values = rows.pack(dialect, _PLACE, places)
     if groups:
-        joining = [row for row in places if row[-1]]
-        yield Step(_joining(dialect), rows.pack(dialect, _PLACE, joining))
+        yield Step(_joining(dialect), values)
     strict = tuple(name for name in _STRICT if name in policies)
     if strict:
-        yield Step(
-            _breaking(dialect, strict),
-            rows.pack(dialect, _PLACE, places),
-            refuses=True,
-            why=_BREAKS_POLICY,
-        )
+        query = _breaking(dialect, strict)
+        yield Step(query, values, refuses=True, why=_BREAKS_POLICY)
 
 
 @functools.cache
