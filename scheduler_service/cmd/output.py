@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from scheduler_service import errors, texts
 from scheduler_service.cmd.program import WrongUsage
-from scheduler_service.model import documents
 from scheduler_service.texts import cell, printable
 
 # Escape sequences of a terminal for a style, and back.
@@ -174,6 +173,8 @@ def write(lines: Iterable[str]) -> None:
 
 def encoded(value: Any, form: str) -> bytes:
     """Return a document as JSON, or in any other format as YAML."""
+    from scheduler_service.model import documents
+
     kind = 'json' if form == 'json' else 'yaml'
     return documents.dump(value, kind).rstrip(b'\n') + b'\n'
 

@@ -8,12 +8,12 @@ plan, however many rows there are.
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
@@ -255,7 +255,8 @@ def insert_missing(
     if dialect == 'mysql':
         statement = sa.insert(table).prefix_with('IGNORE')
     else:
-        of = postgresql if dialect == 'postgresql' else sqlite
+        # Of the dialect that the connection has loaded.
+        of = importlib.import_module(f'sqlalchemy.dialects.{dialect}')
         statement = of.insert(table).on_conflict_do_nothing()
     # Without the option SQLAlchemy drops the count of an INSERT.
     statement = statement.values(values)

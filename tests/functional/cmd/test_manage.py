@@ -78,7 +78,7 @@ def test_help_loads_no_heavy_library_when_printed():
     ('command', 'heavy'),
     [
         ('decision list --project p',
-         'numpy prometheus_client'),
+         'numpy prometheus_client yaml sqlalchemy.dialects.postgresql'),
         ('history host x', 'prometheus_client scheduler_service.plugins'),
         ('host list', 'scheduler_service.plugins'),
         ('why x', ''),
