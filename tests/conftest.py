@@ -12,6 +12,7 @@ from importlib import metadata
 from typing import Any
 
 import hypothesis
+import pymysql
 import pytest
 
 from scheduler_service import rpc  # noqa: F401 - chooses the bus's backend
@@ -51,6 +52,13 @@ def pytest_configure(config: pytest.Config) -> None:
     metadata.entry_points = functools.cache(metadata.entry_points)
     # To copy these took a fifth of the time of a daemon.
     opts.list_opts = functools.cache(opts.list_opts)
+    # PyMySQL makes a context for each connection in case the server offers
+    # TLS: with all certificates of the system that takes most of its time.
+    make = pymysql.connections.Connection._create_ssl_ctx
+    preferred = functools.cache(lambda: make(None, {}))
+    pymysql.connections.Connection._create_ssl_ctx = lambda self, asked: (
+        make(self, asked) if asked else preferred()
+    )
     address = getattr(config, 'workerinput', {}).get(
         'servers', os.environ.get('SCHEDULER_TEST_SERVERS')
     )
