@@ -34,7 +34,12 @@ from scheduler_service.store.driver_errors import (
     translate_connect_errors,
     translate_errors,
 )
-from scheduler_service.store.sessions import Sessions, Timeouts, limited
+from scheduler_service.store.sessions import (
+    LIMITS,
+    Sessions,
+    Timeouts,
+    limited,
+)
 
 T = TypeVar('T')
 REVISION = 'revision'
@@ -361,12 +366,18 @@ def _prepare(engine: Engine, limits: Callable[[], Timeouts]) -> None:
         not take
     """
     dialect = engine.dialect
+
+    @sa.event.listens_for(engine, 'do_connect')
+    def _begin(dialect: Any, record: Any, args: Any, kwargs: Any) -> None:
+        """Keep the limits: they may change while a connection is made."""
+        record.info[LIMITS] = limits()
+
     if dialect.name == 'sqlite':
 
         @sa.event.listens_for(engine, 'connect')
         def _pragmas(dbapi_conn: Any, record: Any) -> None:
             """Let a writer wait for another instead of failing at once."""
-            limit_ms = int(limits().lock * 1000)
+            limit_ms = int(record.info[LIMITS].lock * 1000)
             dbapi_conn.execute(f'PRAGMA busy_timeout = {limit_ms}')
             dbapi_conn.execute('PRAGMA journal_mode = WAL')
 
@@ -385,11 +396,11 @@ def _prepare(engine: Engine, limits: Callable[[], Timeouts]) -> None:
     @sa.event.listens_for(engine, 'do_connect')
     def _connect(dialect: Any, record: Any, args: Any, kwargs: Any) -> Any:
         with translate_connect_errors(dialect):
-            return driver.connect(args, kwargs, limits())
+            return driver.connect(args, kwargs, record.info[LIMITS])
 
     @sa.event.listens_for(engine, 'connect')
     def _set_up(session: Any, record: Any) -> None:
-        driver.set_up(session, limits())
+        driver.set_up(session, record.info[LIMITS])
 
 
 _APPEND_CHANGE = schema.changes.insert()

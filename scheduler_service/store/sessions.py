@@ -33,8 +33,8 @@ SERVER = {
 KEEPALIVES = 2
 # Steps of SQLite's virtual machine, some 5 ms of its work.
 _STEPS_BETWEEN_LOOKS = 100_000
-# Under which a connection's limits are kept in its record.
-_LIMITS = 'timeouts'
+# The key of a connection's limits in what its record keeps.
+LIMITS = 'timeouts'
 _READ_COMMITTED: Any = 'READ COMMITTED'
 
 
@@ -132,7 +132,7 @@ class Sessions:
     """The open connections of an engine, and those that were broken off.
 
     :param engine: its connections are set up before
-    :param limits: gives those of a connection that is made now
+    :param limits: gives those that connections are to have now
     """
 
     def __init__(self, engine: Engine, limits: Callable[[], Timeouts]) -> None:
@@ -151,14 +151,13 @@ class Sessions:
 
         :raises DisconnectionError: the pool then makes a new connection
         """
-        if record.info.get(_LIMITS) is not self._limits():
+        if record.info.get(LIMITS) is not self._limits():
             raise sa.exc.DisconnectionError
 
     def _add(self, dbapi_conn: Any, record: Any) -> None:
-        limits = record.info[_LIMITS] = self._limits()
         if hasattr(dbapi_conn, 'abort'):
             # It is set up by now: the other listeners ran before.
-            dbapi_conn.read_timeout = limits.read
+            dbapi_conn.read_timeout = record.info[LIMITS].read
             with self._lock:
                 self._open.add(dbapi_conn)
 

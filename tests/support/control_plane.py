@@ -115,7 +115,7 @@ def _stop(folder: pathlib.Path) -> None:
     for pid in pids:
         process = pathlib.Path(f'/proc/{pid}')
         try:
-            wait_until(lambda one=process: _has_ended(one))
+            wait_until(lambda one=process: _has_ended(one), 5)
         except AssertionError:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

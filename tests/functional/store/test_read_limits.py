@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from scheduler_service import errors
+from scheduler_service.store import mysql, postgresql
 from scheduler_service.store.connection import Store
 from scheduler_service.store.sessions import Timeouts
 
@@ -37,6 +38,31 @@ def test_a_limit_ends_a_statement_and_then_counts_no_more(
     with pytest.raises(errors.StoreTimeout), store.reading(0.2) as conn:
         conn.exec_driver_sql(SLEEP[kind])
     assert limit() == usual
+    store.dispose()
+
+
+@pytest.mark.db
+@pytest.mark.parametrize(
+    ('kind', 'driver'), [('postgresql', postgresql), ('mariadb', mysql)]
+)
+def test_limits_may_change_while_a_connection_is_made(
+    kind: str,
+    driver: Any,
+    shared_url: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = Store.connect(shared_url(kind), Timeouts(statement=8))
+    query, changed = LIMIT[kind]
+    later = Timeouts(statement=9)
+    set_up = driver.set_up
+
+    def set_up_meanwhile(session: Any, limits: Timeouts) -> None:
+        set_up(session, limits)
+        store.timeouts = later
+
+    monkeypatch.setattr(driver, 'set_up', set_up_meanwhile)
+    with store.reading() as conn:
+        assert conn.exec_driver_sql(query).scalar() == changed
     store.dispose()
 
 
