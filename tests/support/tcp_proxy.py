@@ -52,6 +52,8 @@ class TcpProxy:
             self._mode = mode
             if mode is Mode.REFUSE:
                 assert self._listener is not None
+                # Closed alone it listens until the poll of the thread ends.
+                self._listener.shutdown(socket.SHUT_RDWR)
                 self._listener.close()
                 self._listener = None
                 self._close_pairs()
