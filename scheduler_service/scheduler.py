@@ -31,6 +31,7 @@ from scheduler_service.engine.jobs import (
     ExplainJob,
     HostJob,
     Job,
+    ReplyFuture,
     ZoneJob,
     job_of,
 )
@@ -265,6 +266,7 @@ class Scheduler:
         move: bool | None = False,
         caller: Caller | None = None,
         message: DeliveredMessage = NO_MESSAGE,
+        future: ReplyFuture | None = None,
     ) -> Future[Any]:
         """Select hosts for the instances of a request, and claim them.
 
@@ -272,10 +274,12 @@ class Scheduler:
         :param move: instances keep the places that they have beside it;
             None: if a host has one of them
         :param caller: whose rights are checked; None: an operator's command
+        :param future: gets the result; None: a new one
         :raises ServiceBusy: too many requests wait
         """
         return self.put(
             HostJob(
+                future=future or ReplyFuture(),
                 request=request.with_ids(message.key(), message.sent_id()),
                 claim=claim,
                 explain=explain,

@@ -15,6 +15,7 @@ from scheduler_service.compute.follower.cells import MirrorOptions
 from scheduler_service.compute.follower.mirror import FirstPass, Mirror
 from scheduler_service.compute.follower.providers import ProviderFollower
 from scheduler_service.compute.host_order import ExternalOptions, HostOrderer
+from scheduler_service.compute.rebuilds import RebuildCheck
 from scheduler_service.conf.filter_scheduler import GROUP
 from scheduler_service.http.routes import Listener, Route
 from scheduler_service.pipeline import HostPipeline
@@ -44,12 +45,15 @@ class Adapter(base.Adapter):
         self._endpoint: endpoint.ComputeEndpoint | None = None
         self.mirror: Mirror | None = None
         self.providers: ProviderFollower | None = None
+        self._rebuilds = RebuildCheck(
+            store, scheduler.snapshot, self._read_changes
+        )
         self._orderer: HostOrderer | None = None
         if conf.compute.external_scheduler:
             pipeline, how = _ordering(conf)
             record = scheduler.recorder.put
             self._orderer = HostOrderer(
-                pipeline, scheduler.snapshot, record, how
+                pipeline, scheduler.snapshot, record, how, self._rebuilds
             )
         if conf.compute.api_database:
             self._follow(conf)
@@ -121,14 +125,18 @@ class Adapter(base.Adapter):
         )
         return follower
 
+    def _read_changes(self) -> None:
+        """Have the mirror read what is new, if there is one."""
+        if self.mirror is not None:
+            self.mirror.catch_up()
+
     def _catch_up(self, hosts: Sequence[str], since: float) -> bool:
         """Read new hosts, and the providers of these.
 
         :return: whether there were any, or hosts were added since that time
         """
-        assert self.mirror is not None
         assert self.providers is not None
-        self.mirror.catch_up()
+        self._read_changes()
         has_new = self.providers.read_new(since)
         return self.providers.catch_up(hosts) or has_new
 
@@ -158,6 +166,7 @@ class Adapter(base.Adapter):
             return []
         self._endpoint = endpoint.ComputeEndpoint(
             self._scheduler,
+            self._rebuilds,
             self.mirror.wake if self.mirror else lambda: None,
             group.reason == 'full',
         )

@@ -8,15 +8,20 @@ but the permissions of the broker say who may call.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.bus import wire
 from scheduler_service.compute import reply, state
+from scheduler_service.compute.rebuilds import RebuildCheck
 from scheduler_service.compute.request import ComputeRequest, translate
-from scheduler_service.engine.jobs import DeliveredMessage
+from scheduler_service.engine.jobs import (
+    DeliveredMessage,
+    ReplyFuture,
+    RequestReturned,
+)
 from scheduler_service.model import HostsAnswer, Request
 from scheduler_service.model.inventory import Document, Uuid
 from scheduler_service.model.limits import Name
@@ -74,6 +79,7 @@ class _SyncArgs(Document):
 class ComputeEndpoint:
     """Selects hosts, and takes in casts about changes.
 
+    :param rebuilds: says whether a request is the rebuild that it says it is
     :param on_change: called after a cast about a change; must not block
     :ivar full_reasons: callers get every reason why there is no host
     """
@@ -81,10 +87,14 @@ class ComputeEndpoint:
     def __init__(
         self,
         scheduler: Scheduler,
+        rebuilds: RebuildCheck,
         on_change: Callable[[], None],
         full_reasons: bool,
     ) -> None:
         self._scheduler = scheduler
+        self._rebuilds = rebuilds
+        # For what has to be looked up first.
+        self._thread = ThreadPoolExecutor(1, 'rebuilds')
         self._on_change = on_change
         self.full_reasons = full_reasons
 
@@ -119,23 +129,51 @@ class ComputeEndpoint:
                 answer, amounts, parsed.return_alternates, translated.networks
             )
 
+        def undo_claims(result: Any) -> None:
+            if not request.is_rebuild:
+                undo(self._scheduler, message, result)
+
+        future = ReplyFuture()
+        submit = partial(
+            self._submit, translated, incoming.deadline, message, future
+        )
+        if self._rebuilds.is_settled(request):
+            submit()
+        else:
+            self._thread.submit(self._settle, request, submit, future, message)
         return Pending(
-            self._submit(translated, incoming.deadline, message),
+            future,
             ReplyForm(
                 serialize,
                 failure=partial(self._refusal, request),
-                undo=None
-                if request.is_rebuild
-                else partial(undo, self._scheduler, message),
+                undo=undo_claims,
             ),
         )
+
+    def _settle(
+        self,
+        request: Request,
+        submit: Callable[[], None],
+        future: ReplyFuture,
+        message: DeliveredMessage,
+    ) -> None:
+        """Submit a request once it is known whether it is a rebuild."""
+        try:
+            self._rebuilds.settle(request, message.context)
+            submit()
+        except errors.StoreUnavailable as error:
+            returned = future.returnable
+            future.set_exception(RequestReturned() if returned else error)
+        except Exception as fault:
+            future.set_exception(errors.as_scheduler_error(fault))
 
     def _submit(
         self,
         translated: ComputeRequest,
         until: float | None,
         message: DeliveredMessage,
-    ) -> Future[Any]:
+        future: ReplyFuture,
+    ) -> None:
         """Submit a request, after jobs that store its group and old claims.
 
         Jobs of the same instances run in their order.
@@ -149,12 +187,13 @@ class ComputeEndpoint:
         if present:
             # The instances are no longer built there, or do not move there.
             self._scheduler.supersede(request.instance_uuids, message)
-        return self._scheduler.select_destinations(
+        self._scheduler.select_destinations(
             request,
             claim=not request.is_rebuild,
             deadline=until,
             move=None if present else False,
             message=message,
+            future=future,
         )
 
     def _has_placed(self, request: Request) -> bool:

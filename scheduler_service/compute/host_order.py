@@ -27,6 +27,7 @@ from scheduler_service.bus.wire import name_caller
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.columns.table_copies import TableCopier
+from scheduler_service.compute.rebuilds import RebuildCheck
 from scheduler_service.compute.request import text, translate
 from scheduler_service.http import access
 from scheduler_service.http.message import HttpRequest, Reply
@@ -69,6 +70,7 @@ class HostOrderer:
 
     :param snapshot: gives the newest snapshot, None before the first
     :param record: stores a decision
+    :ivar rebuilds: says whether a request is the rebuild that it says it is
     """
 
     def __init__(
@@ -77,7 +79,9 @@ class HostOrderer:
         snapshot: Callable[[], Snapshot | None],
         record: Callable[..., None],
         options: ExternalOptions,
+        rebuilds: RebuildCheck,
     ) -> None:
+        self.rebuilds = rebuilds
         self._pipeline = pipeline
         self._snapshot = snapshot
         self._record = record
@@ -296,6 +300,7 @@ def _serve(
         raise errors.InvalidRequest(f'hosts: at most {_MAX_HOSTS}')
     name_caller(args.context)
     placed = read(args.spec, args.context)
+    orderer.rebuilds.settle(placed, args.context)
     try:
         names = orderer.order(placed, args.hosts, args.weights)
     except errors.NoValidHost:

@@ -351,7 +351,9 @@ def _own_request(pod: Pod, domain: str) -> Request | None:
 
 def _parsed(pod: Pod, document: Any) -> Request:
     try:
-        return documents.request(document)
+        request = documents.request(document)
+        request.refuse_internal_hints()
+        return request
     except errors.InvalidRequest as fault:
         raise wire.WireError(f'pod {pod.metadata.name}: {fault}') from None
 

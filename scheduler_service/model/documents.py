@@ -48,6 +48,7 @@ def checked_request(document: Any) -> Request:
     :raises InvalidRequest: with the place and what was expected there
     """
     parsed = request(document)
+    parsed.refuse_internal_hints()
     parsed.check()
     return parsed
 

@@ -60,6 +60,10 @@ _HYPERTHREADS = 'HW_CPU_HYPERTHREADING'
 _THREADS = {'isolate': 'forbidden', 'require': 'required'}
 _PLACING, _STORED_GROUPS = 'placing now', 'stored groups'
 _WHY_IGNORED = 'why ignored'
+# By which the compute service says what is only to be checked.
+_CHECK_TYPE = '_nova_check_type'
+# Hints that only the compute service may give.
+_OF_COMPUTE = '_nova_'
 _MESSAGES = uuid.UUID('6f0d7e1b-5a83-5d0f-9c52-2f6f3ad1c7e4')
 _ZONES = uuid.UUID('0bb45a0c-28a5-5c3d-8d26-64b0f1cf3a10')
 
@@ -625,10 +629,39 @@ class Request(Document, dict=True):
         return None if value in (None, '', []) else value
 
     @property
+    def named_places(self) -> tuple[list[str], list[str]]:
+        """Service hosts and nodes that are forced or required."""
+        target = self.requested_destination
+        hosts = [target.host if target else None, *(self.force_hosts or ())]
+        nodes = [target.node if target else None, *(self.force_nodes or ())]
+        return [*filter(None, hosts)], [*filter(None, nodes)]
+
+    @property
     def is_rebuild(self) -> bool:
-        """Whether the request only checks a rebuild on the same host."""
-        kind = self.scheduler_hints.get('_nova_check_type')
+        """Whether the request only checks a rebuild on the same host.
+
+        Faces take in no such request of which they do not know that.
+        """
+        kind = self.scheduler_hints.get(_CHECK_TYPE)
         return kind in ('rebuild', ['rebuild'])
+
+    def deny_rebuild(self) -> None:
+        """Have the request judged as any other; before it is submitted."""
+        del self.scheduler_hints[_CHECK_TYPE]
+
+    def refuse_internal_hints(self) -> None:
+        """Refuse hints that only a compute service may give.
+
+        :raises InvalidRequest: there is one; it says where
+        """
+        for name in self.scheduler_hints:
+            if name.startswith(_OF_COMPUTE):
+                at = f'scheduler_hints.{name}'
+                raise errors.InvalidRequest(
+                    f'{at}: only the compute service may say so, over the '
+                    'interface that it calls',
+                    at=at,
+                )
 
 
 _encode = msgspec.json.Encoder().encode

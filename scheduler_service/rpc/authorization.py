@@ -65,11 +65,7 @@ def select(
     :raises Forbidden: the policy does not allow it for this project, or not
         with these hosts, or not without a claim
     """
-    destination = request.requested_destination
-    names_host = request.forced or (
-        destination and (destination.host or destination.node)
-    )
-    special = ['forced_host'] if names_host else []
+    special = ['forced_host'] if any(request.named_places) else []
     if not claim:
         special.append('dry_run')
     _check(caller, 'select_destinations', request, *special)

@@ -252,17 +252,6 @@ def test_a_group_of_several_is_kept_within_one_request(compute):
     assert 'not enough hosts' in error.value
 
 
-def test_a_rebuild_is_checked_without_a_claim(compute):
-    instance = str(uuid.uuid4())
-    reply = compute.select(
-        uuids=[instance],
-        scheduler_hints={'_nova_check_type': ['rebuild']},
-        requested_destination=thing('Destination', '1.4', host='compute-2'),
-    )
-    assert hosts_of(reply)[0][0] == 'compute-2'
-    assert not claims(compute.store)
-
-
 def test_a_retry_gives_up_the_host_that_failed(compute):
     instance = str(uuid.uuid4())
     compute.select(uuids=[instance])

@@ -17,7 +17,7 @@ NONSENSE = [
 ]  # fmt: skip
 HINTS = (
     'query', 'same_host', 'different_host', 'build_near_host_ip', 'cidr',
-    'group', '_nova_check_type', 'domain_name',
+    'group', 'domain_name',
 )  # fmt: skip
 NAMES = (
     'numa_nodes', 'numa_cpus.0', 'numa_mem.0', 'cpu_policy', 'mem_page_size',

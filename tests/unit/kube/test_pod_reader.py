@@ -273,3 +273,11 @@ def test_pods_of_each_kind_take_what_their_documents_say():
 def test_pod_that_cannot_be_read_is_refused(document):
     with pytest.raises(wire.WireError):
         PodReader('d').placed(written(document))
+
+
+def test_a_hint_of_the_compute_service_is_refused():
+    hints = {'_nova_check_type': ['rebuild']}
+    own = {'flavor': {'vcpus': 1}, 'scheduler_hints': hints}
+    pod = {'metadata': {'annotations': {'d/request': json.dumps(own)}}}
+    with pytest.raises(wire.WireError, match='_nova_check_type: only the'):
+        pod_reader.pod_request(kube.read(pod), 'd')

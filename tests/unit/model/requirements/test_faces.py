@@ -315,7 +315,8 @@ def faces(recorder: Recorder, enforcer: Any, tmp_path_factory: Any) -> Any:
 def compute(recorder: Recorder) -> Any:
     """A function that has the compute interface read arguments."""
     scheduler: Any = recorder
-    endpoint = ComputeEndpoint(scheduler, lambda: None, False)
+    rebuilds: Any = SimpleNamespace(is_settled=lambda request: True)
+    endpoint = ComputeEndpoint(scheduler, rebuilds, lambda: None, False)
 
     def read_(arguments: Any) -> None:
         message = {
