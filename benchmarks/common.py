@@ -19,6 +19,7 @@ import sqlalchemy as sa
 
 from tests.support import servers, wheels
 from tests.support.paths import PROGRAMS
+from tests.support.waiting import LIMIT_S
 
 ROOT = pathlib.Path(__file__).parents[1]
 AGGREGATES = 20
@@ -228,7 +229,7 @@ def _running(
         finally:
             running.terminate()
             try:
-                running.wait(30)
+                running.wait(LIMIT_S)
             except subprocess.TimeoutExpired:
                 running.kill()
             with contextlib.suppress(NameError, UnboundLocalError):

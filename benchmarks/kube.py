@@ -48,9 +48,8 @@ from scheduler_service.store.connection import Store
 from tests.support import control_plane, extenders, kube, servers
 from tests.support.databases import migrated_database
 from tests.support.kube import Cluster
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
-_LIMIT_S = 180.0
 # Share of the pods with node objects, which take ten times as long.
 _OBJECTS_SHARE = 0.1
 _KINDS = 20
@@ -115,7 +114,7 @@ class Bindings:
 
         :raises RuntimeError: too few pods were bound
         """
-        self._thread.join(_LIMIT_S)
+        self._thread.join(LIMIT_S)
         self._ended = True
         if len(self.moments) < len(self._marks):
             raise RuntimeError(f'only {len(self._bound)} pods were bound')
@@ -133,7 +132,7 @@ class Bindings:
             f'{self._cluster.url}/api/v1/namespaces/default/pods?watch=true',
             headers={'Authorization': f'Bearer {self._cluster.token}'},
             preload_content=False,
-            timeout=urllib3.Timeout(connect=5, read=_LIMIT_S),
+            timeout=urllib3.Timeout(connect=5, read=LIMIT_S),
         )
         read = msgspec.json.Decoder(_Event).decode
         rest = b''
@@ -191,7 +190,7 @@ def own_extender(
     port, config = _configured(cluster, folder, f'sqlite:///{database}', more)
     with common.daemon(config) as running:
         # The store has the nodes some seconds after the API server.
-        wait_until(lambda: _hosts(database) >= nodes, _LIMIT_S)
+        wait_until(lambda: _hosts(database) >= nodes)
         time.sleep(2)
         yield port, running.pid
 
@@ -307,11 +306,11 @@ def following(
             start = time.perf_counter()
             with common.daemon(config) as running:
                 for what, check in _KNOWN.items():
-                    wait_until(functools.partial(check, port), _LIMIT_S)
+                    wait_until(functools.partial(check, port))
                     passed = time.perf_counter() - start
                     told[f'{name}, {what} known s'] = passed
                 if more:
-                    wait_until(lambda: _claims(store) >= pods, _LIMIT_S, 0.5)
+                    wait_until(lambda: _claims(store) >= pods, pause_s=0.5)
                     told[f'{name}, claimed s'] = time.perf_counter() - start
                 time.sleep(_SETTLED_S)
                 used = -process_seconds(running.pid)
@@ -348,7 +347,7 @@ def _churn(cluster: Cluster, pods: int, nodes: int) -> None:
 
 def _knows_nodes(port: int) -> bool:
     url = f'http://127.0.0.1:{port}/readyz'
-    return urllib3.request('GET', url, timeout=10).status == 200
+    return urllib3.request('GET', url, timeout=LIMIT_S).status == 200
 
 
 def _knows_pods(port: int) -> bool:
@@ -356,7 +355,7 @@ def _knows_pods(port: int) -> bool:
     device = kube.pod('none', extended={'example.com/device': '1'})
     asked = {'Pod': device, 'NodeNames': ['node-0', 'node-1']}
     url = f'http://127.0.0.1:{port}/extender/filter'
-    reply = urllib3.request('POST', url, json=asked, timeout=10)
+    reply = urllib3.request('POST', url, json=asked, timeout=LIMIT_S)
     return reply.status == 200 and not reply.json()['Error']
 
 

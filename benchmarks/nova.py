@@ -46,7 +46,7 @@ from tests.support.nova_databases import NovaDatabases
 from tests.support.placement_service import (
     placement_service,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 WORKERS = 2
 CALLERS = 16
@@ -56,7 +56,6 @@ AT_ONCE = 16
 _SHARE = 9
 # How many messages of the bare client are under way at a time.
 _BARE = {'one_message_at_a_time': 1, 'one_for_each_worker': WORKERS}
-_START_S = 300.0
 # Processor seconds of a turn below which the scheduler did nothing in it, and
 # how many such turns in succession make it idle.
 _IDLE_S, _IDLE_TURNS = 0.1, 3
@@ -132,15 +131,13 @@ class Cloud:
                 stdout=out, stderr=out, env=_environment(),
             )  # fmt: skip
         try:
-            wait_until(
-                lambda: 'Starting scheduler node' in log.read_text(), _START_S
-            )
+            wait_until(lambda: 'Starting scheduler node' in log.read_text())
             taken = time.monotonic() - start
             yield process.pid, taken
         finally:
             process.terminate()
             try:
-                process.wait(20)
+                process.wait(LIMIT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -330,7 +327,7 @@ def _median_ms(times_s: Sequence[float]) -> float:
 
 def lost(cloud: Cloud) -> dict[str, float]:
     """Return how many claims our daemon made, and lost to others."""
-    with urllib.request.urlopen(cloud.metrics_url, timeout=10) as answer:
+    with urllib.request.urlopen(cloud.metrics_url, timeout=LIMIT_S) as answer:
         text = answer.read().decode()
     counters = re.findall(r'^\w*(placement_claims(?:_lost)?)_total (\S+)',
                        text, re.MULTILINE)  # fmt: skip

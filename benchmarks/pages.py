@@ -36,6 +36,7 @@ from scheduler_service.pages.picture import Picture
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
 from tests.support import servers
+from tests.support.waiting import LIMIT_S
 
 PAGES = {
     'overview': '/',
@@ -63,7 +64,7 @@ _TURNS, _TURN_S = 4, 4.0
 
 def fetch(port: int, path: str) -> int:
     """Open a page on a new connection; return the status."""
-    conn = http.client.HTTPConnection('127.0.0.1', port, timeout=60)
+    conn = http.client.HTTPConnection('127.0.0.1', port, timeout=LIMIT_S)
     conn.request('GET', path, headers={'Accept': 'text/html'})
     answer = conn.getresponse()
     answer.read()

@@ -17,13 +17,14 @@ import pytest
 
 from scheduler_service import rpc  # noqa: F401 - chooses the bus's backend
 from scheduler_service.store.connection import Store
-from tests.support import databases, requirements, servers
+from tests.support import databases, failures, requirements, servers
 from tests.support.databases import (
     IdleStores,
     migrated_database,
     new_database,
 )
 from tests.support.shared_servers import RemoteServers, SharedServers
+from tests.support.waiting import LIMIT_S, SLOWNESS
 
 from oslo_messaging import opts  # isort: skip
 
@@ -45,8 +46,11 @@ _SHARING = (
 _SERVERS = pytest.StashKey[SharedServers | RemoteServers]()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Prepare the servers of the session; none is started yet."""
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(failures.SEED)
     # What is installed stays as it is; to look at it took a third of the time
     # that a daemon in the tests' process needs to start.
     metadata.entry_points = functools.cache(metadata.entry_points)
@@ -65,6 +69,34 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_SERVERS] = (
         RemoteServers(address) if address else SharedServers()
     )
+
+
+def pytest_report_header() -> str:
+    """Say what the tests choose by, and how long they wait."""
+    return (
+        f'seed: {failures.SEED} (SCHEDULER_TEST_SEED)\n'
+        f'machine: {SLOWNESS} times as slow as usual; nothing is waited for '
+        f'longer than {LIMIT_S:.0f} s'
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Choose at random as the test always does with this seed."""
+    failures.begin(item.nodeid)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Iterator[Any]:
+    """Show in the report of a failure what is needed to understand it."""
+    report = yield
+    if report.failed and call.excinfo is not None:
+        report.sections.extend(
+            failures.sections(item.nodeid, call.excinfo.value)
+        )
+    return report
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -122,7 +154,10 @@ def pytest_collection_modifyitems(
         if item.path.is_relative_to(tests / 'interop'):
             # The first of them installs other projects' packages, and has
             # these make their tables.
-            item.add_marker(pytest.mark.timeout(1200))
+            item.add_marker(pytest.mark.timeout(1200 * SLOWNESS))
+        else:
+            # More than the limit of any wait, so that this one fails first.
+            item.add_marker(pytest.mark.timeout(2 * LIMIT_S))
 
 
 def _shared(

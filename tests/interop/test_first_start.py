@@ -26,10 +26,9 @@ from tests.support.servers import free_port
 from tests.support.services import connected, hosts_of, new_conf
 from tests.support.stores import stored_host
 from tests.support.tcp_proxy import Mode, TcpProxy, tcp_proxy
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.functional, pytest.mark.db]
-LIMIT_S = 120.0
 ROOM = {'VCPU': 8, 'MEMORY_MB': 8192, 'DISK_GB': 100}
 
 
@@ -67,7 +66,6 @@ class Starting:
         health = self.daemon.scheduler.health
         wait_until(
             lambda: any(f'before {words}' in one for one in health.degraded),
-            LIMIT_S,
         )
 
     def ask(self) -> Any:
@@ -168,7 +166,7 @@ def test_a_request_waits_until_the_first_pass_is_complete(nova, store, start):
     with locked_nodes(nova):
         # One cell is read and the other is not.
         first = start(compute__statement_timeout=LIMIT_S)
-        wait_until(lambda: waiting_reads(nova), LIMIT_S)
+        wait_until(lambda: waiting_reads(nova))
         first.waits_for("the compute service's databases")
         second = start(compute__statement_timeout=LIMIT_S)
         second.waits_for("the compute service's databases")
@@ -220,7 +218,6 @@ def test_a_start_waits_while_every_cell_is_away(nova, start, proxy):
             'is left out' in text
             for text in one.daemon.scheduler.health.degraded
         ),
-        LIMIT_S,
     )
     # A look at no cell at all does not end the wait.
     time.sleep(1.5)
@@ -256,7 +253,7 @@ def test_placement_that_stays_away_does_not_hold_up_the_start(
         one.wait()
     finally:
         service.start()
-    wait_until(lambda: stored_host(store, name).vcpus == 8, LIMIT_S)
+    wait_until(lambda: stored_host(store, name).vcpus == 8)
 
 
 def test_an_api_database_that_is_away_is_waited_for(
@@ -275,8 +272,8 @@ def test_an_api_database_that_is_away_is_waited_for(
     for comes_back in (False, True):
         process = processes.launch(config)
         try:
-            process.wait_for('Degraded: no requests are accepted', LIMIT_S)
-            process.wait_for('API database of the compute service', LIMIT_S)
+            process.wait_for('Degraded: no requests are accepted')
+            process.wait_for('API database of the compute service')
             with contextlib.closing(HttpClient(None, port)) as http:
                 status, ready = http.send('GET', '/readyz')
             assert (status, ready['snapshot']) == (503, 'bad')
@@ -284,7 +281,7 @@ def test_an_api_database_that_is_away_is_waited_for(
             assert process.count('Ready') == 0
             if comes_back:
                 proxy.become(Mode.FORWARD)
-                process.wait_for('Ready: 1 hosts', LIMIT_S)
+                process.wait_for('Ready: 1 hosts')
             assert process.count('Degraded: no requests are accepted') == 1
             assert process.end(signal.SIGTERM) == 0
         finally:

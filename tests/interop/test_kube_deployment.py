@@ -38,7 +38,7 @@ from tests.support.kube import Cluster
 from tests.support.paths import ROOT
 from tests.support.processes import Process
 from tests.support.servers import free_port
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 DOMAIN = 'scheduler-service.local'
@@ -46,7 +46,6 @@ SPACE = 'scheduler-service'
 NODES = 12
 BIN = pathlib.Path(sys.executable).parent
 SNIPPETS = sorted((FOLDER / 'kube-scheduler').glob('*.yaml'))
-_LIMIT_S = 60
 
 
 @pytest.fixture(scope='module')
@@ -75,7 +74,7 @@ def kubectl(cluster: Cluster, *args: str) -> str:
     """Run kubectl as somebody who may do everything."""
     done = subprocess.run(
         ['kubectl', '--kubeconfig', cluster.kubeconfig, *args],
-        check=False, capture_output=True, text=True, timeout=60,
+        check=False, capture_output=True, text=True, timeout=LIMIT_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -100,7 +99,7 @@ class Deployed:
         )
         with urllib3.PoolManager(ssl_context=context, retries=False) as pool:
             url = f'https://localhost:{self.port}{path}'
-            return pool.request('GET', url, timeout=60).data.decode()
+            return pool.request('GET', url, timeout=LIMIT_S).data.decode()
 
     def ready(self) -> dict[str, Any]:
         """Return what /readyz says."""
@@ -171,7 +170,7 @@ def deployed(cluster, objects, tmp_path_factory) -> Iterator[Deployed]:
     made = start(cluster, tmp_path_factory.mktemp('run'), objects, SPACE)
     try:
         made.process.wait_for('Ready: ')
-        wait_until(lambda: made.hosts() == NODES, _LIMIT_S)
+        wait_until(lambda: made.hosts() == NODES)
         yield made
     finally:
         made.process.remove()
@@ -217,9 +216,7 @@ def test_a_kube_scheduler_places_pods_by_a_shipped_configuration(
         pod['spec']['schedulerName'] = name
     cluster.create_pods(pods.values())
     with cluster.scheduler(entry, name=name, percentage=percentage):
-        wait_until(
-            lambda: pods.keys() <= cluster.placements().keys(), _LIMIT_S
-        )
+        wait_until(lambda: pods.keys() <= cluster.placements().keys())
     node = cluster.placements()
     assert int(node[f'{name}-first'].removeprefix('node-')) % 2 == 1
     assert int(node[f'{name}-with-fpga'].removeprefix('node-')) % 3 == 0
@@ -316,7 +313,7 @@ def run_lines(cluster: Cluster, deployed: Deployed, tmp_path: Any) -> str:
             ['bash', '-euo', 'pipefail', '-c', own], cwd=folder,
             env={**os.environ, 'KUBECONFIG': cluster.kubeconfig,
                  'PATH': f'{BIN}:{os.environ["PATH"]}'},
-            check=False, capture_output=True, text=True, timeout=60,
+            check=False, capture_output=True, text=True, timeout=LIMIT_S,
         )  # fmt: skip
         assert done.returncode == 0, (line, done.stderr)
         texts += done.stdout
@@ -332,9 +329,7 @@ def test_without_the_rights_the_daemon_says_so(cluster, objects, tmp_path):
     )  # fmt: skip
     made = start(cluster, tmp_path, objects, 'nobody')
     try:
-        wait_until(
-            lambda: 'nodes of the cluster' in str(degraded(made)), _LIMIT_S
-        )
+        wait_until(lambda: 'nodes of the cluster' in str(degraded(made)))
         assert made.hosts() == 0
     finally:
         made.process.remove()

@@ -30,7 +30,7 @@ from tests.support.placement_service import (
     placement_service,
 )
 from tests.support.stores import stored_host
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = [
     pytest.mark.slow,
@@ -235,7 +235,7 @@ class Pair:
     def forget(self, ours: bool, servers: list[str]) -> None:
         """Take back what a scheduler gave servers."""
         if ours:
-            self.daemon.scheduler.release(servers).result(20)
+            self.daemon.scheduler.release(servers).result(LIMIT_S)
             wait_until(lambda: not any(map(self.placement.held, servers)))
         for server in servers:
             if self.placement.held(server):

@@ -18,7 +18,7 @@ from tests.support.placement_claims import (
     select,
 )
 from tests.support.stores import claim_state, stored_host
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -83,7 +83,7 @@ def test_a_delivery_again_finds_or_makes_the_same_claim(service, started):
     service.call('DELETE', f'/allocations/{vm}')
     assert message.run(daemon.scheduler) == first
     assert service.held(vm) == {on: TAKEN}
-    daemon.scheduler.release([vm]).result(20)
+    daemon.scheduler.release([vm]).result(LIMIT_S)
     wait_until(lambda: service.held(vm) == {})
 
 
@@ -174,7 +174,7 @@ def test_use_that_ends_after_the_rows_changed_is_noticed(
     )
     ready(daemon, name)
     follower = daemon.adapters[0].providers
-    wait_until(lambda: not follower._again and not follower._touched, 120)
+    wait_until(lambda: not follower._again and not follower._touched)
     for number in range(10):
         vm, amount = new(), 2 + number % 2
         service.take(vm, on, VCPU=amount)
@@ -205,7 +205,7 @@ def test_many_requests_at_once_share_calls(cloud, service, start_claiming):
     vms = [new() for _ in range(32)]
     futures = [daemon.scheduler.select_destinations(request(vm)) for vm in vms]
     for future in futures:
-        future.result(30)
+        future.result(LIMIT_S)
     assert all(len(service.held(vm)) == 1 for vm in vms)
     assert sum(service.usages(on)['VCPU'] for on in names.values()) == 32
     with pytest.raises(errors.NoValidHost):
@@ -250,7 +250,7 @@ def test_placement_that_is_away_is_an_error_and_comes_back(service, started):
             select(daemon, vm, resource_groups=[group])
         assert claim_state(daemon.store, vm) is None
         dry = daemon.scheduler.select_destinations(request(vm), claim=False)
-        assert dry.result(20).placements[0].selected.host == name
+        assert dry.result(LIMIT_S).placements[0].selected.host == name
     finally:
         service.start()
     assert select(daemon, vm) == [name]
@@ -270,9 +270,9 @@ def test_a_move_has_both_places_and_what_is_deleted_is_not_ours(
     target, to_host = add_host(cloud, service)
     ready(daemon, target)
     moved = daemon.scheduler.select_destinations(request(vm), move=True)
-    assert moved.result(20).placements[0].selected.host == target
+    assert moved.result(LIMIT_S).placements[0].selected.host == target
     assert service.held(vm) == {from_host: TAKEN, to_host: TAKEN}
-    daemon.scheduler.drop_moves([vm]).result(20)
+    daemon.scheduler.drop_moves([vm]).result(LIMIT_S)
     wait_until(lambda: service.held(vm) == {from_host: TAKEN})
     # The compute service takes back what a deleted instance has.
     cloud.update(

@@ -19,7 +19,7 @@ from tests.support.placement_claims import (
     record_of,
     wanted,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -130,7 +130,7 @@ def test_a_claim_stays_when_a_call_that_made_its_consumer_fails_later(
             found = claims.make(placement_client, [one], set(), {})
             assert found == {one.consumer: AllocationResult.MADE}
         with pytest.raises(urllib.error.HTTPError) as refused:
-            slow.result(30)
+            slow.result(LIMIT_S)
         refused.value.close()
     database.dispose()
     assert service.held(one.consumer) == {free: TAKEN}

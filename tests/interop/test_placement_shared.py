@@ -26,7 +26,7 @@ from tests.support.placement_claims import (
 )
 from tests.support.placement_service import PlacementService
 from tests.support.stores import claim_state, stored_host
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 SHARES = 'MISC_SHARES_VIA_AGGREGATE'
@@ -163,7 +163,7 @@ def test_a_claim_takes_disk_of_the_shared_storage(
     service.call('DELETE', f'/allocations/{vm}')
     assert message.run(daemon.scheduler) == first
     assert service.held(vm) == claimed
-    daemon.scheduler.release([vm]).result(20)
+    daemon.scheduler.release([vm]).result(LIMIT_S)
     wait_until(lambda: service.held(vm) == {})
     # What one host takes is not there for the other.
     vm = new()
@@ -176,7 +176,7 @@ def test_a_claim_takes_disk_of_the_shared_storage(
         select(daemon, last)
     assert claim_state(daemon.store, last) is None
     assert service.usages(storage) == {'DISK_GB': 3}
-    daemon.scheduler.release([vm]).result(20)
+    daemon.scheduler.release([vm]).result(LIMIT_S)
     wait_until(lambda: service.held(vm) == {})
     assert service.usages(storage) == {'DISK_GB': 2}
 
@@ -215,12 +215,12 @@ def test_a_group_is_claimed_beside_the_shared_disk(
     future = daemon.scheduler.select_destinations(
         request(vm, resource_groups=[group])
     )
-    (placed,) = future.result(20).placements
+    (placed,) = future.result(LIMIT_S).placements
     assert service.held(vm) == {
         root: OWN, child: {'CUSTOM_BANDWIDTH': 60}, storage: {'DISK_GB': 1},
     }  # fmt: skip
     mappings = placed.selected.allocation['mappings']
     assert mappings['port-1'] == [child]
     assert {*mappings['']} == {root, storage}
-    daemon.scheduler.release([vm]).result(20)
+    daemon.scheduler.release([vm]).result(LIMIT_S)
     wait_until(lambda: service.held(vm) == {})

@@ -19,7 +19,7 @@ from tests.support.placement_claims import (
 )
 from tests.support.placement_service import PlacementService
 from tests.support.stores import claim_state, stored_host
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 BANDWIDTH = 'CUSTOM_BANDWIDTH'
@@ -76,7 +76,7 @@ def test_a_group_is_claimed_of_the_provider_that_fits(
     future = daemon.scheduler.select_destinations(
         request(vm, resource_groups=[port('CUSTOM_NET_B')])
     )
-    (placed,) = future.result(20).placements
+    (placed,) = future.result(LIMIT_S).placements
     assert placed.selected.allocation == {
         'allocations': {
             root: {'resources': TAKEN},
@@ -90,7 +90,7 @@ def test_a_group_is_claimed_of_the_provider_that_fits(
     with pytest.raises(errors.NoValidHost):
         select(daemon, second, resource_groups=[port('CUSTOM_NET_B')])
     assert claim_state(daemon.store, second) is None
-    daemon.scheduler.release([vm]).result(20)
+    daemon.scheduler.release([vm]).result(LIMIT_S)
     wait_until(lambda: service.held(vm) == {})
 
 
@@ -115,7 +115,7 @@ def test_instances_get_providers_with_room_and_again_the_same(
     service.call('DELETE', f'/allocations/{vm}')
     assert message.run(daemon.scheduler) == first
     assert service.held(vm) == kept
-    daemon.scheduler.release([vm]).result(20)
+    daemon.scheduler.release([vm]).result(LIMIT_S)
     wait_until(lambda: service.held(vm) == {})
     flavor = {**FLAVOR, 'extra_specs': {'resources:VGPU': '1'}}
     vms = [new(), new()]
@@ -140,14 +140,14 @@ def test_another_host_is_selected_where_the_group_does_not_fit(
     future = daemon.scheduler.select_destinations(
         request(new(), resource_groups=[port('CUSTOM_NET_C')])
     )
-    (placed,) = future.result(20).placements
+    (placed,) = future.result(LIMIT_S).placements
     assert names[placed.selected.host] == 'CUSTOM_NET_C'
     # Alternates are hosts on which it would fit, too.
     assert placed.alternates == []
     future = daemon.scheduler.select_destinations(
         request(new(), resource_groups=[port('CUSTOM_NET_D')])
     )
-    (placed,) = future.result(20).placements
+    (placed,) = future.result(LIMIT_S).placements
     others = [placed.selected, *placed.alternates]
     assert [names[one.host] for one in others] == ['CUSTOM_NET_D'] * 2
     assert all(len(one.allocation['allocations']) == 2 for one in others)

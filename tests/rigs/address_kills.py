@@ -25,14 +25,13 @@ from scheduler_service.store.connection import Store
 from tests.rigs.address_service import PHASES, AddressService, Key
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.processes import Process
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 STAGE = 'tests.packages.thirdparty.src.thirdparty.stages.AddressStage'
 MOODS = ('well', 'slow', 'twice', 'down')
 POINTS = [*itertools.product(('PUT', 'DELETE'), PHASES)]
 # Longer than a call that a killed daemon left may take to be carried out, and
 # the pause before the next look at it.
-_SETTLED_S = 90.0
 
 
 def config(topic: str, url: str) -> str:
@@ -97,7 +96,7 @@ class Kills:
         # As if the longest pause after a daemon died at an undo had passed.
         due = sa.update(schema.stage_records).values(look_at=0.0)
         self._store.write(lambda writer: writer.conn.execute(due))
-        wait_until(self._agrees, _SETTLED_S, 0.2)
+        wait_until(self._agrees, pause_s=0.2)
 
     @contextlib.contextmanager
     def _in_mood(self, mood: str) -> Iterator[None]:
@@ -142,7 +141,7 @@ class Kills:
             self._restart(asked)
         self._service.is_down = False
         try:
-            answer = asked.result(120)
+            answer = asked.result(LIMIT_S)
         except errors.SchedulerError:
             self.failures += 1
             return
@@ -169,11 +168,11 @@ class Kills:
             done = caller.submit(self._client.release, CONTEXT, vms)
             if point is not None:
                 self._restart(done)
-            done.result(120)
+            done.result(LIMIT_S)
 
     def _restart(self, call: Future[Any]) -> None:
         """Start another daemon once this one is killed."""
-        if not self._killed.wait(60):
+        if not self._killed.wait(LIMIT_S):
             self.wrong.append(f'not killed at {self._kill_at}: {call}')
             self._kill_at = None
             return

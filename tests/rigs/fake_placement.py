@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from tests.support.json_server import JsonHandler, JsonServer
+from tests.support.waiting import LIMIT_S
 
 _VERSION = ('OpenStack-API-Version', 'placement 1.36')
 _LOGIN = b'<html><form>Please log in</form></html>'
@@ -89,7 +90,7 @@ class Held:
 
     def __call__(self, handler: Any, commit: Any) -> None:
         self.waiting += 1
-        self._go.wait(60)
+        self._go.wait(LIMIT_S)
         if self._then is not None:
             self._then(handler, commit)
         else:
@@ -115,7 +116,7 @@ class Outlived(Held):
         service, uuid = handler.service, handler.path.rpartition('/')[2]
         made = service.new_consumer(uuid)
         self.waiting += 1
-        self._go.wait(60)
+        self._go.wait(LIMIT_S)
         service.forget_consumer(uuid, made)
         handler.say_own(500, _error(500, '', 'its database was away'))
         self.failed.set()

@@ -33,7 +33,7 @@ from tests.support.clouds import Cloud
 from tests.support.kube import Cluster
 from tests.support.processes import Forked
 from tests.support.tcp_proxy import TcpProxy
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 DEVICE, CLASS = 'example.com/engine', 'CUSTOM_EXAMPLE_COM_ENGINE'
 NODES = [f'engines-{number}' for number in range(20)]
@@ -44,10 +44,6 @@ _ALIVE = 60
 _AT_ONCE = 4
 _PAUSE_S = 0.1
 _SMALL = {'cpu': '100m', 'memory': '64Mi'}
-_READY_S = 60.0
-_BOUND_S = 180.0
-# What a daemon left undone that was killed is done within this time.
-_SETTLED_S = 60.0
 
 
 class InstanceCaller(chaos.Caller):
@@ -105,7 +101,7 @@ class KubeCloud(Cloud):
         """Return what an audit finds, of the cluster as well."""
         conf = adapters.new_config()
         options.parse(conf, [f'--config-file={self.config}'])
-        deadline = time.monotonic() + _SETTLED_S
+        deadline = time.monotonic() + LIMIT_S
         while True:
             of_pods = [one.text for one in adapters.audit(conf, self.store)]
             found = super().books() + of_pods
@@ -227,7 +223,7 @@ def cloud(
     with clouds.cloud(database, bus, daemons, extra, kind=KubeCloud) as made:
         made.cluster = cluster
         try:
-            wait_until(lambda: _are_known(made), _READY_S)
+            wait_until(lambda: _are_known(made))
             made.restart_scheduler()
             yield made
         finally:
@@ -310,7 +306,7 @@ def outage(
     total = next(numbers)
     back = time.monotonic()
     with contextlib.suppress(AssertionError):
-        made.cluster.wait_bound(total, _BOUND_S)
+        made.cluster.wait_bound(total)
     return {
         **counts,
         'pods': total,

@@ -26,12 +26,11 @@ from tests.support.placement_service import (
     placement_service,
 )
 from tests.support.stores import stored_host
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 # What is undone after a fault is undone within this time, in seconds: a record
 # is looked at every minute at the latest, a minute later after a daemon died
 # at it, and all providers are read again after the interval.
-_SETTLED_S = 240.0
 _AWAY_S = 1.0
 # Consumer and provider -> memory in MB.
 Book = dict[tuple[str, str], int]
@@ -73,7 +72,7 @@ class PlacementCloud(Cloud):
         Until providers are read again, reported use has what was in placement
         as they were read: a claim may be counted twice for that long.
         """
-        deadline = time.monotonic() + _SETTLED_S
+        deadline = time.monotonic() + LIMIT_S
         while (
             found := super().books() + self._differences()
         ) and time.monotonic() < deadline:
@@ -159,6 +158,5 @@ def cloud(
                     (host := stored_host(running.store, name)) and host.vcpus
                     for name in names
                 ),
-                120,
             )
             yield running

@@ -34,6 +34,7 @@ from tests.support.processes import Forked
 from tests.support.stores import DEFAULT_RATIOS
 
 import oslo_messaging  # isort: skip
+from tests.support.waiting import LIMIT_S
 
 # As the shipped sample has it: queues that survive the broker's restart.
 DURABLE = {
@@ -41,7 +42,6 @@ DURABLE = {
     'rabbit_quorum_queue': True,
     'rabbit_transient_quorum_queue': True,
 }
-_READY_S = 60.0
 
 
 def clean(buses: list[Any]) -> None:
@@ -100,13 +100,13 @@ class Cloud:
 
     def wait_for(self, text: str, count: int) -> None:
         """Wait until the daemons have said a text *count* times."""
-        deadline = time.monotonic() + _READY_S
+        deadline = time.monotonic() + LIMIT_S
         while self.said(text) < count:
             if time.monotonic() > deadline:
                 raise AssertionError(self.log.read_text()[-3000:])
             time.sleep(0.05)
 
-    def client(self, timeout: float = 60.0) -> SchedulerClient:
+    def client(self, timeout: float = LIMIT_S) -> SchedulerClient:
         """Return a client of its own connection."""
         conf = self.conf()
         bus = transport.for_client(conf, self.bus)

@@ -18,11 +18,10 @@ import urllib3
 
 from tests.support.kube import NAMESPACE, THREADS, Cluster
 from tests.support.paths import ROOT
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 FOLDER = ROOT.parent / 'shared' / 'kube'
 _SCRIPT = FOLDER / 'cluster.sh'
-_START_S = 150
 
 
 def missing() -> str:
@@ -42,7 +41,7 @@ def cluster(folder: pathlib.Path, roles: bool = False) -> Iterator[Cluster]:
     mode = 'RBAC' if roles else 'AlwaysAllow'
     command = ['bash', str(_SCRIPT), 'start', str(folder)]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=_START_S,
+        command, capture_output=True, text=True, timeout=LIMIT_S,
         env={'KUBE_AUTHORIZATION': mode, 'PATH': '/usr/bin:/bin'},
     )  # fmt: skip
     try:
@@ -51,7 +50,7 @@ def cluster(folder: pathlib.Path, roles: bool = False) -> Iterator[Cluster]:
             line.split('=', 1) for line in done.stdout.split() if '=' in line
         )
         pool = urllib3.PoolManager(
-            ca_certs=said['KUBE_CA'], maxsize=THREADS, timeout=30.0,
+            ca_certs=said['KUBE_CA'], maxsize=THREADS, timeout=LIMIT_S,
             retries=urllib3.Retry(connect=3, read=0, redirect=0),
         )  # fmt: skip
         made = Cluster(
@@ -96,7 +95,7 @@ def _started(
     subprocess.run(
         ['bash', '-c', '"$@" >>"$0.log" 2>&1 </dev/null & echo $! >"$0"',
          str(path), *words],
-        cwd=folder, check=True, timeout=30,
+        cwd=folder, check=True, timeout=LIMIT_S,
     )  # fmt: skip
     process = pathlib.Path(f'/proc/{int(path.read_text())}')
     wait_until(lambda: _has_ended(process) or _is_ready(made))
@@ -110,15 +109,15 @@ def _stop(folder: pathlib.Path) -> None:
     """
     pids = [int(path.read_text()) for path in folder.glob('*.pid')]
     subprocess.run(
-        ['bash', str(_SCRIPT), 'stop', str(folder)], check=True, timeout=60
+        ['bash', str(_SCRIPT), 'stop', str(folder)],
+        check=True,
+        timeout=LIMIT_S,
     )
     for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
         process = pathlib.Path(f'/proc/{pid}')
-        try:
-            wait_until(lambda one=process: _has_ended(one), 5)
-        except AssertionError:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        wait_until(lambda one=process: _has_ended(one))
 
 
 def _has_ended(process: pathlib.Path) -> bool:

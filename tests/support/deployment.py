@@ -15,6 +15,7 @@ import yaml
 
 from tests.support import requirements
 from tests.support.paths import ROOT
+from tests.support.waiting import LIMIT_S
 
 FOLDER = ROOT / 'deploy' / 'kubernetes'
 PAGE = ROOT / 'doc/source/admin/kubernetes.rst'
@@ -35,7 +36,7 @@ def need_kubectl() -> None:
     requirements.need_program('kubectl')
     told = subprocess.run(
         ['kubectl', 'version', '--client', '-o', 'json'],
-        check=True, capture_output=True, text=True, timeout=60,
+        check=True, capture_output=True, text=True, timeout=LIMIT_S,
     ).stdout  # fmt: skip
     name = json.loads(told)['clientVersion']['gitVersion']
     found = tuple(map(int, re.findall(r'\d+', name)[:2]))
@@ -51,7 +52,7 @@ def rendered(folder: pathlib.Path) -> list[dict[str, Any]]:
     need_kubectl()
     done = subprocess.run(
         ['kubectl', 'kustomize', str(folder)],
-        check=False, capture_output=True, text=True, timeout=60,
+        check=False, capture_output=True, text=True, timeout=LIMIT_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return [one for one in yaml.safe_load_all(done.stdout) if one]

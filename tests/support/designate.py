@@ -14,10 +14,9 @@ from typing import Any
 
 from tests.support import interop
 from tests.support.paths import ROOT
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 _CALLER = ROOT / 'tests' / 'interop' / 'designate_caller.py'
-_LIMIT_S = 60.0
 
 
 class Refused(Exception):
@@ -81,7 +80,7 @@ class Central:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
             )
-        wait_until(self._is_ready, _LIMIT_S)
+        wait_until(self._is_ready)
 
     @property
     def log(self) -> pathlib.Path:
@@ -131,7 +130,7 @@ class Central:
             found.update(self.call('imported', import_id=started))
             return found['status'] != 'PENDING'
 
-        wait_until(done, _LIMIT_S)
+        wait_until(done)
         return found
 
     def stop(self) -> None:
@@ -139,7 +138,7 @@ class Central:
         for process in reversed(self._processes):
             process.terminate()
             try:
-                process.wait(15)
+                process.wait(LIMIT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -23,10 +23,10 @@ from scheduler_service.scheduler import Scheduler
 from scheduler_service.store.connection import Store
 from tests.support.documents import SMALL
 from tests.support.services import new_conf
+from tests.support.waiting import LIMIT_S
 
 _NUMBERS = itertools.count(1)
 _CALLER = RequestContext(None, {'roles': ['member']})
-_TIMEOUT_S = 30.0
 # Threads that wait for answers, and those that record outcomes.
 _SERVERS, _RECORDS = (
     futures.ThreadPoolExecutor(64),
@@ -158,7 +158,7 @@ class Message:
                 request, done, ReplyForm(), engine.outcomes, _RECORDS,
                 lambda outcome: None, sent.set,
             ).send()  # fmt: skip
-            assert sent.wait(_TIMEOUT_S)
+            assert sent.wait(LIMIT_S)
             if not bus.returned:
                 break
             again = True
@@ -178,7 +178,7 @@ class Message:
 def plain_answer(future: Any) -> Any:
     """Return the result of a future, or its error, as plain values."""
     try:
-        result = future.result(_TIMEOUT_S)
+        result = future.result(LIMIT_S)
     except errors.SchedulerError as error:
         return {'error': error.name}
     if isinstance(result, list) and result and hasattr(result[0], 'exception'):

@@ -9,6 +9,7 @@ import socket
 from typing import Any
 
 from scheduler_service import errors
+from tests.support.waiting import LIMIT_S
 
 # Errors that a caller may get.
 NAMES = {
@@ -218,7 +219,7 @@ def rpc(client: Any, count: int, seed: int, known: Any) -> dict[str, Any]:
     for _ in range(count):
         context, method, version, args = rpc_call(rng)
         try:
-            client.prepare(version=version, timeout=30).call(
+            client.prepare(version=version, timeout=LIMIT_S).call(
                 context, method, **{str(k): v for k, v in args.items()}
             )
             name = 'answered'

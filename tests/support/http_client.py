@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from tests.support.services import Service
+from tests.support.waiting import LIMIT_S
 
 
 class HttpClient:
@@ -19,7 +20,7 @@ class HttpClient:
         self._conn: Any = (
             http.client.HTTPSConnection('localhost', port, **how)
             if how
-            else http.client.HTTPConnection('127.0.0.1', port, timeout=20)
+            else http.client.HTTPConnection('127.0.0.1', port, timeout=LIMIT_S)
         )
 
     def close(self) -> None:

@@ -192,7 +192,7 @@ class Cluster:
         }
 
     def wait_bound(
-        self, count: int, seconds: float = 90.0, namespace: str = NAMESPACE
+        self, count: int, namespace: str = NAMESPACE
     ) -> dict[str, str]:
         """Wait until *count* pods are bound; return the node of each."""
 
@@ -200,7 +200,7 @@ class Cluster:
             found = self.placements(namespace)
             return found if len(found) >= count else {}
 
-        found: dict[str, str] = wait_until(bound, seconds, _PAUSE_S)
+        found: dict[str, str] = wait_until(bound, pause_s=_PAUSE_S)
         return found
 
     def refusal(self, name: str, namespace: str = NAMESPACE) -> str:

@@ -29,7 +29,6 @@ HOSTS = ('c1', 'c2')
 CELL0, CELL1 = 'cell0', 'cell1'
 # Options on queues, of these services and of what calls them.
 QUORUM = 'amqp_durable_queues = true\nrabbit_quorum_queue = true\n'
-_LIMIT_S = 300.0
 _PROGRAMS = ROOT / 'tests' / 'interop'
 
 
@@ -104,7 +103,7 @@ class NovaCloud:
         for host in HOSTS:
             self.launch(str(_PROGRAMS / 'nova_compute.py'), host)
         self.start_api()
-        wait_until(self._has_hosts, _LIMIT_S, 0.5)
+        wait_until(self._has_hosts, pause_s=0.5)
 
     def map_cells(self) -> None:
         """Map cell0, and a cell whose bus is the cloud's."""
@@ -245,9 +244,7 @@ class NovaCloud:
         log = self.log('nova-scheduler')
         try:
             # Written once it consumes requests.
-            wait_until(
-                lambda: 'Join ServiceGroup' in log.read_text(), _LIMIT_S
-            )
+            wait_until(lambda: 'Join ServiceGroup' in log.read_text())
             yield log
         finally:
             self.end(process)

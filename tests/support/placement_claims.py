@@ -15,7 +15,7 @@ from scheduler_service.model import documents
 from tests.support.nova_databases import NovaDatabases
 from tests.support.placement_service import PlacementService
 from tests.support.stores import stored_host
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 FLAVOR = {'flavorid': 'f', 'vcpus': 1, 'memory_mb': 512, 'root_gb': 1}
 TAKEN = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
@@ -60,7 +60,8 @@ def select(daemon: Daemon, *uuids: str, **document: Any) -> list[str]:
     """Place instances; return their hosts."""
     future = daemon.scheduler.select_destinations(request(*uuids, **document))
     return [
-        placement.selected.host for placement in future.result(20).placements
+        placement.selected.host
+        for placement in future.result(LIMIT_S).placements
     ]
 
 

@@ -17,7 +17,7 @@ from tests.support import interop
 from tests.support.databases import new_database
 from tests.support.servers import free_port
 from tests.support.services import new_conf
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 # Runs the WSGI application of the package, with a thread for each connection.
 # Several may share a port: the system deals out the connections.
@@ -132,7 +132,7 @@ class PlacementService:
             },
             method=method,
         )
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
             text = answer.read()
         return json.loads(text) if text else None
 

@@ -13,12 +13,17 @@ import threading
 import time
 from multiprocessing.connection import Connection
 
+from tests.support.failures import Output
+from tests.support.waiting import LIMIT_S, NotInTime
+
 # A process that has imported what a daemon imports, which takes most of its
 # start, and forks one daemon after the other.
 _FORKS = multiprocessing.get_context('forkserver')
 _FORKS.set_forkserver_preload(
     ['scheduler_service.rpc', 'scheduler_service.cmd.daemon']
 )
+# How long a daemon has for a report; one that hangs may write none.
+_REPORT_S = 15.0
 
 
 def on_topic(topic: str) -> str:
@@ -92,21 +97,26 @@ class Process:
     def __post_init__(self) -> None:
         self._reader = threading.Thread(target=self._follow, daemon=True)
         self._reader.start()
+        self._shown = Output(
+            f'daemon {self.popen.pid}',
+            lambda: ''.join(self.lines),
+            self.report,
+        )
 
-    def wait_for(self, text: str, seconds: float = 60.0) -> str:
+    def wait_for(self, text: str) -> str:
         """Wait for a line with *text*; return it."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline:
+            ended = self.popen.poll() is not None
+            if ended:
+                self._reader.join(LIMIT_S)
             for line in list(self.lines):
                 if text in line:
                     return line
-            if self.popen.poll() is not None:
-                # The thread that reads may be behind.
-                time.sleep(0.2)
-                if not any(text in line for line in self.lines):
-                    break
+            if ended:
+                break
             time.sleep(0.02)
-        raise AssertionError(f'no "{text}" in: {"".join(self.lines)[-3000:]}')
+        raise NotInTime(f'no "{text}" in: {"".join(self.lines)[-3000:]}')
 
     def count(self, text: str) -> int:
         """Return how many lines have *text*."""
@@ -116,20 +126,29 @@ class Process:
         """Send a signal; return the exit status."""
         self.popen.send_signal(number)
         try:
-            return self.popen.wait(40)
+            return self.popen.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
-            # What its threads do is in the report that this signal asks for.
-            self.popen.send_signal(signal.SIGUSR2)
-            time.sleep(5)
-            written = ''.join(self.lines)[-20_000:]
-            raise AssertionError(f'it has not ended: {written}') from None
+            raise NotInTime('it has not ended') from None
+
+    def report(self) -> str:
+        """Have it write what its threads do; return that."""
+        start = seen = len(self.lines)
+        self.popen.send_signal(signal.SIGUSR2)
+        deadline = time.monotonic() + _REPORT_S
+        while time.monotonic() < deadline:
+            time.sleep(0.5)
+            if start < seen == len(self.lines):
+                break
+            seen = len(self.lines)
+        return ''.join(self.lines[start:])
 
     def remove(self) -> None:
         """Kill it, unless it has ended; wait until all lines are read."""
         if self.popen.poll() is None:
             self.popen.kill()
             self.popen.wait()
-        self._reader.join(10)
+        self._reader.join(LIMIT_S)
+        self._shown.end()
 
     def _follow(self) -> None:
         with open(self.output, errors='replace') as lines:

@@ -8,12 +8,12 @@ itself fails: it survives the end of its process, and is faster.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import glob
 import os
 import pathlib
 import pwd
-import random
 import re
 import shutil
 import signal
@@ -25,38 +25,64 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-START_LIMIT_S = 90
+from tests.support import failures
+from tests.support.waiting import LIMIT_S
+
 # The module of RabbitMQ that keeps users; the last text is who changes one.
 USERS = 'rabbit_auth_backend_internal'
 # What has RabbitMQ answer when it has started.
-STARTED = 'rabbit:await_startup(node(), false, 60000)'
-_taken_ports: set[int] = set()
+STARTED = f'rabbit:await_startup(node(), false, {LIMIT_S * 1000:.0f})'
+# Descriptors of sockets. The oldest ones belong to tests that are over, or to
+# servers that run.
+_kept_ports: collections.deque[int] = collections.deque()
+_MOST_KEPT = 200
 
 
 class ServerMissing(Exception):
     """The server is not installed here."""
 
 
-def free_port() -> int:
-    """Return a loopback port that nobody listens on right now.
+def free_port(beside: int = 0) -> int:
+    """Return a loopback port that is kept for whoever listens on it next.
 
-    It is below those that the system gives to outgoing connections: one of
-    these could take the port while a server restarts. So is the port 10,000
-    above, which is never returned: RabbitMQ's management interface listens
-    there. No port is returned twice, and each test process has a range of its
-    own: a server that starts listens only seconds later.
+    A socket stays bound to it, without listening. The system then gives the
+    port neither to an outgoing connection nor to a server that asks for any.
+    A server that names it may listen, also again after it has ended: like all
+    servers it lets its address be used anew. Until then a connection is
+    refused.
+
+    :param beside: how far above it another port is, which is kept as well
     """
-    worker = int(os.environ.get('PYTEST_XDIST_WORKER', 'gw0')[2:])
-    workers = int(os.environ.get('PYTEST_XDIST_WORKER_COUNT', '1'))
     while True:
-        number = random.SystemRandom().randrange(10_000 // workers)
-        port = 10_000 + number * workers + worker
-        if port in _taken_ports:
+        kept = _bound(0)
+        port = int(kept.getsockname()[1])
+        try:
+            if beside:
+                _keep(_bound(port + beside))
+        except (OSError, OverflowError):
+            kept.close()
             continue
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(('127.0.0.1', port))
-            _taken_ports.add(port)
-            return port
+        _keep(kept)
+        return port
+
+
+def _keep(made: socket.socket) -> None:
+    _kept_ports.append(made.detach())
+    while len(_kept_ports) > _MOST_KEPT:
+        os.close(_kept_ports.popleft())
+
+
+def _bound(port: int) -> socket.socket:
+    """Return a socket that is bound to a port, or any, and does not listen."""
+    made = socket.socket()
+    try:
+        made.bind(('127.0.0.1', port))
+    except (OSError, OverflowError):
+        made.close()
+        raise
+    # Only now: with it two processes could be given the same port.
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return made
 
 
 def binary(name: str, *places: str) -> str:
@@ -81,25 +107,40 @@ class Server:
         user: str,
         stop_signal: signal.Signals = signal.SIGTERM,
         remove_signal: signal.Signals = signal.SIGTERM,
+        beside: int = 0,
     ) -> None:
         """Make the folder.
 
         :param stop_signal: stops it, with its data as they should be
         :param remove_signal: stops it when its data are of no more use
+        :param beside: of :func:`free_port`
         """
         self.stop_signal = stop_signal
         self.remove_signal = remove_signal
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix='sched-'))
         self.folder.chmod(0o755)
+        self._kind = user
         self.user = user if os.getuid() == 0 else None
         if self.user:
             shutil.chown(self.folder, self.user)
-        self.port = free_port()
+        self.port = free_port(beside)
         self.process: subprocess.Popen[bytes] | None = None
         self.log = self.folder / 'server.log'
+        self._shown = self._show()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, 'process': None}
+        return {**self.__dict__, 'process': None, '_shown': None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._shown = self._show()
+
+    def _show(self) -> failures.Output:
+        """Have reports of failures show what it has written."""
+        return failures.Output(
+            f'{self._kind} on port {self.port}',
+            lambda: failures.tail(self.log, *self.folder.glob('log/*.log')),
+        )
 
     def command(self, *args: str, **env: str) -> subprocess.CompletedProcess:
         """Run one command as the server's user, in its folder."""
@@ -139,7 +180,7 @@ class Server:
 
     def wait(self, ready: Callable[[], bool]) -> None:
         """Wait until *ready* says yes."""
-        deadline = time.monotonic() + START_LIMIT_S
+        deadline = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline:
             assert self.process is not None
             if self.process.poll() is not None:
@@ -157,7 +198,7 @@ class Server:
         if self.process and self.process.poll() is None:
             self.process.send_signal(number or self.stop_signal)
             try:
-                self.process.wait(30)
+                self.process.wait(LIMIT_S)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
@@ -165,6 +206,7 @@ class Server:
     def remove(self) -> None:
         """Stop it and remove its folder."""
         self.kill(self.remove_signal)
+        self._shown.end()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -252,9 +294,12 @@ def mariadb(durable: bool = True) -> Iterator[tuple[Server, str]]:
 
 
 @contextlib.contextmanager
-def rabbitmq() -> Iterator[tuple[Server, str]]:
-    """Run RabbitMQ; yield it and its transport URL."""
-    server = Server('rabbitmq')
+def rabbitmq(beside: int = 0) -> Iterator[tuple[Server, str]]:
+    """Run RabbitMQ; yield it and its transport URL.
+
+    :param beside: of :func:`free_port`
+    """
+    server = Server('rabbitmq', beside=beside)
     try:
         launch_rabbitmq(server)
         yield server, f'rabbit://guest:guest@127.0.0.1:{server.port}/'
@@ -303,10 +348,11 @@ def evaluate(server: Server, expression: str) -> str:
     """
     program = binary('erl_call', '/usr/lib/erlang/bin/erl_call')
     address = f'127.0.0.1:{server._env["RABBITMQ_DIST_PORT"]}'
-    deadline = time.monotonic() + START_LIMIT_S
+    deadline = time.monotonic() + LIMIT_S
     while True:
         done = subprocess.run(
-            [program, '-r', '-address', address, '-timeout', '60', '-e'],
+            [program, '-r', '-address', address,
+             '-timeout', f'{LIMIT_S:.0f}', '-e'],
             input=f'{expression}.\n'.encode(),
             check=False, capture_output=True, **server._how({}),
         )  # fmt: skip

@@ -26,6 +26,7 @@ from tests.support.databases import ready_database
 from tests.support.documents import CONTEXT, SMALL
 
 import oslo_messaging  # isort: skip
+from tests.support.waiting import LIMIT_S
 
 # The buses that tests of RPC run on.
 BUSES = ['inproc', pytest.param('rabbit', marks=pytest.mark.broker)]
@@ -130,7 +131,7 @@ def started(store: Store, url: str = '', **more: Any) -> Service:
         conf,
         transport.for_client(conf, url),
         topic=conf.scheduler.topic,
-        timeout=30,
+        timeout=LIMIT_S,
     )
     return Service(daemon, client, store, conf, url)
 
@@ -153,7 +154,7 @@ def shared(
 
 @contextlib.contextmanager
 def connected(
-    url: str, topic: str, timeout: float = 30, durable: bool = False
+    url: str, topic: str, timeout: float = LIMIT_S, durable: bool = False
 ) -> Iterator[SchedulerClient]:
     """Give a client of a bus, which has to be there at the end as well.
 

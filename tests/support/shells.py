@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 
 from tests.support import requirements
+from tests.support.waiting import LIMIT_S
 
 # An interactive zsh: completion works only while its line editor runs. Each
 # word that completion adds goes through a function that writes it down; calls
@@ -95,7 +96,7 @@ def _fish(
 
 def _output(command: Sequence[str], home: pathlib.Path, **more: str) -> str:
     done = subprocess.run(
-        command, capture_output=True, text=True, check=True, timeout=60,
+        command, capture_output=True, text=True, check=True, timeout=LIMIT_S,
         cwd=_folder(home), env={**_environment(home), **more},
     )  # fmt: skip
     assert done.stderr == ''

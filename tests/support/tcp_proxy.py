@@ -37,9 +37,8 @@ class TcpProxy:
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._frozen: set[socket.socket] = set()
         self._last_words = b''
-        # Not one that the system gives to outgoing connections: one of these
-        # could take it while nobody listens, even a client that tries to
-        # connect to it, which would then be connected with itself.
+        # Kept while nobody listens: the system could give it to a client that
+        # tries to connect to it, which would then be connected with itself.
         self.port = free_port()
         self._listener: socket.socket | None = self._listen()
         self._over = threading.Event()

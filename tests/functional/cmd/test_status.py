@@ -19,7 +19,7 @@ from scheduler_service.store.records import daemons
 from tests.rigs.fake_placement import FakePlacement
 from tests.support import servers
 from tests.support.databases import new_database
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 DATABASE, QUEUES, OPTIONS, START, POLICY, DAEMONS = range(6)
 AGE, CELLS, PLACEMENT, NOTIFICATIONS = 7, 8, 9, 10
@@ -84,7 +84,7 @@ def test_libraries_print_nothing_beside_the_table(tmp_path, ready_sqlite):
     done = subprocess.run(
         [sys.executable, '-m', 'scheduler_service.cmd.status',
          '--config-file', path, 'upgrade', 'check'],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=LIMIT_S,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (2, '')
     assert 'The broker does not answer' in done.stdout
@@ -314,8 +314,8 @@ def test_requests_that_never_expire_are_found_where_they_can_be_seen(
     _, found = check(COMPUTE, rabbitmq[1])
     assert found[AGE][0] == 0
     assert 'management interface' in found[AGE][1]
-    with servers.rabbitmq() as (broker, bus):
-        # It cannot listen elsewhere: see queue_check.
+    # The management interface cannot listen elsewhere: see queue_check.
+    with servers.rabbitmq(beside=10_000) as (broker, bus):
         port = broker.port + 10_000
         servers.rabbitmq_plugin(broker, 'rabbitmq_management', port)
         _, found = check(COMPUTE, bus)

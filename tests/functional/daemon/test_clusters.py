@@ -16,7 +16,7 @@ from tests.support import clouds, clusters, servers
 from tests.support.databases import ready_database
 from tests.support.documents import CONTEXT
 from tests.support.processes import on_topic
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.db, pytest.mark.slow]
 
@@ -24,7 +24,6 @@ CALLERS = 8
 # Between two calls of a caller; of eight, some are under way at any time.
 PAUSE_S = 0.05
 PLACED = 50
-LIMIT_S = 90
 TINY = {'memory_mb': 1}
 
 
@@ -54,7 +53,7 @@ def ask_while(
 
     def many_placed() -> None:
         count = len(placed)
-        wait_until(lambda: failed or len(placed) > count + PLACED, LIMIT_S)
+        wait_until(lambda: failed or len(placed) > count + PLACED)
 
     threads = [
         threading.Thread(target=ask, args=(number,))
@@ -140,7 +139,9 @@ def test_no_answered_claim_is_lost_when_the_database_fails_over(
                 database + pair.query, rabbitmq[1], on_topic(topic)
             )
             daemon.wait_for('Ready:')
-        clients = [connect(rabbitmq[1], topic, timeout=60) for _ in range(4)]
+        clients = [
+            connect(rabbitmq[1], topic, timeout=LIMIT_S) for _ in range(4)
+        ]
 
         def fail_over() -> None:
             pair.primary.kill(signal.SIGKILL)

@@ -204,4 +204,4 @@ def test_daemons_on_a_topic_with_other_databases_hear_of_each_other(
     body = urllib.request.urlopen(address).read().decode()
     assert 'scheduler_service_daemons_elsewhere 1.0' in body
     three.end()
-    one.wait_for('All daemons on the topic share the database again', 60)
+    one.wait_for('All daemons on the topic share the database again')

@@ -25,7 +25,7 @@ from tests.support.databases import new_database
 from tests.support.paths import ROOT
 from tests.support.processes import Process
 from tests.support.stores import audit_findings
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = [
     pytest.mark.slow, pytest.mark.broker, pytest.mark.db,
@@ -64,7 +64,7 @@ class Release:
             [self.python, '-m', f'scheduler_service.cmd.{name}',
              '--config-file', str(self.config), *words],
             env={**os.environ, **self.environment}, cwd=self.config.parent,
-            capture_output=True, text=True, timeout=120,
+            capture_output=True, text=True, timeout=LIMIT_S,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -76,7 +76,7 @@ class Release:
             cwd=str(self.config.parent),
             **self.environment,
         )
-        daemon.wait_for('Ready', 120)
+        daemon.wait_for('Ready')
         return daemon
 
 
@@ -96,13 +96,13 @@ class Caller:
     def wait_for_more(self) -> None:
         """Wait until it has some more answers."""
         before = len(self.answers())
-        wait_until(lambda: len(self.answers()) >= before + ANSWERS, 120)
+        wait_until(lambda: len(self.answers()) >= before + ANSWERS)
 
     def end(self) -> None:
         """Let it finish what it has sent."""
         assert self.popen.stdin is not None
         self.popen.stdin.close()
-        assert self.popen.wait(120) == 0
+        assert self.popen.wait(LIMIT_S) == 0
 
 
 @pytest.fixture

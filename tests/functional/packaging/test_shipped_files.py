@@ -20,6 +20,7 @@ import pytest
 from scheduler_service.cmd import manage
 from tests.support import processes, servers
 from tests.support.databases import new_database
+from tests.support.waiting import LIMIT_S
 
 pytestmark = [pytest.mark.functional, pytest.mark.broker, pytest.mark.db]
 
@@ -144,7 +145,7 @@ def daemon(folder: pathlib.Path) -> Iterator[None]:
     """Run a daemon, which has declared its queues when this goes on."""
     process = processes.launch(folder / 'service.conf')
     try:
-        process.wait_for('Ready:', 60)
+        process.wait_for('Ready:')
         yield
         assert process.end() == 0
     finally:
@@ -158,7 +159,7 @@ def call(arguments: list[str]) -> None:
     """
     done = subprocess.run(
         [sys.executable, '-m', 'scheduler_service.cmd.manage', *arguments],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=LIMIT_S,
     )  # fmt: skip
     assert done.returncode == 0, (arguments, done.stdout, done.stderr)
     assert 'Traceback' not in done.stderr

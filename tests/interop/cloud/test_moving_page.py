@@ -18,7 +18,7 @@ from scheduler_service.store.connection import Store
 from tests.support import page_commands, processes, shipped
 from tests.support.databases import new_database
 from tests.support.nova_cloud import HOSTS, QUORUM, NovaCloud
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = [
     pytest.mark.slow,
@@ -26,7 +26,6 @@ pytestmark = [
     pytest.mark.broker,
     pytest.mark.db,
 ]
-LIMIT_S = 150.0
 BIN = pathlib.Path(sys.executable).parent
 SMALL = ('small', 1, 512, 1)
 # Options on queues that are not those of the compute service.
@@ -61,7 +60,7 @@ class Operator:
             assert self._process.end() == 0
             self._process.remove()
         self._process = processes.launch(self.config)
-        self._process.wait_for('Ready', LIMIT_S)
+        self._process.wait_for('Ready')
 
     def close(self) -> None:
         self.store.dispose()
@@ -77,7 +76,7 @@ class Operator:
         done = subprocess.run(
             ['bash', '-c', line], cwd=self.folder,
             env={**os.environ, 'PATH': f'{BIN}:{os.environ["PATH"]}'},
-            check=False, capture_output=True, text=True, timeout=120,
+            check=False, capture_output=True, text=True, timeout=LIMIT_S,
         )  # fmt: skip
         return done.returncode, done.stdout, done.stderr
 
@@ -102,13 +101,12 @@ def built(cloud: NovaCloud) -> None:
     over = 'active', 'error'
     wait_until(
         lambda: cloud.call('show', server=server)['state'] in over,
-        LIMIT_S,
-        0.1,
+        pause_s=0.1,
     )
     found = cloud.call('show', server=server)
     assert found['state'] == 'active', found
     cloud.call('delete', server=server)
-    wait_until(lambda: not cloud.placement.held(server), LIMIT_S)
+    wait_until(lambda: not cloud.placement.held(server))
 
 
 def test_every_line_works_beside_the_queues_of_the_compute_service(
@@ -148,7 +146,7 @@ def test_every_line_works_beside_the_queues_of_the_compute_service(
             built(cloud)
             return operator.decisions()
 
-        wait_until(taken, LIMIT_S)
+        wait_until(taken)
     # Step 4: ours alone.
     before = len(operator.decisions())
     built(cloud)

@@ -32,7 +32,6 @@ pytestmark = [
     pytest.mark.broker,
     pytest.mark.db,
 ]
-LIMIT_S = 150.0
 # A host has 2 vCPUs, 8192 MB and 1028 GB.
 SMALL = ('small', 1, 512, 1)
 TINY = ('tiny', 0, 64, 0)
@@ -67,8 +66,8 @@ class Daemon:
         self._config.write_text(text.replace('enabled = false\n', enabled))
         self._serves = serve
         self._process = processes.launch(self._config)
-        self._process.wait_for('Ready', LIMIT_S)
-        wait_until(self._knows_hosts, LIMIT_S)
+        self._process.wait_for('Ready')
+        wait_until(self._knows_hosts)
 
     def _knows_hosts(self) -> bool:
         """Whether the hosts are there, with the capacity of placement."""
@@ -167,9 +166,7 @@ class Asking:
     def more(self, count: int = 5) -> None:
         """Wait until a number of further requests were answered."""
         wanted = len(self.answers) + count
-        wait_until(
-            lambda: self._done.done() or len(self.answers) >= wanted, LIMIT_S
-        )
+        wait_until(lambda: self._done.done() or len(self.answers) >= wanted)
         assert not self._done.done(), self._done.exception()
 
 
@@ -188,7 +185,7 @@ def beside(
 def daemon(cloud: NovaCloud, beside: Daemon) -> Iterator[Daemon]:
     """Our daemon in the place of nova-scheduler, with free hosts."""
     beside.start(serve=True)
-    wait_until(beside.has_free_hosts, LIMIT_S)
+    wait_until(beside.has_free_hosts)
     yield beside
     delete(cloud, *cloud.call('servers'))
 
@@ -209,7 +206,7 @@ def built(cloud: NovaCloud, server: str) -> dict[str, Any]:
         )
         return over and found
 
-    return wait_until(done, LIMIT_S, 0.1)
+    return wait_until(done, pause_s=0.1)
 
 
 def delete(cloud: NovaCloud, *servers: str) -> None:
@@ -220,8 +217,7 @@ def delete(cloud: NovaCloud, *servers: str) -> None:
         lambda: (
             not any(cloud.call('show', server=server) for server in servers)
         ),
-        LIMIT_S,
-        0.1,
+        pause_s=0.1,
     )
 
 
@@ -241,9 +237,7 @@ def test_a_server_becomes_active(cloud, daemon):
     assert cloud.placement.held(server) == {
         cloud.nodes[found['host']]: {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
     }
-    wait_until(
-        lambda: claim_state(daemon.store, server) == 'confirmed', LIMIT_S
-    )
+    wait_until(lambda: claim_state(daemon.store, server) == 'confirmed')
     assert daemon.has(server, found['host'])
 
 
@@ -252,11 +246,11 @@ def zones(cloud: NovaCloud, daemon: Daemon) -> Iterator[dict[str, str]]:
     """Two zones of a host each, by host."""
     made = dict(zip(HOSTS, ('east', 'west'), strict=True))
     cloud.call('make_zones', zones=made)
-    wait_until(lambda: daemon.zones() == made, LIMIT_S)
+    wait_until(lambda: daemon.zones() == made)
     yield made
     delete(cloud, *cloud.call('servers'))
     cloud.call('make_zones', zones={})
-    wait_until(lambda: not any(daemon.zones().values()), LIMIT_S)
+    wait_until(lambda: not any(daemon.zones().values()))
 
 
 def test_servers_and_their_alternates_are_in_the_zone(cloud, daemon, zones):
@@ -266,7 +260,7 @@ def test_servers_and_their_alternates_are_in_the_zone(cloud, daemon, zones):
         found = [built(cloud, server)['host'] for server in servers]
         assert found == [host, host]
         delete(cloud, *servers)
-        wait_until(daemon.has_free_hosts, LIMIT_S)
+        wait_until(daemon.has_free_hosts)
         # Once its host failed, there is no other in its zone.
         (server,) = create(cloud, zone=zone, metadata={'fails': 'first'})
         assert built(cloud, server)['state'] == 'error'
@@ -278,8 +272,8 @@ def test_a_build_that_fails_everywhere_leaves_nothing(cloud, daemon):
     found = built(cloud, server)
     assert (found['state'], found['host']) == ('error', None)
     assert {*cloud.failed_on(server)} == set(HOSTS)
-    wait_until(lambda: cloud.placement.held(server) == {}, LIMIT_S)
-    wait_until(lambda: claim_state(daemon.store, server) is None, LIMIT_S)
+    wait_until(lambda: cloud.placement.held(server) == {})
+    wait_until(lambda: claim_state(daemon.store, server) is None)
 
 
 def bandwidth(amount: int) -> dict[str, Any]:
@@ -303,7 +297,6 @@ def test_a_port_gets_its_bandwidth_on_another_host_or_none(cloud, daemon):
             lambda of=host: (
                 'CUSTOM_BANDWIDTH' in stored_host(daemon.store, of).resources
             ),
-            LIMIT_S,
         )
     # The first host fails, and the conductor claims the alternate as our
     # answer says.
@@ -318,7 +311,7 @@ def test_a_port_gets_its_bandwidth_on_another_host_or_none(cloud, daemon):
         },
         cards[found['host']]: {'CUSTOM_BANDWIDTH': 600},
     }  # fmt: skip
-    wait_until(lambda: daemon.has(first, found['host']), LIMIT_S)
+    wait_until(lambda: daemon.has(first, found['host']))
     # Only the card of the other host has that much left.
     (second,) = create(cloud, port=bandwidth(600))
     assert built(cloud, second)['host'] == failed
@@ -338,7 +331,6 @@ def test_a_port_gets_its_bandwidth_on_another_host_or_none(cloud, daemon):
                 for card in cards.values()
             )
         ),
-        LIMIT_S,
     )
 
 
@@ -353,9 +345,8 @@ def test_deletes_make_room_again(cloud, daemon):
     # nova deletes the rows first, and then the allocations.
     wait_until(
         lambda: not any(cloud.placement.held(server) for server in first),
-        LIMIT_S,
     )
-    wait_until(daemon.has_free_hosts, LIMIT_S)
+    wait_until(daemon.has_free_hosts)
     (again,) = create(cloud)
     assert built(cloud, again)['state'] == 'active'
 
@@ -386,7 +377,7 @@ def resizes(cloud: NovaCloud) -> Iterator[tuple[str, str]]:
         ('revert', {}, 'active', 'large', 1024, 1024),
     ):
         cloud.call(verb, server=server, **more)
-        wait_until(lambda e=expected: facts() == (*e,), LIMIT_S, 0.1)
+        wait_until(lambda e=expected: facts() == (*e,), pause_s=0.1)
         yield server, host
 
 
@@ -399,7 +390,7 @@ def test_a_server_is_resized_on_its_host(cloud, daemon):
         (None, None, 1024),
     )
     for where, expected in zip(resizes(cloud), books, strict=True):
-        wait_until(lambda w=where, e=expected: daemon.memory(*w) == e, LIMIT_S)
+        wait_until(lambda w=where, e=expected: daemon.memory(*w) == e)
     assert audit_findings(daemon.store) == []
 
 
@@ -410,16 +401,14 @@ def test_nothing_is_left_of_servers_that_came_and_went(cloud, daemon):
     delete(cloud, *wanted[:2])
     kept = [built(cloud, server) for server in wanted[2:]]
     assert kept[0]['state'] == 'active', kept
-    wait_until(lambda: agrees(cloud), LIMIT_S, 0.1)
+    wait_until(lambda: agrees(cloud), pause_s=0.1)
     assert any(cloud.consumers(host) for host in HOSTS)
     delete(cloud, *wanted[2:])
-    wait_until(lambda: agrees(cloud), LIMIT_S, 0.1)
+    wait_until(lambda: agrees(cloud), pause_s=0.1)
     # What never came to a cell is not seen there.
     daemon.age_claims()
-    wait_until(daemon.has_free_hosts, LIMIT_S)
-    wait_until(
-        lambda: not any(cloud.consumers(host) for host in HOSTS), LIMIT_S
-    )
+    wait_until(daemon.has_free_hosts)
+    wait_until(lambda: not any(cloud.consumers(host) for host in HOSTS))
 
 
 @pytest.fixture(scope='module')
@@ -439,7 +428,7 @@ def test_nova_scheduler_beside_us_keeps_its_messages(cloud, beside, log):
             asking.more()
             beside.stop(ends)
             asking.more()
-    wait_until(lambda: was_cast(log, asking.casts), LIMIT_S)
+    wait_until(lambda: was_cast(log, asking.casts))
     assert_claimed(cloud, asking)
     assert answered_by_nova(log, asking) == len(asking.answers)
     assert beside.decisions() == decided
@@ -452,7 +441,7 @@ def test_both_schedulers_share_requests_until_one_stops(cloud, beside, log):
         asking.more(10)
         beside.stop()
         asking.more(5)
-    wait_until(lambda: was_cast(log, asking.casts), LIMIT_S)
+    wait_until(lambda: was_cast(log, asking.casts))
     ours = beside.decisions() - decided
     assert_claimed(cloud, asking)
     assert ours > 0

@@ -24,9 +24,8 @@ from tests.support.kube_nodes import NODES, SSD, new_node
 from tests.support.processes import Process
 from tests.support.servers import free_port
 from tests.support.stores import load_snapshot
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
-_READY_S = 60
 # Between two reads of all hosts.
 _PAUSE_S = 0.2
 
@@ -75,7 +74,7 @@ class Daemon:
     def get(self, path: str) -> Any:
         """Return what a path of its HTTP server answers."""
         url = f'http://127.0.0.1:{self.port}{path}'
-        reply = urllib3.request('GET', url, timeout=60, retries=False)
+        reply = urllib3.request('GET', url, timeout=LIMIT_S, retries=False)
         return reply.data.decode()
 
     def snapshot(self) -> Snapshot:
@@ -86,7 +85,7 @@ class Daemon:
         """Wait until it knows the nodes."""
         self.process.wait_for('Ready: ')
         wait_until(
-            lambda: len(self.snapshot().hosts) >= NODES, _READY_S, _PAUSE_S
+            lambda: len(self.snapshot().hosts) >= NODES, pause_s=_PAUSE_S
         )
         return self
 

@@ -10,7 +10,7 @@ import urllib3
 
 from tests.support import kube
 from tests.support.kube_nodes import NODES as CLUSTER_NODES
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 NAMESPACE = 'agents'
 OWN = 'example.com/ours'
@@ -90,7 +90,7 @@ def run_command(*words: str) -> None:
     """Run scheduler-manage; it sets up logging for its whole process."""
     subprocess.run(
         [sys.executable, '-m', 'scheduler_service.cmd.manage', *words],
-        check=True, timeout=120,
+        check=True, timeout=LIMIT_S,
     )  # fmt: skip
 
 
@@ -143,5 +143,5 @@ def _refusals(daemon: Any) -> str:
     """Return why nodes are refused to a pod that is not to be placed."""
     url = f'http://127.0.0.1:{daemon.port}/extender/filter'
     asked = {'Pod': kube.pod('none'), 'NodeNames': [*NODES]}
-    reply = urllib3.request('POST', url, json=asked, timeout=60)
+    reply = urllib3.request('POST', url, json=asked, timeout=LIMIT_S)
     return json.dumps(reply.json())

@@ -11,7 +11,7 @@ import urllib3
 from tests.support import kube
 from tests.support.kube_nodes import SSD_NODES, asking_for_ssd
 from tests.support.tcp_proxy import Mode, TcpProxy
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 PODS = 12
 
@@ -89,4 +89,4 @@ def test_nobody_is_refused_before_the_nodes_are_known(cluster, start_daemon):
 
 def _status(daemon):
     url = f'http://127.0.0.1:{daemon.port}/readyz'
-    return urllib3.request('GET', url, timeout=60, retries=False).status
+    return urllib3.request('GET', url, timeout=LIMIT_S, retries=False).status

@@ -20,7 +20,7 @@ from tests.support.databases import migrated_database
 from tests.support.kube_nodes import NODES
 from tests.support.stores import load_snapshot
 from tests.support.tcp_proxy import Mode, TcpProxy
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 MERGE = {'Content-Type': 'application/merge-patch+json'}
 
@@ -38,7 +38,7 @@ def run_command(*words: str) -> None:
     """Run scheduler-manage; it sets up logging for its whole process."""
     subprocess.run(
         [sys.executable, '-m', 'scheduler_service.cmd.manage', *words],
-        check=True, timeout=120,
+        check=True, timeout=LIMIT_S,
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from tests.support.kube_nodes import (
     SSD_NODES,
     asking_for_ssd,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 DEVICE = 'example.com/device'
 
@@ -52,7 +52,7 @@ def _scores(daemon, *nodes):
     """Return the scores of nodes for a pod that is not to be placed."""
     url = f'http://127.0.0.1:{daemon.port}/extender/prioritize'
     asked = {'Pod': kube.pod('none'), 'NodeNames': nodes}
-    reply = urllib3.request('POST', url, json=asked, timeout=60)
+    reply = urllib3.request('POST', url, json=asked, timeout=LIMIT_S)
     return [one['Score'] for one in reply.json()]
 
 
@@ -96,7 +96,7 @@ def test_resource_that_no_node_offers_is_left_to_others(cluster, daemon):
     }
     with cluster.scheduler(kube.entry(daemon.port), profiles=[profile]):
         cluster.create_pods([kube.pod('wants', extended={DEVICE: '1'})])
-        assert list(cluster.wait_bound(1, 30)) == ['wants']
+        assert list(cluster.wait_bound(1)) == ['wants']
 
 
 def test_pod_that_is_never_placed_keeps_no_device_from_others(
@@ -121,12 +121,12 @@ def test_pod_that_is_never_placed_keeps_no_device_from_others(
         ):  # fmt: skip
             # One is bound, so it is known that this service binds.
             cluster.create_pods([kube.pod('first')])
-            cluster.wait_bound(1, 30)
+            cluster.wait_bound(1)
             cluster.create_pods([kube.pod('never', extended={DEVICE: '1'})])
             # Once more, so that it was assumed again, too.
             wait_until(lambda: refused >= 2)
             cluster.create_pods([kube.pod('wants', extended={DEVICE: '1'})])
-            assert cluster.wait_bound(2, 30)['wants'] == 'single'
+            assert cluster.wait_bound(2)['wants'] == 'single'
     finally:
         cluster.call('DELETE', '/api/v1/nodes/single')
 

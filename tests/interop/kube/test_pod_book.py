@@ -15,7 +15,7 @@ from tests.rigs import faults, kube_chaos
 from tests.rigs.kube_chaos import CLASS, DEVICE, NODES, KubeCloud
 from tests.support import kube, servers
 from tests.support.stores import load_snapshot
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 # A second bind comes so much later, in seconds.
 DELAYS = 0.0, 0.005, 0.01
@@ -40,7 +40,9 @@ def _bind(port: int, pod: Any, node: str) -> str:
     asked = {'PodName': pod['metadata']['name'], 'PodNamespace': 'default',
              'PodUID': pod['metadata']['uid'], 'Node': node}  # fmt: skip
     url = f'http://127.0.0.1:{port}/extender/bind'
-    reply = urllib3.request('POST', url, json=asked, timeout=20, retries=False)
+    reply = urllib3.request(
+        'POST', url, json=asked, timeout=LIMIT_S, retries=False
+    )
     return str(reply.json()['Error'])
 
 
