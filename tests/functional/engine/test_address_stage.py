@@ -21,9 +21,8 @@ from tests.rigs.address_service import AddressService
 from tests.support.documents import SMALL
 from tests.support.services import new_conf
 from tests.support.stores import HOSTS, claim_state, import_two_hosts
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
-LIMIT_S = 20.0
 STAGES = (f'{address_kills.STAGE} after=claim',)
 
 

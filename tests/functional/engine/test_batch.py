@@ -22,7 +22,7 @@ from tests.support.stores import (
     audit_findings,
     import_inventory,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 # Only PostgreSQL claims one portion while the next one is selected.
 BOTH = pytest.mark.parametrize(
@@ -215,7 +215,8 @@ def test_requests_that_claim_nothing_take_no_room_from_each_other(
         for _ in range(100)
     ]
     hosts = {
-        answer.result(30).placements[0].selected.host for answer in answers
+        answer.result(LIMIT_S).placements[0].selected.host
+        for answer in answers
     }
     placed = service.client.select_destinations(
         CONTEXT, {'flavor': {'memory_mb': 8192}}
@@ -300,7 +301,7 @@ def test_a_refusal_is_decided_again_when_room_came_while_hosts_were_read(
 
     monkeypatch.setattr(change_feed, 'refresh', refresh)
     wait_until(lambda: caller.ident)
-    caller.join(30)
+    caller.join(LIMIT_S)
     assert answers == [['a']]
 
 
@@ -324,7 +325,7 @@ def test_a_refusal_beside_a_move_is_decided_again_when_room_came(make_service):
         both_sent.wait()
 
     scheduler._loop.between_batches(hold)
-    assert holding.wait(60)
+    assert holding.wait(LIMIT_S)
     import_inventory(
         service.store, {'hosts': [hosts[0] | {'memory_mb': 2048}]}
     )
@@ -336,6 +337,6 @@ def test_a_refusal_beside_a_move_is_decided_again_when_room_came(make_service):
         scheduler.select_destinations(move, move=True),
     ]
     both_sent.set()
-    (answer,) = answers[0].result(30).placements
+    (answer,) = answers[0].result(LIMIT_S).placements
     assert answer.selected.host == 'a'
-    assert answers[1].result(30).placements
+    assert answers[1].result(LIMIT_S).placements

@@ -18,9 +18,8 @@ from scheduler_service.model import documents
 from tests.support.documents import SMALL
 from tests.support.services import new_conf
 from tests.support.stores import claim_state, import_two_hosts
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
-LIMIT_S = 20.0
 Calls = list[tuple[str, str]]
 
 
@@ -156,7 +155,7 @@ def test_stages_that_ran_are_undone_last_stage_first_once_the_claim_is_gone(
         return [name for verb, name in calls if verb == 'undo']
 
     # Not once for all: a call may be under way for minutes.
-    wait_until(lambda: 'complete' in undone(), LIMIT_S)
+    wait_until(lambda: 'complete' in undone())
     assert [*dict.fromkeys(undone())] == order
 
 

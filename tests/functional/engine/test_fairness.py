@@ -11,6 +11,7 @@ from scheduler_service import errors
 from scheduler_service.engine import selecting
 from scheduler_service.engine.jobs import DeliveredMessage
 from scheduler_service.model import documents
+from tests.support.waiting import LIMIT_S
 
 TINY = {'vcpus': 0, 'memory_mb': 1}
 
@@ -43,10 +44,10 @@ def test_another_caller_is_answered_before_a_long_request(
         one = scheduler.select_destinations(
             request(), message=sent_by('other')
         )
-        assert len(one.result(30).placements) == 1
+        assert len(one.result(LIMIT_S).placements) == 1
         finished.append(large.done())
     assert finished == [False] * 3
-    placements = large.result(60).placements
+    placements = large.result(LIMIT_S).placements
     assert len({placement.instance_uuid for placement in placements}) == 1000
     with scheduler._store.reading() as conn:
         held = conn.exec_driver_sql('SELECT count(*) FROM allocations')
@@ -68,13 +69,13 @@ def test_nothing_is_claimed_when_a_long_request_fails_in_a_later_turn(
         while not over.is_set():
             scheduler.select_destinations(
                 request(), claim=False, message=sent_by('other')
-            ).result(30)
+            ).result(LIMIT_S)
 
     other = threading.Thread(target=ask)
     other.start()
     try:
         with pytest.raises(errors.NoValidHost):
-            large.result(60)
+            large.result(LIMIT_S)
     finally:
         over.set()
         other.join()
@@ -92,7 +93,7 @@ def test_a_release_does_not_overtake_the_selection_of_its_instance(
         request(instance_uuids=instances), message=sent_by('large')
     )
     released = scheduler.release(instances[:5], message=sent_by(lane))
-    assert sorted(released.result(60)) == sorted(instances[:5])
+    assert sorted(released.result(LIMIT_S)) == sorted(instances[:5])
     assert len(large.result(0).placements) == 300
 
 
@@ -102,11 +103,11 @@ def test_callers_are_answered_while_requests_are_explained(scheduler):
         one = scheduler.select_destinations(
             request(), message=sent_by('other')
         )
-        assert len(one.result(30).placements) == 1
+        assert len(one.result(LIMIT_S).placements) == 1
         # The order is checked: a clock fails where the machine pauses.
         assert not all(one.done() for one in explained)
     for one in explained:
-        assert len(one.result(60)['placements']) == 1000
+        assert len(one.result(LIMIT_S)['placements']) == 1000
     with scheduler._store.reading() as conn:
         held = conn.exec_driver_sql('SELECT count(*) FROM allocations')
         assert held.scalar_one() == 3

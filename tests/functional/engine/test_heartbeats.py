@@ -7,7 +7,7 @@ from scheduler_service.model import documents
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.services import new_conf
 from tests.support.stores import stored_host
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 
 def test_host_is_down_for_all_daemons_when_it_falls_silent(make_service):
@@ -33,7 +33,7 @@ def test_host_is_down_for_all_daemons_when_it_falls_silent(make_service):
         beat(*beating)
         request = documents.request({'flavor': SMALL})
         first, second = (
-            scheduler.explain(request).result(30)['passed']
+            scheduler.explain(request).result(LIMIT_S)['passed']
             for scheduler in (service.daemon.scheduler, other)
         )
         return stored_host(service.store).state, first, second

@@ -36,6 +36,7 @@ from scheduler_service.store.writing import instances as instance_rows
 from tests.support.databases import DATABASES
 from tests.support.engines import start_engine
 from tests.support.stores import import_inventory, wipe
+from tests.support.waiting import LIMIT_S
 
 HOSTS = [f'h{n}' for n in range(4)]
 GROUPS = {
@@ -206,7 +207,7 @@ class Clouds(RuleBasedStateMachine):
         ]
         for future in asked:
             with contextlib.suppress(errors.SchedulerError):
-                answer = future.result(30)
+                answer = future.result(LIMIT_S)
                 self.placed |= {
                     place.instance_uuid: place.selected.host
                     for place in answer.placements
@@ -266,7 +267,7 @@ class Clouds(RuleBasedStateMachine):
             self.store.write(lambda w: instance_rows.report(w, there))
             self._ask(daemon, request, move=move)
         elif kind == 'release':
-            engine.release(some).result(30)
+            engine.release(some).result(LIMIT_S)
             self.released.append(some)
             for one in some:
                 del self.placed[one]
@@ -284,7 +285,7 @@ class Clouds(RuleBasedStateMachine):
             host=name, node=name, name='p',
         )  # fmt: skip
         with contextlib.suppress(errors.SchedulerError):
-            engine.put(pod).result(30)
+            engine.put(pod).result(LIMIT_S)
 
     @rule(
         name=st.sampled_from(HOSTS),

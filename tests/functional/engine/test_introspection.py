@@ -8,7 +8,7 @@ from scheduler_service.factory import build
 from tests.support.engines import select, start_engine
 from tests.support.services import new_conf
 from tests.support.stores import import_inventory
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 
 def stalled(introspection):
@@ -54,6 +54,6 @@ def test_an_engine_that_waits_for_a_lock_moves(make_store, kind):
             found = engine.introspection.under_way()
             assert found['waits_for_the_database']
             assert found['first'][0]['kind'] == 'HostJob'
-        assert future.result(30).placements
+        assert future.result(LIMIT_S).placements
     finally:
         engine.stop()

@@ -12,7 +12,7 @@ from scheduler_service.store.connection import Store
 from scheduler_service.store.probe import Probe
 from tests.support.engines import Message, select, start_engine
 from tests.support.stores import audit_findings, import_inventory
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.db
 # Those at work last: what they do is done again in a session that stays.
@@ -87,7 +87,7 @@ def test_claims_are_made_at_once_when_their_session_is_ended(
             asked = select([str(uuid.uuid4())]).deliver(engine)
             wait_until(lambda: store.sessions.waits(0.1))
             end_sessions(operator)
-        assert asked.result(30).placements
+        assert asked.result(LIMIT_S).placements
 
 
 def test_database_that_ends_the_session_of_its_probe_is_not_lost(

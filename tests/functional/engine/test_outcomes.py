@@ -28,6 +28,7 @@ from tests.support.engines import (
     zone,
 )
 from tests.support.stores import import_inventory, wipe
+from tests.support.waiting import LIMIT_S
 
 pytestmark = pytest.mark.db
 
@@ -331,7 +332,7 @@ def test_a_place_that_an_earlier_request_lost_is_chosen_again(store, one, two):
 def undo(engine, message, *uuids: str) -> list[str]:
     """Undo what a message claimed, as where its answer is too late."""
     done = engine.undo(uuids, DeliveredMessage(message.id), 0)
-    return done.result(30)
+    return done.result(LIMIT_S)
 
 
 def test_a_repeated_request_is_not_answered_with_a_claim_that_is_undone(
@@ -474,7 +475,7 @@ def test_a_release_comes_after_the_requests_that_came_before_it(store, one):
         if number % 6 == 0:
             answers.append(select([each], flavor=SMALL).deliver(one))
     for answer in answers:
-        assert answer.result(30)
+        assert answer.result(LIMIT_S)
     gone = {each for at, each in enumerate(wanted) if at % 3 == 0 and at % 6}
     assert {*claimed(store)} == {*wanted} - gone
 
@@ -486,7 +487,7 @@ def test_release_by_a_clock_that_is_ahead_cancels_no_later_request(
     released = release(each)
     released.sent_at += 60
     assert _outcome(released.deliver(two)) == []
-    assert select([each], flavor=SMALL).deliver(one).result(30)
+    assert select([each], flavor=SMALL).deliver(one).result(LIMIT_S)
     assert each in claimed(store)
 
 
@@ -502,7 +503,7 @@ def test_two_copies_of_a_message_at_once_have_one_outcome(store, one, two):
 
 def _outcome(future) -> object:
     try:
-        result = future.result(30)
+        result = future.result(LIMIT_S)
     except errors.SchedulerError as error:
         return error.name
     return getattr(result, 'placements', result)

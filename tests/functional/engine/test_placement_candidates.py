@@ -28,7 +28,7 @@ from tests.support.placement_engines import (
 )
 from tests.support.services import new_conf
 from tests.support.stores import claim_state, import_inventory
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.db
 FPGA = 'CUSTOM_FPGA'
@@ -74,7 +74,7 @@ def test_the_best_hosts_are_asked_about_alone(store, fake):
     roots = has_hosts(store, fake, *[[4]] * 6)
     with engine(store, fake) as running:
         (vm,) = new()
-        answer = running.select_destinations(grouped(vm)).result(20)
+        answer = running.select_destinations(grouped(vm)).result(LIMIT_S)
     (placed,) = answer.placements
     assert placed.selected.uuid == roots[0]
     assert [one.uuid for one in placed.alternates] == roots[1:3]
@@ -90,7 +90,9 @@ def test_all_are_asked_about_after_two_without_a_candidate(store, fake):
     roots = has_hosts(store, fake, *[[1, 1]] * 4, [2])
     with engine(store, fake) as running:
         (vm,) = new()
-        answer = running.select_destinations(grouped(vm, amount=2)).result(20)
+        answer = running.select_destinations(grouped(vm, amount=2)).result(
+            LIMIT_S
+        )
     (placed,) = answer.placements
     assert placed.selected.uuid == roots[-1]
     asked = [query.get('in_tree') for query in queries(fake)]
@@ -102,7 +104,7 @@ def test_a_refusal_names_the_group_without_a_candidate(store, fake):
     with engine(store, fake) as running:
         (vm,) = new()
         with pytest.raises(errors.NoValidHost) as caught:
-            running.select_destinations(grouped(vm, amount=2)).result(20)
+            running.select_destinations(grouped(vm, amount=2)).result(LIMIT_S)
     assert str(caught.value) == (
         'No valid host was found. The placement service has no candidate '
         'with group 1 (CUSTOM_FPGA:2)'
@@ -126,7 +128,7 @@ def test_a_host_that_appears_during_the_query_is_selected(
     monkeypatch.setattr(CandidateStage, 'run', and_add_a_host)
     with engine(store, fake) as running:
         (vm,) = new()
-        answer = running.select_destinations(grouped(vm)).result(20)
+        answer = running.select_destinations(grouped(vm)).result(LIMIT_S)
     (placed,) = answer.placements
     assert fake.allocations[vm].keys() == {
         *placed.selected.allocation['allocations']
@@ -137,7 +139,7 @@ def test_a_request_that_columns_decide_is_not_asked_about(store, fake):
     has_hosts(store, fake, [1])
     with engine(store, fake) as running:
         (vm,) = new()
-        running.select_destinations(request(vm)).result(20)
+        running.select_destinations(request(vm)).result(LIMIT_S)
     assert [*fake.allocations[vm].values()] == [TAKEN]
     assert queries(fake) == []
 
@@ -164,9 +166,9 @@ def test_the_next_candidate_is_claimed_where_the_first_has_no_room(
     fake.fail(taken_before, claims, times=1)
     with engine(store, fake) as running:
         (vm,) = new()
-        answer = running.select_destinations(grouped(vm)).result(20)
+        answer = running.select_destinations(grouped(vm)).result(LIMIT_S)
         (child,) = fake.allocations[vm].keys() - {root}
-        running.release([vm]).result(20)
+        running.release([vm]).result(LIMIT_S)
         wait_until(lambda: fake.allocations.keys() == {other})
         wait_until(lambda: records(store) == set())
     (placed,) = answer.placements
@@ -186,10 +188,10 @@ def test_candidates_are_asked_for_again_by_another_configuration(store, fake):
     with engine(store, fake) as running:
         future = running.select_destinations(grouped(*new()))
         wait_until(lambda: held.waiting)
-        running.check(factory.engine_config(new_conf()))().result(20)
+        running.check(factory.engine_config(new_conf()))().result(LIMIT_S)
         before = len(queries(fake))
         held.let_go()
-        (placed,) = future.result(20).placements
+        (placed,) = future.result(LIMIT_S).placements
     assert placed.selected.uuid == roots[1]
     assert len(queries(fake)) > before
 
@@ -198,7 +200,7 @@ def test_several_instances_get_providers_of_their_own(store, fake):
     has_hosts(store, fake, [1, 1], [1])
     with engine(store, fake) as running:
         vms = new(3)
-        running.select_destinations(grouped(*vms)).result(20)
+        running.select_destinations(grouped(*vms)).result(LIMIT_S)
         held = [fake.allocations[vm] for vm in vms]
         children = [
             provider
@@ -207,10 +209,10 @@ def test_several_instances_get_providers_of_their_own(store, fake):
             if FPGA in amounts
         ]
         assert len({*children}) == 3
-        running.release(vms).result(20)
+        running.release(vms).result(LIMIT_S)
         wait_until(lambda: not fake.allocations)
         with pytest.raises(errors.NoValidHost):
-            running.select_destinations(grouped(*new(4))).result(20)
+            running.select_destinations(grouped(*new(4))).result(LIMIT_S)
         assert fake.allocations == {}
 
 
@@ -266,7 +268,7 @@ def test_a_refusal_says_what_the_first_resources_lack(store, fake):
     with engine(store, fake) as running:
         future = running.select_destinations(pinned(vm))
         with pytest.raises(errors.NoValidHost, match='lacks 1 PCPU'):
-            future.result(20)
+            future.result(LIMIT_S)
 
 
 def test_a_move_takes_a_candidate_of_another_host_beside_the_first(
@@ -276,7 +278,7 @@ def test_a_move_takes_a_candidate_of_another_host_beside_the_first(
     roots = has_hosts(store, fake, [4], [1, 2])
     with engine(store, fake) as running:
         (vm,) = new()
-        running.select_destinations(grouped(vm, amount=2)).result(20)
+        running.select_destinations(grouped(vm, amount=2)).result(LIMIT_S)
         first = dict(fake.allocations[vm])
         assert roots[0] in first
         moved = Message(
@@ -309,5 +311,5 @@ def test_a_message_that_comes_again_is_refused_when_its_claim_is_not_completed(
         # The daemon that had it before did not come to an answer.
         message.deliveries = 1
         with pytest.raises(errors.PlacementUnavailable):
-            message.deliver(running).result(30)
+            message.deliver(running).result(LIMIT_S)
         assert claim_state(store, instance) is None

@@ -30,7 +30,7 @@ from tests.support.placement_engines import (
 )
 from tests.support.stores import claim_state
 from tests.support.tcp_proxy import Mode, through_proxy
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = [pytest.mark.db, pytest.mark.slow]
 COUNT = 4
@@ -73,21 +73,21 @@ def placed(engine: Any) -> list[tuple[str, list[str], Any]]:
     made = [(kind, *asked(kind)) for _ in range(COUNT // 2) for kind in KINDS]
     for kind, uuids, wanted in made:
         if kind == 'move':
-            engine.select_destinations(wanted).result(20)
-            engine.confirm(uuids).result(20)
+            engine.select_destinations(wanted).result(LIMIT_S)
+            engine.confirm(uuids).result(LIMIT_S)
     return made
 
 
 def end(engine: Any, kind: str, uuids: list[str]) -> None:
     """Release what a request claimed: the move, or all of it."""
     verb = engine.drop_moves if kind == 'move' else engine.release
-    verb(uuids).result(20)
+    verb(uuids).result(LIMIT_S)
 
 
 def error_of(future: Any) -> str:
     """Return the name of the error that an answer is; empty: none."""
     try:
-        future.result(40)
+        future.result(LIMIT_S)
     except errors.SchedulerError as error:
         return error.name
     return ''
@@ -97,8 +97,7 @@ def only(fake: FakePlacement, before: Any, store: Any, kept: Any) -> None:
     """Wait until there is what there was before, and nothing else to do."""
     wait_until(
         lambda: fake.allocations == before and records(store) == kept,
-        _WAIT_S,
-        0.1,
+        pause_s=0.1,
     )
 
 
@@ -202,7 +201,7 @@ def test_a_request_of_two_goes_elsewhere_when_undoing_one_fails(store, fake):
         assert [error_of(future) for future in futures] == [''] * COUNT
         for uuids, _ in made:
             assert all(len(fake.allocations[one]) == 1 for one in uuids)
-            engine.release(uuids).result(20)
+            engine.release(uuids).result(LIMIT_S)
         only(fake, {}, store, set())
 
 
@@ -237,8 +236,8 @@ def test_one_odd_consumer_stops_no_other(store, fake):
         odd = made[0][0][0]
         fake.odd.add(odd)
         for uuids, _ in made:
-            engine.release(uuids).result(20)
-        wait_until(lambda: fake.allocations.keys() == {odd}, _WAIT_S)
+            engine.release(uuids).result(LIMIT_S)
+        wait_until(lambda: fake.allocations.keys() == {odd})
         fake.odd.clear()
         only(fake, {}, store, set())
 
@@ -250,7 +249,7 @@ def test_a_claim_waits_until_an_earlier_one_is_undone(store, fake):
         assert error_of(select(engine, 'plain', wanted)) == ''
         held = fake_placement.Held()
         fake.fail(held, fake.undoes, 1)
-        engine.release([one]).result(20)
+        engine.release([one]).result(LIMIT_S)
         wait_until(lambda: held.waiting)
         again = select(engine, 'plain', request(one))
         time.sleep(0.5)
@@ -293,7 +292,7 @@ def test_a_claim_is_made_when_one_call_of_it_fails(store, fake):
             fake.fail(fault, fake.claims, 1)
             assert error_of(select(engine, 'plain', wanted)) == ''
             assert len(fake.allocations[one]) == 1
-            engine.release([one]).result(20)
+            engine.release([one]).result(LIMIT_S)
         only(fake, {}, store, set())
 
 
@@ -306,9 +305,9 @@ def test_a_claim_stays_when_an_earlier_call_of_it_fails_later(store, fake):
         fake.fail(outlived, fake.claims, 1)
         assert error_of(select(engine, 'plain', wanted)) == ''
         outlived.let_go()
-        assert outlived.failed.wait(60)
+        assert outlived.failed.wait(LIMIT_S)
         assert len(fake.allocations[one]) == 1
-        engine.release([one]).result(20)
+        engine.release([one]).result(LIMIT_S)
         only(fake, {}, store, set())
 
 
@@ -317,7 +316,7 @@ def test_a_move_that_was_taken_back_and_made_elsewhere_is_dropped(store, fake):
     room = add_host(store, fake)
     with placement_engines.engine(store, fake) as engine:
         assert error_of(select(engine, 'plain', first)) == ''
-        engine.confirm(uuids).result(20)
+        engine.confirm(uuids).result(LIMIT_S)
         before = dict(fake.allocations)
         # The first choice has no room, which only the service knows.
         add_host(store, fake, VCPU=0)
@@ -327,8 +326,8 @@ def test_a_move_that_was_taken_back_and_made_elsewhere_is_dropped(store, fake):
             # It may be delivered again, so that what became of it is kept.
             message = Message('select_destinations', (wanted,), {'move': True})
             assert 'error' not in message.run(engine)
-            assert uuids == engine.drop_moves(uuids).result(20)
-            wait_until(lambda: fake.allocations == before, _WAIT_S)
+            assert uuids == engine.drop_moves(uuids).result(LIMIT_S)
+            wait_until(lambda: fake.allocations == before)
 
 
 @pytest.mark.parametrize('lost_at_once', [True, False])
@@ -349,11 +348,11 @@ def test_two_copies_of_a_message_get_one_answer_when_one_gives_up(
         wait_until(lambda: held.waiting)
         no_room = fake_placement.answer(409, 'placement.undefined_code')
         fake.fail(no_room, fake.claims, 1)
-        quick = message.deliver(two).result(40)
+        quick = message.deliver(two).result(LIMIT_S)
         held.let_go()
         place = quick.placements[0].selected
         with contextlib.suppress(NotAnswered):
-            assert slow.result(40).placements[0].selected == place
+            assert slow.result(LIMIT_S).placements[0].selected == place
         only(fake, {uuids[0]: {place.uuid: TAKEN}}, store, records(store))
         with store.reading() as conn:
             assert claim_queries.show(conn, uuids[0])['host'] == place.host

@@ -29,7 +29,7 @@ from tests.support.placement_engines import (
     request,
 )
 from tests.support.stores import import_inventory, stored_host
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.db
 HOST = 'h1'
@@ -84,24 +84,26 @@ def test_claims_are_known_to_be_made_while_others_come(
     monkeypatch.setattr(claimer, '_THREADS', 1)
     little = {'MEMORY_MB': 1}
     (first,) = new()
-    until = time.monotonic() + 60
+    until = time.monotonic() + LIMIT_S
     with engine(store, fake) as running:
-        running.select_destinations(request(first, amounts=little)).result(20)
+        running.select_destinations(request(first, amounts=little)).result(
+            LIMIT_S
+        )
         while not is_made(store, first):
             assert time.monotonic() < until
             more = request(*new(), amounts=little)
-            running.select_destinations(more).result(20)
+            running.select_destinations(more).result(LIMIT_S)
 
 
 def test_a_claim_that_the_service_dropped_makes_room(store, fake, provider):
     *dropped, last = new(3)
     with engine(store, fake) as running:
         for vm in dropped:
-            running.select_destinations(whole_host(vm)).result(20)
+            running.select_destinations(whole_host(vm)).result(LIMIT_S)
             # As the compute service does where a server cannot be built there,
             # at once: before it is recorded that the allocations were made.
             fake.allocations.pop(vm)
-        answer = running.select_destinations(whole_host(last)).result(20)
+        answer = running.select_destinations(whole_host(last)).result(LIMIT_S)
     (placed,) = answer.placements
     assert placed.selected.uuid == provider
     assert fake.allocations == {last: {provider: WHOLE}}
@@ -115,16 +117,16 @@ def test_use_that_is_read_late_keeps_nobody_out(store, fake, provider):
         wait_until(lambda: stored_host(store, HOST).vcpus_used == 64)
         fake.allocations.pop(other)
         (vm,) = new()
-        running.select_destinations(whole_host(vm)).result(20)
+        running.select_destinations(whole_host(vm)).result(LIMIT_S)
     assert fake.allocations == {vm: {provider: WHOLE}}
 
 
 def test_a_full_host_is_asked_about_once(store, fake, provider):
     first, second = new(2)
     with engine(store, fake) as running:
-        running.select_destinations(whole_host(first)).result(20)
+        running.select_destinations(whole_host(first)).result(LIMIT_S)
         with pytest.raises(errors.NoValidHost, match='h1 lacks 64 vCPUs'):
-            running.select_destinations(whole_host(second)).result(20)
+            running.select_destinations(whole_host(second)).result(LIMIT_S)
     assert asked(fake) == 1
     assert fake.allocations == {first: {provider: WHOLE}}
 
@@ -132,11 +134,11 @@ def test_a_full_host_is_asked_about_once(store, fake, provider):
 def test_what_room_does_not_decide_is_not_asked_about(store, fake, provider):
     with engine(store, fake) as running:
         first, second = new(2)
-        running.select_destinations(whole_host(first)).result(20)
+        running.select_destinations(whole_host(first)).result(LIMIT_S)
         with pytest.raises(errors.NoValidHost):
             running.select_destinations(
                 whole_host(second, availability_zone='elsewhere')
-            ).result(20)
+            ).result(LIMIT_S)
     assert asked(fake) == 0
 
 
@@ -145,10 +147,10 @@ def test_a_service_that_is_away_changes_no_refusal(
 ):
     with engine(store, fake) as running:
         first, second = new(2)
-        running.select_destinations(whole_host(first)).result(20)
+        running.select_destinations(whole_host(first)).result(LIMIT_S)
         monkeypatch.setattr(fake, 'read', lambda *_: (503, {}))
         with pytest.raises(errors.NoValidHost, match='h1 lacks 64 vCPUs'):
-            running.select_destinations(whole_host(second)).result(20)
+            running.select_destinations(whole_host(second)).result(LIMIT_S)
 
 
 def refused(fake: FakePlacement) -> None:
@@ -163,7 +165,7 @@ def test_a_refusal_of_the_service_is_the_reason(store, fake, provider, caplog):
         pytest.raises(errors.NoValidHost) as raised,
         caplog.at_level(logging.INFO),
     ):
-        running.select_destinations(request(*new())).result(20)
+        running.select_destinations(request(*new())).result(LIMIT_S)
     why = 'the placement service refused it: as it was told'
     assert f'ignore_hosts alone keeps out 1 ({why})' in str(raised.value)
     assert raised.value.facts['filters'][0]['reason'] == why
@@ -178,7 +180,7 @@ def test_the_last_refusal_is_the_reason_where_no_attempt_is_left(store, fake):
         engine(store, fake) as running,
         pytest.raises(errors.MaxRetriesExceeded) as raised,
     ):
-        running.select_destinations(request(*new())).result(20)
+        running.select_destinations(request(*new())).result(LIMIT_S)
     assert 'another request' not in str(raised.value)
     assert str(raised.value).endswith('refused it: as it was told')
     excluded = raised.value.facts['excluded_hosts']
@@ -193,12 +195,12 @@ def test_a_move_from_the_only_host_that_fits_says_so(
     (vm,) = new()
     more = {} if said else {'ignore_hosts': [HOST.upper()]}
     with engine(store, fake) as running:
-        running.select_destinations(request(vm)).result(20)
-        running.confirm([vm]).result(20)
+        running.select_destinations(request(vm)).result(LIMIT_S)
+        running.confirm([vm]).result(LIMIT_S)
         with pytest.raises(errors.NoValidHost) as raised:
             running.select_destinations(
                 request(vm, **more), move=said or None
-            ).result(20)
+            ).result(LIMIT_S)
     reason = raised.value.facts['filters'][0]['reason']
     assert reason == 'the instance moves away from it'
 
@@ -221,8 +223,8 @@ def followed(store: Any, fake: FakePlacement) -> Iterator[Any]:
     """Run an engine, and wait until all providers were read once."""
     with engine(store, fake) as running:
         (vm,) = new()
-        running.select_destinations(request(vm)).result(20)
-        running.release([vm]).result(20)
+        running.select_destinations(request(vm)).result(LIMIT_S)
+        running.release([vm]).result(LIMIT_S)
         wait_until(lambda: not fake.allocations)
         wait_until(lambda: ('GET', '/resource_providers') in fake.calls)
         time.sleep(0.3)
@@ -237,7 +239,7 @@ def test_a_trait_that_others_changed_is_seen_before_a_refusal(
     (vm,) = new()
     with followed(store, fake) as running:
         fake.traits[provider] = {GOLD} if kind == 'required' else set()
-        answer = running.select_destinations(gold(vm, kind)).result(20)
+        answer = running.select_destinations(gold(vm, kind)).result(LIMIT_S)
     assert answer.placements[0].selected.host == HOST
     assert fake.allocations.keys() == {vm}
 
@@ -248,7 +250,7 @@ def test_a_new_provider_below_is_seen_before_a_refusal(store, fake, provider):
         child = fake.add_provider(provider, CUSTOM_FPGA=1)
         fake.traits[child] = {GOLD}
         asked = gold(vm, amounts={'VCPU': 1, 'CUSTOM_FPGA': 1})
-        running.select_destinations(asked).result(20)
+        running.select_destinations(asked).result(LIMIT_S)
     assert fake.allocations[vm][child] == {'CUSTOM_FPGA': 1}
 
 
@@ -258,7 +260,7 @@ def test_a_trait_that_nobody_has_is_refused_after_one_look(
     with followed(store, fake) as running:
         before = len(fake.calls)
         with pytest.raises(errors.NoValidHost, match=f'lacks {GOLD}'):
-            running.select_destinations(gold(*new())).result(20)
+            running.select_destinations(gold(*new())).result(LIMIT_S)
         asked = [path for _, path in fake.calls[before:]
                  if 'allocation_candidates' in path]  # fmt: skip
     assert len(asked) == 1
@@ -281,11 +283,11 @@ def test_a_trait_that_changed_gives_no_wrong_placement(
             running.select_destinations(gold(each, kind)) for each in new(4)
         ]
         for answer in answers:
-            (placed,) = answer.result(20).placements
+            (placed,) = answer.result(LIMIT_S).placements
             assert placed.selected.uuid == other
         fake.traits = {provider: wrong, other: wrong}
         with pytest.raises(errors.NoValidHost) as raised:
-            running.select_destinations(gold(refused_vm, kind)).result(20)
+            running.select_destinations(gold(refused_vm, kind)).result(LIMIT_S)
     why = f'{"lacks" if kind == "required" else "has"} {GOLD}'
     assert why in str(raised.value)
     assert f'the placement service says that it {why}' in caplog.text
@@ -306,7 +308,7 @@ def test_equal_refusals_are_looked_up_together_and_hold_up_nobody(
             running_now[asked] += 1
             most[asked] = max(most[asked], running_now[asked])
             most['calls'] += 1
-            assert others_are_placed.wait(60)
+            assert others_are_placed.wait(LIMIT_S)
             running_now[asked] -= 1
         return read(path, query)
 
@@ -314,7 +316,7 @@ def test_equal_refusals_are_looked_up_together_and_hold_up_nobody(
     with followed(store, fake) as running:
         running.select_destinations(
             request(taken, amounts={'VCPU': 60})
-        ).result(20)
+        ).result(LIMIT_S)
         monkeypatch.setattr(fake, 'read', slow)
         refusals = []
         for number in range(100):
@@ -322,11 +324,11 @@ def test_equal_refusals_are_looked_up_together_and_hold_up_nobody(
             if not number % 20:
                 running.select_destinations(
                     request(*new(), amounts={'MEMORY_MB': 1})
-                ).result(20)
+                ).result(LIMIT_S)
             time.sleep(0.005)
         others_are_placed.set()
         for refusal in refusals:
             with pytest.raises(errors.NoValidHost, match=r'lacks 6\d '):
-                refusal.result(20)
+                refusal.result(LIMIT_S)
     assert most.pop('calls') <= 4
     assert {*most.values()} == {1}

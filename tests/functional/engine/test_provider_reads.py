@@ -12,7 +12,7 @@ import pytest
 from tests.rigs.fake_placement import FakePlacement
 from tests.support.placement_engines import engine, new, request
 from tests.support.stores import import_inventory, stored_host
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.db
 NODES = 20
@@ -67,7 +67,7 @@ def test_a_provider_without_vcpus_has_none_until_it_gets_some(make_store: Any):
 
             wait_until(lambda: memory(0) and memory(1))
             (vm,) = new()
-            answer = running.select_destinations(request(vm)).result(20)
+            answer = running.select_destinations(request(vm)).result(LIMIT_S)
             (placed,) = answer.placements
             assert placed.selected.uuid == both[1]
             assert not placed.alternates
@@ -93,6 +93,6 @@ def test_dedicated_cpus_are_of_pcpu_once_a_host_offers_it(make_store: Any):
                 'extra_specs': {'hw:cpu_policy': 'dedicated'},
             }
             asked = request(vm, flavor=pinned)
-            running.select_destinations(asked).result(20)
+            running.select_destinations(asked).result(LIMIT_S)
             taken = {made: {'PCPU': 2, 'MEMORY_MB': 512}}
             assert fake.allocations[vm] == taken

@@ -15,6 +15,7 @@ from tests.support.extenders import entry, pass_only
 from tests.support.http_client import HttpClient
 from tests.support.servers import free_port
 from tests.support.services import hosts_of, reconfigure
+from tests.support.waiting import LIMIT_S
 
 LIMITS = {
     'scheduler__batch_size': 3,
@@ -102,7 +103,7 @@ def test_extenders_are_exchanged_while_one_is_asked(make_service, tmp_path):
 
     def wait_first(verb, asked):
         waiting.set()
-        go_on.wait(30)
+        go_on.wait(LIMIT_S)
         return pass_only('compute-1')(verb, asked)
 
     def policy(server):
@@ -126,7 +127,7 @@ def test_extenders_are_exchanged_while_one_is_asked(make_service, tmp_path):
             target=lambda: answers.append(service.select_hosts())
         )
         thread.start()
-        assert waiting.wait(30)
+        assert waiting.wait(LIMIT_S)
         reconfigure(service, extender__policy_file=policy(second))
         assert asked._queue.away == 1
         go_on.set()
