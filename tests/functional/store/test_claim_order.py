@@ -20,6 +20,7 @@ from tests.support.stores import (
     sent,
     write_claims,
 )
+from tests.support.waiting import LIMIT_S
 
 pytestmark = pytest.mark.db
 
@@ -118,7 +119,7 @@ def test_no_deadlock_when_batches_name_hosts_in_other_orders(kind, make_store):
     reasons: list[str] = []
     store.on_retry = reasons.append
     faults: list[BaseException] = []
-    meeting = threading.Barrier(4, timeout=30)
+    meeting = threading.Barrier(4, timeout=LIMIT_S)
 
     def work(number: int) -> None:
         order = [1, 2, 3] if number % 2 else [3, 2, 1]
@@ -141,7 +142,7 @@ def test_no_deadlock_when_batches_name_hosts_in_other_orders(kind, make_store):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(LIMIT_S)
     assert not faults
     assert reasons == []
 
@@ -180,6 +181,6 @@ def test_no_deadlock_when_a_release_is_met(kind, moment, meets, make_store):
             thread.join(0.5)
 
     assert store.write(lambda w: lifecycle.release(w, uuids)) == sorted(uuids)
-    thread.join(30)
+    thread.join(LIMIT_S)
     assert not thread.is_alive()
     assert reasons == []

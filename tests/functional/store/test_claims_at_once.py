@@ -28,6 +28,7 @@ from scheduler_service.store.connection import ChangeRecord, Store, Writer
 from scheduler_service.store.reading import change_feed, loading
 from scheduler_service.store.writing import inventory_import, server_groups
 from tests.support.stores import sent
+from tests.support.waiting import LIMIT_S
 
 pytestmark = pytest.mark.db
 
@@ -487,7 +488,7 @@ def test_no_membership_is_left_of_a_group_that_goes_while_it_is_joined(
         assert not gone.wait(0.5)
 
     store.write(join)
-    removing.join(60)
+    removing.join(LIMIT_S)
     assert gone.is_set()
     with store.reading() as conn:
         left = conn.execute(sa.select(schema.server_group_members)).all()

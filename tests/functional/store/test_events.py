@@ -14,6 +14,7 @@ from scheduler_service.store.writing import hosts as host_rows
 from scheduler_service.store.writing import instances as instance_rows
 from tests.support.engines import start_engine
 from tests.support.stores import import_inventory
+from tests.support.waiting import LIMIT_S
 
 FLAVOR = {'vcpus': 1, 'memory_mb': 256, 'root_gb': 1}
 
@@ -42,7 +43,7 @@ class Cloud:
             return (
                 self.engines[daemon]
                 .select_destinations(documents.request(document))
-                .result(30)
+                .result(LIMIT_S)
             )
 
     def told(self, daemon, host=None, instance=None):
@@ -73,7 +74,7 @@ def test_one_daemon_claims_and_the_other_one_sees_it(cloud):
     (place,) = made.placements
     one, host = place.instance_uuid, place.selected.host
     cloud.ask(1, request_id='req-2')
-    cloud.engines[0].release([one]).result(30)
+    cloud.engines[0].release([one]).result(LIMIT_S)
     cloud.ask(1, request_id='req-3')
     told = [each[:2] for each in cloud.told(0, instance=one)]
     assert told[0] == ('claimed', host)

@@ -28,7 +28,7 @@ from scheduler_service.store.workers.history_writer import HistoryWriter
 from tests.support.databases import DATABASES
 from tests.support.engines import start_engine
 from tests.support.stores import import_two_hosts, load_snapshot
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.db
 BLOCKS = schema.history
@@ -278,7 +278,7 @@ def test_the_request_of_what_was_chosen_is_kept_once(
     asked = documents.request(
         {'request_id': 'req-1', 'flavor': {'flavorid': 'f', 'vcpus': 1}}
     ).with_ids()
-    engine.select_destinations(asked).result(30)
+    engine.select_destinations(asked).result(LIMIT_S)
     engine.stop()
     with store.engine.begin() as conn:
         document = conn.execute(sa.select(schema.decisions.c.document))
@@ -311,7 +311,7 @@ def test_a_decision_is_stored_with_its_block_or_after_it(
     monkeypatch.setattr(decisions, 'record', recorded)
     with recorder._storing:
         request = documents.request({'flavor': {'vcpus': 1}})
-        engine.select_destinations(request).result(30)
+        engine.select_destinations(request).result(LIMIT_S)
         wait_until(lambda: recorder._waiting)
         gather = recorder._history.gather
         monkeypatch.setattr(

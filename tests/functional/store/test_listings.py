@@ -29,6 +29,7 @@ from tests.support.databases import DATABASES
 from tests.support.documents import SMALL
 from tests.support.engines import start_engine
 from tests.support.stores import import_inventory
+from tests.support.waiting import LIMIT_S
 
 pytestmark = pytest.mark.db
 
@@ -41,12 +42,12 @@ def store(request, make_store):
     engine: Scheduler = start_engine(store)
     try:
         request = documents.request({'flavor': SMALL, 'project_id': 'p'})
-        first = engine.select_destinations(request).result(60)
+        first = engine.select_destinations(request).result(LIMIT_S)
         uuid = first.placements[0].instance_uuid
         moving = documents.request(
             {'flavor': SMALL, 'project_id': 'p', 'instance_uuids': [uuid]}
         )
-        engine.select_destinations(moving, move=True).result(60)
+        engine.select_destinations(moving, move=True).result(LIMIT_S)
         engine.recorder.flush()
     finally:
         engine.stop()

@@ -12,7 +12,7 @@ from scheduler_service import errors
 from scheduler_service.store import postgresql, rows
 from scheduler_service.store.claims import pg_statements
 from scheduler_service.store.connection import Store
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.db
 
@@ -124,7 +124,7 @@ def test_wait_is_broken_off_when_the_database_seems_to_be_away(store, single):
     waiter.start()
     wait_until(lambda: store.sessions.waits(0.0))
     store.sessions.abort()
-    waiter.join(30)
+    waiter.join(LIMIT_S)
     assert not waiter.is_alive()
     assert len(faults) == 1
 

@@ -9,6 +9,7 @@ from scheduler_service.engine.health import Health
 from scheduler_service.store import schema
 from scheduler_service.store.ports.quarantine import Quarantine
 from tests.support.databases import listens
+from tests.support.waiting import LIMIT_S
 
 pytestmark = pytest.mark.db
 
@@ -29,7 +30,7 @@ def test_a_first_count_of_another_daemon_is_added_to(make_store, database):
                 target=left.pop().begin, args=('m', {'method': 'x'}, {})
             )
             other.start()
-            other.join(60)
+            other.join(LIMIT_S)
 
     mine.begin('m', {'method': 'x'}, {})
     assert left == []

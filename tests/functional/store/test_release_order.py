@@ -36,7 +36,7 @@ from tests.support.stores import (
     used_memory,
     write_claims,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.db
 
@@ -77,7 +77,7 @@ def in_order(store) -> Iterator[Callable[..., list[futures.Future]]]:
                     wait_until(
                         lambda n=count: waiting(store) >= n, pause_s=0.15
                     )
-            futures.wait(done, timeout=30)
+            futures.wait(done, timeout=LIMIT_S)
             return done
 
         yield run
@@ -247,6 +247,6 @@ def test_a_request_that_follows_a_release_at_once_is_not_cancelled(
     uuid = str(uuid4())
     released = engines.release(uuid).deliver(daemons[0])
     selected = engines.select([uuid]).deliver(daemons[0])
-    assert released.result(30) == []
-    assert selected.result(30).placements
+    assert released.result(LIMIT_S) == []
+    assert selected.result(LIMIT_S).placements
     assert claim_state(store, uuid) == 'claimed'

@@ -42,6 +42,7 @@ from tests.support.stores import (
     used_memory,
     write_claims,
 )
+from tests.support.waiting import LIMIT_S
 
 pytestmark = pytest.mark.db
 
@@ -72,7 +73,7 @@ def meanwhile(
         if left and locking and threading.get_ident() == mine:
             thread = threading.Thread(target=left.pop())
             thread.start()
-            thread.join(60)
+            thread.join(LIMIT_S)
             assert not thread.is_alive()
 
 
@@ -238,7 +239,7 @@ def test_host_stays_when_it_is_claimed_while_it_is_removed(store):
             lost.append(fault)
 
     store.write(lambda w: host_rows.remove_service_host(w, 'compute-1'))
-    lost[0].join(60)
+    lost[0].join(LIMIT_S)
     assert len(lost) == 2
     assert audit_findings(store) == []
 
@@ -255,7 +256,7 @@ def test_a_confirmation_waits_for_the_claim_of_a_reported_instance(store):
         thread.start()
         thread.join(0.5)
         assert thread.is_alive()
-    thread.join(60)
+    thread.join(LIMIT_S)
     assert claim_state(store, mine.consumer) == 'confirmed'
     assert audit_findings(store) == []
 
@@ -281,7 +282,7 @@ def test_a_second_copy_of_a_message_claims_nothing_after_the_release(store):
         thread.start()
         thread.join(0.5)
         assert thread.is_alive()
-    thread.join(60)
+    thread.join(LIMIT_S)
     claim()
     assert len(lost) == 2
     assert claim_state(store, mine.consumer) is None

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from scheduler_service.store import schema
 from tests.support.stores import import_two_hosts, load_snapshot
+from tests.support.waiting import LIMIT_S
 
 pytestmark = pytest.mark.db
 
@@ -20,7 +21,7 @@ def test_write_is_repeated_when_it_meets_a_deadlock(kind, make_store):
     store.on_retry = reasons.append
     table = schema.hosts
     ids = [int(one) for one in snapshot.hosts.ids]
-    meeting = threading.Barrier(2, timeout=20)
+    meeting = threading.Barrier(2, timeout=LIMIT_S)
 
     def crosswise(first: int, second: int) -> None:
         met: list[bool] = []

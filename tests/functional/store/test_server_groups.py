@@ -25,7 +25,7 @@ from tests.support.stores import (
     load_snapshot,
     write_claims,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.db
 
@@ -109,7 +109,7 @@ def test_member_that_is_claimed_before_its_release_ends_stays_one(
             assert claiming.is_alive()
 
     store.write(lambda w: lifecycle.release(w, [first.consumer]))
-    claiming.join(60)
+    claiming.join(LIMIT_S)
     assert not claiming.is_alive()
     # Each of the two takes the counter last.
     assert repeated == []
@@ -137,7 +137,7 @@ def test_member_that_is_released_before_it_is_inserted_again_stays_one(
         if left and mine and 'INSERT INTO instances' in statement:
             releasing = threading.Thread(target=release)
             releasing.start()
-            releasing.join(20)
+            releasing.join(LIMIT_S)
 
     write(store, again(snapshot, first), stepwise=True)
     assert_is_member(store, snapshot, first.consumer)
@@ -242,7 +242,7 @@ def test_move_waits_for_a_claim_with_which_its_instance_joins_a_group(
             # MariaDB answers anew where nobody asked for 0.1 s.
             wait_until(lambda n=count: waiting(store) >= n, pause_s=0.15)
     for thread in (joining, moving):
-        thread.join(20)
+        thread.join(LIMIT_S)
         assert not thread.is_alive()
     assert load_snapshot(store).hosts.instances.get(named('x')).hosts == (
         'compute-3',
@@ -272,7 +272,7 @@ def test_move_keeps_the_policy_of_a_group_that_it_is_put_in_meanwhile(
         wait_until(lambda: waiting(store) >= 1, pause_s=0.15)
         group = ServerGroup(uuid=GROUP, members=[named('x')])
         store.write(lambda writer: server_groups.put(writer, group))
-    moving.join(20)
+    moving.join(LIMIT_S)
     assert not moving.is_alive()
     lose(store, claim_on(snapshot, 1, group=GROUP))
     write(store, claim_on(snapshot, 2, group=GROUP))
