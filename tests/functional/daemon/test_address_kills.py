@@ -10,6 +10,7 @@ from scheduler_service.store.connection import Store
 from tests.rigs.address_kills import POINTS, Kills, config
 from tests.rigs.address_service import AddressService
 from tests.support.databases import ready_database
+from tests.support.waiting import LIMIT_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 # More of them, where somebody asks for it.
@@ -35,7 +36,7 @@ def test_addresses_are_those_of_claims_whenever_daemons_are_killed(
             running.wait_for('Ready:')
             return running
 
-        client = connect(rabbitmq[1], topic, timeout=90)
+        client = connect(rabbitmq[1], topic, timeout=LIMIT_S)
         kills = Kills(service, store, start, client, seed=_ROUNDS)
         kills.run(_ROUNDS)
     store.dispose()

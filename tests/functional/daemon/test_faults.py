@@ -12,6 +12,7 @@ from tests.support import (
     clouds,
     servers,
 )
+from tests.support.waiting import LIMIT_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.db, pytest.mark.slow]
 # What is said of a machine that is slow, and of an outage that is long.
@@ -59,7 +60,7 @@ def test_casts_are_answered_when_the_broker_restarts(broker, postgresql):
         again = faults.restarting(server, times=1)
         told = faults.casts(cloud, 50, again, 5.0)
         cloud.signal(signal.SIGTERM)
-        assert [one.wait(40) for one in cloud.running] == [0, 0]
+        assert [one.wait(LIMIT_S) for one in cloud.running] == [0, 0]
         with cloud.store.reading() as conn:
             happened = Counter(row['event'] for row in since(conn, 0.0))
         assert happened == {'started': 2, 'broker away': 2, 'stopped': 2}

@@ -15,7 +15,7 @@ from tests.support import servers
 from tests.support.documents import CONTEXT
 from tests.support.processes import on_topic
 from tests.support.stores import import_inventory
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.db, pytest.mark.slow]
 
@@ -69,7 +69,7 @@ def test_every_caller_is_answered_when_the_disk_was_full(
     # rolled back on a full disk.
     wait_until(lambda: registered(store) == daemons)
     store.dispose()
-    asking = connect(limited_bus, topic, timeout=180, durable=True)
+    asking = connect(limited_bus, topic, timeout=LIMIT_S, durable=True)
     results: Counter[str] = Counter()
 
     def ask() -> None:
@@ -94,7 +94,7 @@ def test_every_caller_is_answered_when_the_disk_was_full(
     finally:
         disk.free()
     for thread in threads:
-        thread.join(180)
+        thread.join(LIMIT_S)
     assert results == {'answered': CALLERS}
     back = 'Database reachable again'
     wait_until(lambda: all(one.count(back) == 1 for one in running))

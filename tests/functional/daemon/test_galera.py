@@ -17,7 +17,7 @@ from tests.support.databases import ready_database
 from tests.support.documents import CONTEXT
 from tests.support.processes import Process, on_topic
 from tests.support.stores import DEFAULT_RATIOS
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.db, pytest.mark.slow]
 
@@ -80,7 +80,7 @@ def members(url: str) -> int:
 def test_no_request_is_refused_though_nodes_differ_and_one_is_killed(
     nodes, connect, rabbitmq, topic
 ):
-    clients = [connect(rabbitmq[1], topic, timeout=60) for _ in range(4)]
+    clients = [connect(rabbitmq[1], topic, timeout=LIMIT_S) for _ in range(4)]
     results: Counter[str] = Counter()
 
     def many() -> None:

@@ -17,7 +17,7 @@ from scheduler_service.store.sessions import Timeouts
 from tests.support.databases import ready_database
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.processes import on_topic
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.db]
 
@@ -35,7 +35,7 @@ def test_blocking_session_is_named_when_it_has_the_counter_row(
     extra = on_topic(topic) + '[database]\nlock_timeout = 2\n'
     daemon = launch(database, rabbitmq[1], extra)
     daemon.wait_for('Ready:')
-    asking = connect(rabbitmq[1], topic, timeout=60)
+    asking = connect(rabbitmq[1], topic, timeout=LIMIT_S)
     store = Store.connect(database, Timeouts(idle_transaction=0))
     answers: list[Any] = []
     thread = threading.Thread(
@@ -62,7 +62,7 @@ def test_blocking_session_is_named_when_it_has_the_counter_row(
         )
         assert asking.ping(CONTEXT)['database'] == 'up'
         assert not answers
-    thread.join(60)
+    thread.join(LIMIT_S)
     assert len(answers) == 1
     daemon.wait_for('Locks in the database are free again')
     store.dispose()
@@ -101,7 +101,7 @@ def test_other_daemons_answer_when_one_is_stopped_at_work(
     daemons = [launch(database, rabbitmq[1], extra) for _ in range(2)]
     for daemon in daemons:
         daemon.wait_for('Ready:')
-    asking = connect(rabbitmq[1], topic, timeout=60)
+    asking = connect(rabbitmq[1], topic, timeout=LIMIT_S)
     over = threading.Event()
     # Without a pause until then: one is stopped in the middle of something.
     pause_s = 0.0
@@ -124,5 +124,5 @@ def test_other_daemons_answer_when_one_is_stopped_at_work(
     daemons[0].popen.send_signal(signal.SIGCONT)
     over.set()
     for thread in threads:
-        thread.join(40)
+        thread.join(LIMIT_S)
         assert not thread.is_alive()

@@ -25,7 +25,7 @@ from tests.support.documents import CONTEXT
 from tests.support.processes import on_topic
 from tests.support.servers import Server, free_port
 from tests.support.tcp_proxy import Mode, TcpProxy, through_proxy
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.db]
 
@@ -89,7 +89,7 @@ def test_no_call_is_lost_when_one_daemon_loses_the_database(
         well = launch(database, rabbitmq[1], on_topic(topic))
         sick.wait_for('Ready:')
         well.wait_for('Ready:')
-        asking = connect(rabbitmq[1], topic, timeout=60)
+        asking = connect(rabbitmq[1], topic, timeout=LIMIT_S)
         asking.ping(CONTEXT)
         results: Counter[str] = Counter()
         lost_at = time.time()
@@ -138,7 +138,7 @@ def test_ping_tells_the_truth_when_the_only_daemon_loses_the_database(
         proxy.become(Mode.FORWARD)
         daemon.wait_for('Ready: 4 hosts')
         assert readiness(port)['ready']
-        asking = connect(rabbitmq[1], topic, timeout=60)
+        asking = connect(rabbitmq[1], topic, timeout=LIMIT_S)
         assert asking.ping(CONTEXT)['database'] == 'up'
         proxy.become(Mode.BLACK_HOLE)
         wait_until(lambda: asking.ping(CONTEXT)['database'] == 'away')
@@ -155,7 +155,7 @@ def test_ping_tells_the_truth_when_the_only_daemon_loses_the_database(
         assert told['counters'].get('requests_redelivered', 0) <= CALLS
         assert not results
         proxy.become(Mode.FORWARD)
-        thread.join(60)
+        thread.join(LIMIT_S)
         assert results == {'answered': CALLS}
         assert daemon.count('Degraded: database unreachable') == 2
         # It is said after the answer, and read by a thread of the test's.
@@ -206,7 +206,7 @@ def test_ping_is_answered_soon_while_the_database_is_away(
     database, away = lose
     daemon = launch(database, rabbitmq[1], on_topic(topic))
     daemon.wait_for('Ready:')
-    asking = connect(rabbitmq[1], topic, timeout=60)
+    asking = connect(rabbitmq[1], topic, timeout=LIMIT_S)
     results: Counter[str] = Counter()
     asking.ping(CONTEXT)
     with away():
@@ -221,6 +221,6 @@ def test_ping_is_answered_soon_while_the_database_is_away(
             assert time.monotonic() - start < SOON_S
             time.sleep(0.1)
         assert not results
-    thread.join(30)
+    thread.join(LIMIT_S)
     assert results == {'answered': CALLS}
     assert daemon.end() == 0

@@ -15,6 +15,7 @@ from tests.support.documents import (
     CONTEXT,
     SMALL,
 )
+from tests.support.waiting import LIMIT_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.db, pytest.mark.slow]
 
@@ -33,7 +34,7 @@ def test_message_is_quarantined_when_it_ends_its_daemon(
     extra = f'[scheduler]\ntopic = {topic}\n{POISON}'
     running = launch(database, rabbitmq[1], extra)
     running.wait_for('Ready:')
-    asking = connect(rabbitmq[1], topic, timeout=100)
+    asking = connect(rabbitmq[1], topic, timeout=LIMIT_S)
     asking.ping(CONTEXT)
     outcomes: list[Any] = []
 

@@ -15,7 +15,7 @@ from tests.support.documents import CONTEXT, DEFAULT_POOL
 from tests.support.processes import on_topic
 from tests.support.services import hosts_of
 from tests.support.stores import import_inventory
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.db]
 
@@ -101,7 +101,7 @@ def test_no_request_is_lost_or_decided_half_by_each_configuration(
     running, connect, rabbitmq, topic
 ):
     running.start(FIRST)
-    client = connect(rabbitmq[1], topic, timeout=60)
+    client = connect(rabbitmq[1], topic, timeout=LIMIT_S)
     chosen, failed = [], []
     stop = threading.Event()
 

@@ -13,7 +13,7 @@ from tests.support.documents import CONTEXT, SMALL
 from tests.support.processes import on_topic
 from tests.support.servers import free_port
 from tests.support.tcp_proxy import Mode, tcp_proxy
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 FED = b'WATCHDOG=1'
 # In microseconds; short, so that the test is.
@@ -106,7 +106,7 @@ def test_a_report_shows_an_engine_that_hangs_and_the_watchdog_starves(
     told.wait_for(b'READY=1')
     for _ in range(3):
         told.wait_for(FED)
-    client = connect(rabbitmq[1], topic, timeout=60)
+    client = connect(rabbitmq[1], topic, timeout=LIMIT_S)
     hang.touch()
     named = {'flavor': SMALL, 'request_id': 'req-that-hangs'}
     answers = []

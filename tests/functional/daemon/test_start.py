@@ -13,6 +13,7 @@ import pytest
 from tests.support import servers
 from tests.support.http_client import HttpClient
 from tests.support.servers import free_port
+from tests.support.waiting import LIMIT_S
 
 
 def test_tables_are_awaited_and_logged_once_in_a_line(launch, tmp_path):
@@ -28,7 +29,7 @@ def test_the_usual_places_are_read_without_arguments(tmp_path):
     config.write_text('[filter_scheduler]\nhost_subset_size = 0\n')
     done = subprocess.run(
         [sys.executable, '-m', 'scheduler_service.cmd.service'],
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=LIMIT_S,
         env={**os.environ, 'HOME': str(tmp_path)},
     )  # fmt: skip
     assert done.returncode == 1
@@ -56,7 +57,7 @@ def test_start_is_refused_when_values_cannot_be_used(launch, tmp_path):
         f'[extender] threads ({tmp_path}/0.conf)',
     ):
         assert text in line
-    assert daemon.popen.wait(30) == 1
+    assert daemon.popen.wait(LIMIT_S) == 1
     assert not daemon.count('Traceback')
 
 
@@ -79,7 +80,7 @@ def test_start_is_refused_when_a_name_or_an_address_cannot_be_used(
     daemon = launch(f'sqlite:///{tmp_path}/a.sqlite', 'inproc://', extra)
     line = daemon.wait_for(text)
     assert line.startswith('scheduler-service: ')
-    assert daemon.popen.wait(30) == 1
+    assert daemon.popen.wait(LIMIT_S) == 1
     assert not daemon.count('Traceback')
     assert not daemon.count('s3cret')
 
@@ -99,7 +100,7 @@ def test_start_is_refused_when_the_http_port_is_taken(launch, ready_sqlite):
             ready_sqlite, 'inproc://', f'[http]\nbind_port = {port}\n'
         )
         daemon.wait_for('ConfigurationError: [http] bind_host, bind_port')
-        assert daemon.popen.wait(30) == 1
+        assert daemon.popen.wait(LIMIT_S) == 1
 
 
 def test_health_is_served_when_the_database_is_away_at_the_start(
@@ -137,7 +138,7 @@ def test_start_is_refused_in_one_line_when_the_login_is(
     daemon = launch(ready_sqlite, url)
     line = daemon.wait_for('ConfigurationError: [DEFAULT] transport_url')
     assert 'refuses the login' in line
-    assert daemon.popen.wait(30) == 1
+    assert daemon.popen.wait(LIMIT_S) == 1
     assert 'Traceback' not in ''.join(daemon.lines)
 
 
@@ -153,7 +154,7 @@ def test_start_is_refused_in_one_line_when_the_tables_are_newer(
         'scheduler-service: SchemaMismatch: The tables are at version 0999, '
         'newer than'
     )
-    assert daemon.popen.wait(30) == 1
+    assert daemon.popen.wait(LIMIT_S) == 1
     assert not daemon.count('Ready')
     assert not daemon.count('Traceback')
 
@@ -168,7 +169,7 @@ def test_names_that_do_not_exist_are_warned_about(tmp_path):
     done = subprocess.run(
         [sys.executable, '-m', 'scheduler_service.cmd.service',
          '--config-file', str(path)],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=LIMIT_S,
     )  # fmt: skip
     assert done.returncode == 1
     # The log goes to standard output where no file is configured.
@@ -183,7 +184,7 @@ def test_names_that_do_not_exist_are_warned_about(tmp_path):
 def test_a_log_that_cannot_be_written_ends_the_start(launch):
     extra = '[DEFAULT]\nlog_file = /no/such/folder/a.log'
     daemon = launch('nonsense://', 'inproc://', extra)
-    assert daemon.popen.wait(30) == 1
+    assert daemon.popen.wait(LIMIT_S) == 1
     daemon.remove()
     assert daemon.lines == [
         'scheduler-service: OSError: /no/such/folder/a.log: No such file or '

@@ -9,6 +9,7 @@ import pytest
 from tests.support.databases import ready_database
 from tests.support.documents import CONTEXT
 from tests.support.processes import on_topic
+from tests.support.waiting import LIMIT_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.db]
 
@@ -54,7 +55,7 @@ def test_requests_are_answered_when_the_daemon_is_killed(
     database = ready_database(postgresql[1])
     first = launch(database, rabbitmq[1], on_topic(topic))
     first.wait_for('Ready:')
-    asking = connect(rabbitmq[1], topic, timeout=60)
+    asking = connect(rabbitmq[1], topic, timeout=LIMIT_S)
     asking.ping(CONTEXT)
     answers: dict[str, str] = {}
 
