@@ -17,7 +17,7 @@ from tests.support.bus_consumers import (
     wait_until_acknowledged,
 )
 from tests.support.tcp_proxy import Mode, tcp_proxy
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -50,7 +50,7 @@ def test_replies_are_in_their_queue_in_order(consumer, channel, declared):
     outcomes = [
         consumer.publish(name, str(number).encode()) for number in range(50)
     ]
-    assert [each.get(timeout=60) for each in outcomes] == [True] * 50
+    assert [each.get(timeout=LIMIT_S) for each in outcomes] == [True] * 50
     took = time.monotonic() - start
     measured = 'scheduler_service_stage_duration_seconds'
     found = consumer.health.registry.get_sample_value
@@ -74,7 +74,7 @@ def test_a_refused_call_is_acknowledged_before_its_reply(
     assert consumer.none_comes()
     assert ready(channel, topic) == 0
     declared(name)
-    assert sent.get(timeout=60)
+    assert sent.get(timeout=LIMIT_S)
     assert bodies(channel, name, 1) == ['no']
 
 
@@ -87,13 +87,13 @@ def test_a_call_that_comes_again_is_refused_by_whoever_has_it(
     # Both are given up with the connection: neither can have been noticed.
     consumer.bus.call(lambda: cut(consumer))
     sent = consumer.refuse(first, b'lost')
-    assert not sent.get(timeout=60)
+    assert not sent.get(timeout=LIMIT_S)
     second = consumer.take()
     assert second.redelivered
-    assert consumer.refuse(second, b'again').get(timeout=60)
+    assert consumer.refuse(second, b'again').get(timeout=LIMIT_S)
     assert bodies(channel, name, 1) == ['again']
     # The first delivery ended with its connection.
-    assert not consumer.refuse(first, b'late').get(timeout=60)
+    assert not consumer.refuse(first, b'late').get(timeout=LIMIT_S)
 
 
 def test_a_call_is_acknowledged_when_its_reply_is_confirmed(
@@ -120,17 +120,17 @@ def test_replies_wait_for_a_missing_queue_and_keep_their_order(
     waiting = [consumer.publish(name, b'%d' % number) for number in range(5)]
     other = declared()
     # They delay no other destination, as their queue is missing until then.
-    assert consumer.publish(other, b'x').get(timeout=30)
+    assert consumer.publish(other, b'x').get(timeout=LIMIT_S)
     time.sleep(0.6)
     declared(name)
-    assert [each.get(timeout=60) for each in waiting] == [True] * 5
+    assert [each.get(timeout=LIMIT_S) for each in waiting] == [True] * 5
     assert sorted(bodies(channel, name, 5)) == ['0', '1', '2', '3', '4']
 
 
 def test_a_reply_is_given_up_in_the_end(consume):
     consumer = consume(kombu_missing_consumer_retry_timeout=1)
     found = consumer.publish('no_such_queue', b'{}')
-    assert found.get(timeout=60) is False
+    assert found.get(timeout=LIMIT_S) is False
     assert consumer.bus.in_lines() == 0
 
 
@@ -164,13 +164,13 @@ def test_replies_go_over_the_next_connection(consumer, channel, declared):
     cut(consumer)
     wait_until(lambda: consumer.bus._number)
     outcomes = [consumer.publish(name, b'%d' % n) for n in range(20)]
-    assert [each.get(timeout=60) for each in outcomes] == [True] * 20
+    assert [each.get(timeout=LIMIT_S) for each in outcomes] == [True] * 20
     assert bodies(channel, name, 20) == [str(n) for n in range(20)]
 
 
 def test_a_heartbeat_is_not_repeated(consumer):
     found = consumer.publish('no_such_queue', b'{}', repeated=False)
-    assert found.get(timeout=60) is False
+    assert found.get(timeout=LIMIT_S) is False
     assert consumer.bus.in_lines() == 0
 
 
@@ -183,11 +183,11 @@ def test_a_heartbeat_does_not_wait_for_a_connection(
         proxy.become(Mode.REFUSE)
         wait_until(lambda: not consumer.bus.is_connected())
         sent = consumer.publish(name, b'{}', repeated=False)
-        assert sent.get(timeout=60) is False
+        assert sent.get(timeout=LIMIT_S) is False
         proxy.become(Mode.FORWARD)
         wait_until(consumer.bus.is_connected)
         sent = consumer.publish(name, b'{}', repeated=False)
-        assert sent.get(timeout=60) is True
+        assert sent.get(timeout=LIMIT_S) is True
 
 
 def test_replies_that_wait_for_a_connection_are_not_stuck(
@@ -230,8 +230,8 @@ def test_replies_wait_while_the_broker_lacks_memory(
         assert later.empty()
     finally:
         servers.evaluate(server, f'{set_limit}(0.6)')
-    assert first.get(timeout=60)
-    assert later.get(timeout=60)
+    assert first.get(timeout=LIMIT_S)
+    assert later.get(timeout=LIMIT_S)
     assert consumer.bus.stuck() == 0
     assert len(bodies(channel, name, 3)) == 3
 
@@ -240,17 +240,17 @@ def test_casts_go_to_an_exchange_that_is_declared(consumer, channel, declared):
     exchange = f'e_{uuid.uuid4().hex}'
     sent = consumer.publish('e/t', b'lost', exchange=exchange, key='t')
     # Like a cast of any service it is dropped if no queue is bound.
-    assert sent.get(timeout=60)
+    assert sent.get(timeout=LIMIT_S)
     name = declared()
     channel.queue_bind(name, exchange, 't')
     sent = consumer.publish('e/t', b'cast', exchange=exchange, key='t')
-    assert sent.get(timeout=60)
+    assert sent.get(timeout=LIMIT_S)
     assert bodies(channel, name, 1) == ['cast']
     channel.exchange_delete(exchange)
     # The exchange is declared again, and replies go on meanwhile.
     sent = consumer.publish('e/t', b'cast', exchange=exchange, key='t')
-    assert consumer.publish(name, b'reply').get(timeout=60)
-    assert sent.get(timeout=60)
+    assert consumer.publish(name, b'reply').get(timeout=LIMIT_S)
+    assert sent.get(timeout=LIMIT_S)
 
 
 def test_an_exchange_of_another_kind_is_used(consumer, channel, declared):
@@ -258,5 +258,5 @@ def test_an_exchange_of_another_kind_is_used(consumer, channel, declared):
     channel.exchange_declare(exchange, 'direct', auto_delete=False)
     channel.queue_bind(name, exchange, 't')
     sent = consumer.publish('e/t', b'cast', exchange=exchange, key='t')
-    assert sent.get(timeout=60)
+    assert sent.get(timeout=LIMIT_S)
     assert bodies(channel, name, 1) == ['cast']

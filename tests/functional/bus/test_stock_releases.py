@@ -17,13 +17,13 @@ from tests.support import interop, stock_peer
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.paths import ROOT
 from tests.support.services import hosts_of
+from tests.support.waiting import LIMIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.broker]
 OLDEST = re.search(
     r'"oslo\.messaging>=([\d.]+)"', (ROOT / 'pyproject.toml').read_text()
 ).group(1)
 RELEASES = (OLDEST, '18.3.1')
-_LIMIT_S = 120
 
 
 @pytest.fixture(params=RELEASES)
@@ -54,7 +54,7 @@ def peer(request) -> Any:
 def test_a_client_of_the_release_calls_the_daemon(peer, make_service):
     service = make_service('rabbit')
     caller = peer('call', service.url, service.conf.scheduler.topic)
-    printed, _ = caller.communicate(timeout=_LIMIT_S)
+    printed, _ = caller.communicate(timeout=LIMIT_S)
     found = json.loads(printed.splitlines()[-1])
     assert found['ping']['database'] == 'up'
     assert hosts_of(found['selected']) == ['compute-4']

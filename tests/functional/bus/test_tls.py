@@ -16,6 +16,7 @@ from tests.support.extenders import certificates
 from tests.support.services import new_conf
 
 import oslo_messaging  # isort: skip
+from tests.support.waiting import LIMIT_S
 
 pytestmark = pytest.mark.broker
 
@@ -67,7 +68,8 @@ def test_requests_come_over_tls(listener, consume, send_to):
     assert [each.method for each in taken] == [str(n) for n in range(100)]
     name = f'reply_{uuid.uuid4().hex}'
     assert (
-        consumer.publish(name, b'{}', repeated=False).get(timeout=60) is False
+        consumer.publish(name, b'{}', repeated=False).get(timeout=LIMIT_S)
+        is False
     )
 
 

@@ -10,6 +10,7 @@ from scheduler_service.cmd import manage
 from scheduler_service.model import documents
 from scheduler_service.store.connection import Store
 from tests.support.engines import start_engine
+from tests.support.waiting import LIMIT_S
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def decide(engine):
         document = {'flavor': flavor, 'num_instances': count, **more}
         request = documents.request(document)
         with contextlib.suppress(errors.SchedulerError):
-            engine.select_destinations(request).result(30)
+            engine.select_destinations(request).result(LIMIT_S)
         engine.recorder.flush()
 
     return ask

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from scheduler_service.store import schema
 from tests.support.databases import session
+from tests.support.waiting import LIMIT_S
 
 FLAVOR = {'vcpus': 1, 'memory_mb': 2048, 'root_gb': 1}
 
@@ -32,7 +33,7 @@ def test_an_instance_is_claimed_and_released(run, engine, select, listed):
     select(FLAVOR, request_id='req-one')
     (claim,) = json.loads(run('claim', 'list', '-f', 'json')[1])
     uuid, host = claim['uuid'], claim['host']
-    engine.release([uuid]).result(30)
+    engine.release([uuid]).result(LIMIT_S)
     engine.recorder.flush()
     # The recording begins with the first daemon.
     rows, err = listed('instance', uuid, '--since', '1h', status=1)

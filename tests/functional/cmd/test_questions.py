@@ -16,6 +16,7 @@ from scheduler_service.store.claims import pod_claims
 from scheduler_service.store.claims.pod_claims import PodClaim
 from scheduler_service.store.connection import Store
 from tests.support.commands import printed_json
+from tests.support.waiting import LIMIT_S
 
 QUARTER = {'vcpus': 1, 'memory_mb': 2048, 'root_gb': 1}
 TOO_LARGE = {'vcpus': 1, 'memory_mb': 99_999}
@@ -453,7 +454,7 @@ def test_new_decisions_are_followed(select, tmp_path):
             select(TOO_LARGE, project_id='q')
             assert follow.stdout.readline() == 'q  NoValidHost\n'
             follow.send_signal(signal.SIGINT)
-            assert follow.wait(30) == 130
+            assert follow.wait(LIMIT_S) == 130
         finally:
             follow.kill()
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import urllib.request
 
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 # As the program does, with fewer hosts and decisions.
 _PROGRAM = """
@@ -39,7 +39,9 @@ def test_a_cloud_with_decisions_is_served_until_an_interrupt(
         assert found, ''.join(told)
 
         def page(path: str) -> str:
-            with urllib.request.urlopen(found[1] + path, timeout=20) as reply:
+            with urllib.request.urlopen(
+                found[1] + path, timeout=LIMIT_S
+            ) as reply:
                 return str(reply.read(), 'utf-8')
 
         for path in ('/', '/cloud'):
@@ -52,7 +54,7 @@ def test_a_cloud_with_decisions_is_served_until_an_interrupt(
                 )
             )
         process.send_signal(signal.SIGINT)
-        rest, _ = process.communicate(timeout=30)
+        rest, _ = process.communicate(timeout=LIMIT_S)
         assert (process.returncode, 'Traceback' in rest) == (0, False), rest
     finally:
         process.kill()

@@ -28,7 +28,7 @@ from scheduler_service.testing import table as build_table
 from tests.support.engines import start_engine
 from tests.support.paths import PROGRAMS
 from tests.support.stores import import_inventory, load_snapshot
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 GROUP = '[filter_scheduler]\n'
 PACKING = 'ram_weight_multiplier = -1.0\ncpu_weight_multiplier = -1.0\n'
@@ -107,7 +107,7 @@ def ask(engine: Any, *requests: Any, **how: Any) -> list[list[str]]:
     hosts = []
     for future in asked:
         try:
-            made = future.result(30).placements
+            made = future.result(LIMIT_S).placements
             hosts.append([place.selected.host for place in made])
         except errors.SchedulerError:
             hosts.append([])
@@ -137,7 +137,9 @@ def live(recorded: Recorded, engine: Any, seed: int = 1) -> list[list[str]]:
         hosts += ask(engine, asked)
         there += uuids
         if rng.random() < 0.4:
-            engine.release([there.pop(rng.randrange(len(there)))]).result(30)
+            engine.release([there.pop(rng.randrange(len(there)))]).result(
+                LIMIT_S
+            )
         if rng.random() < 0.2:
             name = f'node-{rng.randrange(40):06}'
             used = rng.randrange(10_000, 90_000)
@@ -213,7 +215,7 @@ def test_departures_make_room_and_reports_take_it(recorded):
         cloud.store.write(lambda w: host_rows.report(w, [report]))
 
     really = ask(engine, one(1) | half) + ask(engine, one(2) | half)
-    engine.release([uuid_of(1)]).result(30)
+    engine.release([uuid_of(1)]).result(LIMIT_S)
     really += ask(engine, one(3) | half)
     told(2000)
     really += ask(engine, one(4) | half)
@@ -236,7 +238,7 @@ def test_two_daemons_are_one_cloud(recorded):
     for number in range(12):
         ask(engines[number % 2], one(number))
         if number == 6:
-            engines[1].release([uuid_of(0)]).result(30)
+            engines[1].release([uuid_of(0)]).result(LIMIT_S)
     ask(engines[1], one(12) | {'flavor': {**SMALL, 'memory_mb': 9999}})
     cloud.now()
     ask(engines[0], one(14))
@@ -273,7 +275,7 @@ def test_a_restart_goes_on_with_the_instances_where_they_were(recorded):
     engine.stop()
     cloud.engines.clear()
     second = cloud.start(scheduler__snapshot_max_age=0.0)
-    second.release([uuid_of(1)]).result(30)
+    second.release([uuid_of(1)]).result(LIMIT_S)
     more = ask(second, one(4)) + ask(second, one(5))
     assert first + more == [['h3'], ['h2'], ['h1'], ['h3'], ['h0']]
     result = cloud.replayed(since)
@@ -292,7 +294,7 @@ def test_instances_that_move_are_where_they_really_are(recorded):
     taken = ask(engine, one(1)) + ask(engine, one(2))
     assert taken == [['h3'], ['h2']]
     assert ask(engine, one(1, ignore_hosts=['h3']), move=True) == [['h1']]
-    engine.confirm([uuid_of(1)]).result(30)
+    engine.confirm([uuid_of(1)]).result(LIMIT_S)
     assert ask(engine, one(3)) == [['h3']]
     assert names(cloud, cloud.replayed(since)) == [['h3'], ['h2'], ['h3']]
     # The first has moved to h1: there is room for three others.
@@ -313,7 +315,7 @@ def test_pods_are_where_they_really_are(recorded):
         ),
         host='h0', node='h0', name='p',
     )  # fmt: skip
-    engine.put(pod).result(30)
+    engine.put(pod).result(LIMIT_S)
     ask(engine, one(1))
     packed = names(cloud, cloud.replayed(since, PACKING))
     assert packed == [['h0']]
@@ -563,7 +565,7 @@ def test_no_process_outlives_the_command(recorded, tmp_path):
     # The command, two simulations, and what tidies up after processes.
     wait_until(lambda: len(processes_of(running.pid)) > 3)
     running.kill()
-    running.wait(60)
+    running.wait(LIMIT_S)
     wait_until(lambda: not processes_of(running.pid))
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 from tests.support.commands import printed_json
+from tests.support.waiting import LIMIT_S
 
 UUID = '22222222-0000-4000-8000-000000000001'
 
@@ -54,7 +55,7 @@ def test_the_program_ends_with_the_status(run, tmp_path):
         [sys.executable, '-m', 'scheduler_service.cmd.manage',
          '--timeout', '60', '--config-file', str(tmp_path / 'a.conf'),
          'host', 'list', '--column', 'nope'],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, '')
     assert 'there is no column nope' in done.stderr

@@ -16,7 +16,7 @@ from tests.support.databases import DATABASES
 from tests.support.nova_wire import flavor, thing
 from tests.support.services import BUSES, new_conf
 from tests.support.stores import import_inventory
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 import oslo_messaging  # isort: skip
 
@@ -282,7 +282,7 @@ def test_an_instance_that_a_host_has_moves(compute):
     compute.select(uuids=[instance])
     snapshot = compute.daemon.scheduler.snapshot
     confirmed = compute.daemon.scheduler.confirm([instance])
-    assert confirmed.result(30) == [instance]
+    assert confirmed.result(LIMIT_S) == [instance]
     assert snapshot().hosts.instances.get(instance)
     reply = compute.select(uuids=[instance], ignore_hosts=['compute-1'])
     assert hosts_of(reply)[0][0] == 'compute-2'
@@ -297,7 +297,7 @@ def test_a_member_moves_by_the_policy_of_its_group(compute):
     first, second = (str(uuid.uuid4()) for _ in range(2))
     compute.select(uuids=[first], **group_of(first))
     compute.select(uuids=[second], **group_of(first, second))
-    compute.daemon.scheduler.confirm([first, second]).result(30)
+    compute.daemon.scheduler.confirm([first, second]).result(LIMIT_S)
     reply = compute.select(uuids=[first], ignore_hosts=['compute-1'])
     assert hosts_of(reply)[0][0] == 'compute-3'
     lost = compute.daemon.scheduler.health.counters().get('claims_lost', 0)
@@ -309,7 +309,7 @@ def test_an_instance_may_move_within_its_host(compute):
     instance = str(uuid.uuid4())
     only = {'uuids': [instance], 'force_hosts': ['compute-1']}
     compute.select(**only)
-    compute.daemon.scheduler.confirm([instance]).result(30)
+    compute.daemon.scheduler.confirm([instance]).result(LIMIT_S)
     for _ in range(2):
         assert hosts_of(compute.select(**only))[0][0] == 'compute-1'
         with compute.store.reading() as conn:
@@ -320,7 +320,7 @@ def test_an_instance_may_move_within_its_host(compute):
     writer = compute.daemon.scheduler.host_state_writer
     for removed in [instance], []:
         gone = DeleteInstances(host='compute-1', uuids=[instance])
-        assert writer.submit(gone).result(30) == removed
+        assert writer.submit(gone).result(LIMIT_S) == removed
         assert claims(compute.store)[instance] == ('compute-1', 'confirmed')
 
 
@@ -342,12 +342,12 @@ def resize(request, make_compute):
     )
     instance = str(uuid.uuid4())
     compute.select(uuids=[instance], flavor=flavor(memory_mb=3072))
-    compute.daemon.scheduler.confirm([instance]).result(30)
+    compute.daemon.scheduler.confirm([instance]).result(LIMIT_S)
 
     def resized(memory, total=4096, **fields):
         changed = {**host, 'ram_allocation_ratio': 1.0, 'memory_mb': total}
         import_inventory(compute.store, {'hosts': [changed]})
-        compute.daemon.scheduler.drop_moves([instance]).result(30)
+        compute.daemon.scheduler.drop_moves([instance]).result(LIMIT_S)
         answer = compute.select(
             uuids=[instance], flavor=flavor(memory_mb=memory), **fields
         )
@@ -387,7 +387,7 @@ def test_a_later_request_gives_up_what_an_earlier_one_claimed(compute):
 def test_a_move_that_came_to_nothing_is_given_up(compute):
     instance = str(uuid.uuid4())
     compute.select(uuids=[instance])
-    compute.daemon.scheduler.confirm([instance]).result(30)
+    compute.daemon.scheduler.confirm([instance]).result(LIMIT_S)
     compute.select(uuids=[instance], force_hosts=['compute-4'])
     compute.select(uuids=[instance], force_hosts=['compute-5'])
     with compute.store.reading() as conn:

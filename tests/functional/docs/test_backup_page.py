@@ -14,6 +14,7 @@ from tests.support import page_commands, requirements
 from tests.support.documents import SMALL
 from tests.support.services import started
 from tests.support.stores import import_inventory
+from tests.support.waiting import LIMIT_S
 
 pytestmark = [pytest.mark.functional, pytest.mark.db]
 LINES = page_commands.lines(page_commands.page('backup'))
@@ -41,7 +42,7 @@ def shell(line: str, url: sa.URL, folder) -> None:
     }  # fmt: skip
     done = subprocess.run(
         words, cwd=folder, env={**os.environ, **server},
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=LIMIT_S,
     )  # fmt: skip
     assert done.returncode == 0, (line, done.stderr)
 

@@ -26,6 +26,7 @@ from tests.support.databases import migrated_database, new_database
 from tests.support.engines import start_engine
 from tests.support.page_commands import RUN_BY, asks_a_daemon, page
 from tests.support.paths import ROOT
+from tests.support.waiting import LIMIT_S
 
 PROGRAMS = {'scheduler-manage': manage.main, 'scheduler-status': status.main}
 # Commands that end with 1 where they found what they look for.
@@ -121,7 +122,7 @@ def decide(folder):
     engine = start_engine(store)
     # There may be no hosts: a refusal is a decision, too.
     with contextlib.suppress(errors.NoValidHost):
-        engine.select_destinations(request).result(30)
+        engine.select_destinations(request).result(LIMIT_S)
     engine.stop()
     store.dispose()
 

@@ -17,7 +17,7 @@ from tests.support import extenders, kube
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.extenders import Reply, entry, pass_only
 from tests.support.stores import claim_on, load_snapshot, write_claims
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 
 def test_hosts_are_left_out_when_an_extender_rejects_them(serve_with):
@@ -176,7 +176,7 @@ def test_nothing_is_bound_when_the_caller_stopped_waiting(serve_with):
         )
         patient, late = submit(service, 30), submit(service, 0.3)
         assert isinstance(late.exception(30), errors.TooLate)
-        (placement,) = patient.result(30).placements
+        (placement,) = patient.result(LIMIT_S).placements
         # The late one may come while the thread is at the first one's bind.
         assert server.verbs().count('bind') == 1
         with service.store.reading() as conn:

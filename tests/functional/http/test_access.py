@@ -11,6 +11,7 @@ from scheduler_service.http import access
 from tests.support import extenders
 from tests.support.http_client import HttpClient
 from tests.support.services import reconfigure
+from tests.support.waiting import LIMIT_S
 
 
 def test_token_is_needed_when_one_is_set(serve_http, tmp_path):
@@ -114,7 +115,7 @@ def test_files_of_tls_that_do_not_load_are_named(make_service, tmp_path):
     subprocess.run(
         ['openssl', 'pkey', '-in', key, '-aes128', '-passout', 'pass:word',
          '-out', str(locked)],
-        check=True, capture_output=True, timeout=60,
+        check=True, capture_output=True, timeout=LIMIT_S,
     )  # fmt: skip
     for options, named in (
         ({'key_file': str(empty)}, f'key_file {empty}'),

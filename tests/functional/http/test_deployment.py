@@ -19,6 +19,7 @@ from tests.support import deployment
 from tests.support.deployment import FOLDER
 from tests.support.http_client import HttpClient
 from tests.support.paths import ROOT
+from tests.support.waiting import LIMIT_S
 
 VARIANTS = ('base', 'postgresql', 'bind')
 SNIPPETS = sorted((FOLDER / 'kube-scheduler').glob('*.yaml'))
@@ -116,7 +117,7 @@ def test_certificates_of_cert_manager_are_what_the_deployment_reads(tmp_path):
     shown = subprocess.run(
         ['openssl', 'x509', '-in', str(tmp_path / 'tls.crt'), '-noout',
          '-ext', 'subjectAltName'],
-        check=True, capture_output=True, text=True, timeout=60,
+        check=True, capture_output=True, text=True, timeout=LIMIT_S,
     ).stdout  # fmt: skip
     for name in server['dnsNames']:
         assert f'DNS:{name}' in shown
@@ -159,7 +160,7 @@ def made_certificates(folder) -> None:
     subprocess.run(
         ['bash', str(FOLDER / 'certificates.sh'), str(folder), '10.0.0.7',
          '::1'],
-        check=True, capture_output=True, timeout=60,
+        check=True, capture_output=True, timeout=LIMIT_S,
     )  # fmt: skip
 
 
@@ -174,7 +175,7 @@ def test_the_certificates_have_what_the_strictest_clients_require(
     subprocess.run(
         ['openssl', 'verify', '-x509_strict', '-purpose', purpose,
          '-CAfile', str(tmp_path / 'ca.crt'), str(tmp_path / f'{name}.crt')],
-        check=True, capture_output=True, timeout=60,
+        check=True, capture_output=True, timeout=LIMIT_S,
     )  # fmt: skip
 
 
@@ -183,7 +184,7 @@ def test_the_certificate_has_the_addresses_that_were_given(tmp_path):
     shown = subprocess.run(
         ['openssl', 'x509', '-in', str(tmp_path / 'tls.crt'), '-noout',
          '-ext', 'subjectAltName'],
-        check=True, capture_output=True, text=True, timeout=60,
+        check=True, capture_output=True, text=True, timeout=LIMIT_S,
     ).stdout  # fmt: skip
     assert 'IP Address:10.0.0.7, IP Address:0:0:0:0:0:0:0:1' in shown
 

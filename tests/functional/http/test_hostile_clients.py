@@ -13,10 +13,10 @@ import pytest
 
 from tests.support import extenders, raw_http
 from tests.support.servers import free_port
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 # What a liveness probe waits unless it is told otherwise, in seconds.
-LIMIT_S = 1.0
+PROBE_S = 1.0
 GET = b'GET /healthcheck HTTP/1.1\r\nHost: localhost\r\n\r\n'
 
 BIND = raw_http.post(
@@ -65,7 +65,7 @@ def test_silent_connections_count_before_their_tls_handshake(
         held.enter_context(raw_http.connect(http.port)) for _ in range(20)
     ]
     context = ssl.create_default_context(cafile=str(certs.ca))
-    assert raw_http.healthcheck_seconds(http.port, context) < LIMIT_S
+    assert raw_http.healthcheck_seconds(http.port, context) < PROBE_S
     assert len(http.service.daemon.http.server.clients) <= 3
     assert raw_http.is_closed(silent[0])
 
@@ -104,7 +104,7 @@ def test_unfinished_tls_handshakes_are_limited(serve_http, tmp_path, held):
         held.enter_context(raw_http.connect(http.port)) for _ in range(250)
     ]
     server = http.service.daemon.http.server
-    assert raw_http.healthcheck_seconds(http.port, context) < LIMIT_S
+    assert raw_http.healthcheck_seconds(http.port, context) < PROBE_S
     assert len(server.clients) <= 202
     assert server.clients.closed['handshake limit'] >= 51
     assert raw_http.is_closed(silent[0])
@@ -206,7 +206,7 @@ def test_health_is_served_when_100_clients_are_slow(serve_http, held):
         sock = held.enter_context(raw_http.connect(http.port))
         sock.sendall(heads[number % 3])
         slow.append(sock)
-    assert raw_http.healthcheck_seconds(http.port) < LIMIT_S
+    assert raw_http.healthcheck_seconds(http.port) < PROBE_S
     clients = http.service.daemon.http.server.clients
 
     def all_are_closed() -> bool:
@@ -235,7 +235,7 @@ def test_health_is_served_when_4_000_connections_are_idle(
     daemon.wait_for('Ready')
     for _ in range(4_000):
         held.enter_context(raw_http.connect(port))
-    assert raw_http.healthcheck_seconds(port) < LIMIT_S
+    assert raw_http.healthcheck_seconds(port) < PROBE_S
 
 
 def test_longest_idle_connection_is_closed_when_an_address_has_too_many(
@@ -315,7 +315,7 @@ def test_replies_of_a_server_that_stops_end_their_connections(
             b'POST /v1/explain HTTP/1.1\r\nHost: localhost\r\n'
             b'Content-Length: 15\r\n\r\n{"request": {}}'
         )
-        assert begun.wait(60)
+        assert begun.wait(LIMIT_S)
         http.service.daemon.http.server.end()
         head = sock.recv(65536).split(b'\r\n\r\n')[0].lower()
     assert head.startswith(b'http/1.1 200')

@@ -16,7 +16,7 @@ from scheduler_service import errors
 from tests.support import requirements
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.paths import ROOT
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 RULES = ROOT / 'etc/prometheus/scheduler-service.rules.yaml'
 CASES = ROOT / 'tests/functional/monitoring/alerts.yaml'
@@ -40,7 +40,7 @@ def promtool(tmp_path):
     def run(*words: str) -> str:
         done = subprocess.run(
             ['promtool', *words], cwd=tmp_path, capture_output=True,
-            text=True, timeout=60,
+            text=True, timeout=LIMIT_S,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

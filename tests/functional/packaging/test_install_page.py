@@ -25,6 +25,7 @@ import sqlalchemy as sa
 
 from tests.support import page_commands, processes, requirements, servers
 from tests.support import wheels as packages
+from tests.support.waiting import LIMIT_S
 
 pytestmark = [
     pytest.mark.slow,
@@ -101,7 +102,7 @@ class Machine:
             done = subprocess.run(
                 ['bash', '-euc', '\n'.join([*self._shell, own])],
                 cwd=self.root, env=self.env, capture_output=True, text=True,
-                timeout=180,
+                timeout=LIMIT_S,
             )  # fmt: skip
             assert done.returncode == 0, (line, done.stdout, done.stderr)
             assert 'Traceback' not in done.stderr
@@ -244,7 +245,7 @@ def check_unit(machine: Machine) -> None:
     done = subprocess.run(
         ['systemd-analyze', 'verify', '--man=no', path.name],
         env={**machine.env, 'SYSTEMD_UNIT_PATH': f'{path.parent}:'},
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=LIMIT_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert path.name not in done.stderr

@@ -11,6 +11,7 @@ import textwrap
 import pytest
 
 from tests.support import servers
+from tests.support.waiting import LIMIT_S
 
 pytestmark = [pytest.mark.functional, pytest.mark.broker]
 
@@ -40,7 +41,7 @@ def test_the_example_prints_a_host_for_each_instance(
     assert text.count(API_CONF) == 1
     done = subprocess.run(
         [sys.executable, '-c', text.replace(API_CONF, str(config))],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=LIMIT_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     hosts = [line.split()[1] for line in done.stdout.splitlines()]
@@ -60,7 +61,7 @@ def test_the_client_takes_the_topic_from_its_file(
     )
     done = subprocess.run(
         [sys.executable, '-c', snippet().replace(API_CONF, str(config))],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=LIMIT_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 2

@@ -13,6 +13,7 @@ from scheduler_service.cmd import parser, status
 from scheduler_service.cmd.commands import completion
 from tests.support import page_commands, requirements, wheels
 from tests.support.paths import ROOT
+from tests.support.waiting import LIMIT_S
 
 pytestmark = pytest.mark.slow
 # Nothing of the checkout. The libraries are those of the tests' environment;
@@ -40,7 +41,7 @@ def run(programs, tmp_path) -> Callable[..., str]:
     ) -> str:
         done = subprocess.run(
             [programs / name, *words],
-            capture_output=True, text=True, timeout=180, cwd=cwd,
+            capture_output=True, text=True, timeout=LIMIT_S, cwd=cwd,
             env={**ENVIRONMENT, 'HOME': str(tmp_path)},
         )  # fmt: skip
         assert done.returncode == status, done.stdout + done.stderr
@@ -138,7 +139,7 @@ def test_every_program_has_a_man_page_that_can_be_read(share, programs):
     for path in (share / 'man/man1').iterdir():
         done = subprocess.run(
             ['man', '--warnings', '-l', path], capture_output=True,
-            text=True, timeout=60,
+            text=True, timeout=LIMIT_S,
             env={**ENVIRONMENT, 'MANWIDTH': '200', 'MANPAGER': 'cat'},
         )  # fmt: skip
         assert done.returncode == 0, done.stderr

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from scheduler_service.pages.frame import MENU
+from tests.support.waiting import LIMIT_S
 
 PAGES = [*MENU]
 STATIC = ['/static/icon.svg', '/static/pages.css', '/static/pages.js']
@@ -23,7 +24,7 @@ def fetch(
     port: int, path: str, method: str = 'GET', **headers: str
 ) -> tuple[int, http.client.HTTPMessage, str]:
     """Send a request; return status, headers and body."""
-    conn = http.client.HTTPConnection('127.0.0.1', port, timeout=20)
+    conn = http.client.HTTPConnection('127.0.0.1', port, timeout=LIMIT_S)
     try:
         conn.request(method, path, headers=headers)
         reply = conn.getresponse()

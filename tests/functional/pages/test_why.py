@@ -30,7 +30,7 @@ from tests.support.documents import SMALL
 from tests.support.engines import start_engine
 from tests.support.processes import Process
 from tests.support.servers import free_port
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 WHY = '/why/req-refused'
 
@@ -57,7 +57,7 @@ def process(folder: pathlib.Path, port: int) -> Iterator[Process]:
             {'flavor': flavor, 'request_id': f'req-{name}'}
         )
         with contextlib.suppress(errors.NoValidHost):
-            engine.select_destinations(asked).result(30)
+            engine.select_destinations(asked).result(LIMIT_S)
     engine.stop()
     store.dispose()
     config = folder / 'a.conf'

@@ -10,6 +10,7 @@ from tests.support.documents import CONTEXT, DEFAULT_POOL, SMALL
 
 import oslo_messaging  # isort: skip
 from tests.support.services import BUSES, hosts_of
+from tests.support.waiting import LIMIT_S
 
 
 # First: what idles on the shared daemon's bus meanwhile ends seconds later.
@@ -37,13 +38,13 @@ def test_outcome_is_published_when_notifications_are_on(make_service, bus):
     listener.start()
     service.listeners.append(listener)
     service.client.select_destinations_cast(CONTEXT, {'flavor': SMALL})
-    assert seen.get(timeout=30) == (
+    assert seen.get(timeout=LIMIT_S) == (
         'scheduler.select_destinations.end', None,
     )  # fmt: skip
     service.client.select_destinations_cast(
         CONTEXT, {'flavor': {'memory_mb': 10**7}}
     )
-    event, error = seen.get(timeout=30)
+    event, error = seen.get(timeout=LIMIT_S)
     assert event == 'scheduler.select_destinations.error'
     assert error['name'] == 'NoValidHost'
 
@@ -54,7 +55,7 @@ def test_answer_is_cast_to_the_topic_when_one_is_named(service):
     sent = service.client.select_destinations_cast(
         CONTEXT, {'flavor': SMALL}, reply_to={'topic': topic}
     )
-    told = answers.get(timeout=30)
+    told = answers.get(timeout=LIMIT_S)
     assert told['request_id'] == sent['request_id']
     assert told['error'] is None
     assert hosts_of(told['result']) == ['compute-4']
@@ -62,7 +63,7 @@ def test_answer_is_cast_to_the_topic_when_one_is_named(service):
         CONTEXT, {'name': 'b.'},
         reply_to={'topic': topic, 'server': 'test'},
     )  # fmt: skip
-    assert answers.get(timeout=30)['result']['pool_id'] == DEFAULT_POOL
+    assert answers.get(timeout=LIMIT_S)['result']['pool_id'] == DEFAULT_POOL
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_error_is_cast_when_a_request_fails(service, request_, name):
     sent = service.client.select_destinations_cast(
         CONTEXT, request_, reply_to={'topic': topic}
     )
-    told = answers.get(timeout=30)
+    told = answers.get(timeout=LIMIT_S)
     assert told['error']['name'] == name
     assert told['request_id'] == sent['request_id']
     assert told['result'] is None

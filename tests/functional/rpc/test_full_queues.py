@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from scheduler_service.store import schema
 from tests.support.documents import CONTEXT, OWNER, SMALL
 from tests.support.stores import import_inventory
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.broker
 TINY = {'vcpus': 0, 'memory_mb': 1}
@@ -95,7 +95,7 @@ def test_others_get_their_answers_when_casts_go_to_full_queues(
         service.client.select_destinations_cast(
             CONTEXT, {'flavor': TINY}, reply_to={'topic': topic}
         )
-        assert answers.get(timeout=30)['error'] is None
+        assert answers.get(timeout=LIMIT_S)['error'] is None
     for _ in range(10):
         service.select_hosts(flavor=TINY)
 

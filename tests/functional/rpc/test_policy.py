@@ -12,6 +12,7 @@ from scheduler_service.rpc.server import methods
 from scheduler_service.store.writing import server_groups
 from tests.support.documents import GOLD_POOL, NOBODY, OWNER, SERVICE, STRANGER
 from tests.support.services import shared
+from tests.support.waiting import LIMIT_S
 
 # All claims of the module have room.
 SMALL = {'memory_mb': 1}
@@ -320,7 +321,7 @@ def test_a_cast_gets_the_error_when_it_is_forbidden(guarded):
         {'flavor': SMALL, 'project_id': 'p'},
         reply_to={'topic': 'conductor'},
     )
-    assert answers.get(timeout=30)['error']['name'] == 'Forbidden'
+    assert answers.get(timeout=LIMIT_S)['error']['name'] == 'Forbidden'
 
 
 def test_the_policy_file_changes_who_may_do_what(make_service, tmp_path):

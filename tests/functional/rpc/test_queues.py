@@ -14,7 +14,7 @@ from tests.support import servers
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.processes import on_topic
 from tests.support.services import hosts_of
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 import oslo_messaging  # isort: skip
 
@@ -63,7 +63,7 @@ def test_a_client_of_another_service_reaches_the_daemon(
     make_service, vhost, other_bus
 ):
     make_service(url=vhost)
-    client = SchedulerClient(*other_bus, timeout=20)
+    client = SchedulerClient(*other_bus, timeout=LIMIT_S)
     answer = client.select_destinations(CONTEXT, {'flavor': SMALL})
     assert hosts_of(answer) == ['compute-4']
 
@@ -107,7 +107,7 @@ def test_a_daemon_says_in_one_line_that_a_queue_is_of_another_kind(
         f'{on_topic(name)}exchange = {name}\n'
         '[oslo_messaging_rabbit]\nrabbit_quorum_queue = true\n',
     )
-    assert daemon.popen.wait(40) == 1
+    assert daemon.popen.wait(LIMIT_S) == 1
     wait_until(lambda: daemon.count('scheduler-service: ConfigurationError'))
     (line,) = (line for line in daemon.lines if 'ConfigurationError:' in line)
     assert 'of another kind (PRECONDITION_FAILED' in line
@@ -140,7 +140,7 @@ def test_no_message_of_another_scheduler_is_taken(
     )
     server.start()
     make_service(url=vhost)
-    caller = oslo_messaging.get_rpc_client(bus, theirs, timeout=20)
+    caller = oslo_messaging.get_rpc_client(bus, theirs, timeout=LIMIT_S)
     try:
         for number in range(10):
             caller.call({}, 'select_destinations', number=number)

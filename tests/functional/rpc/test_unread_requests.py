@@ -8,6 +8,7 @@ import pytest
 
 from scheduler_service.store.claims import lifecycle, outcomes
 from tests.support.documents import CONTEXT, SMALL
+from tests.support.waiting import LIMIT_S
 
 pytestmark = pytest.mark.broker
 
@@ -32,7 +33,7 @@ def test_a_release_ends_a_request_that_was_sent_before_it_and_not_read(
     released = {wanted: outcomes.ReleaseRequest(sent_at)}
     assert service.store.write(lambda w: lifecycle.cancel(w, released)) == []
     read.set()
-    told = answers.get(timeout=30)
+    told = answers.get(timeout=LIMIT_S)
     if sent == 'before the request':
         assert told['error'] is None
     else:

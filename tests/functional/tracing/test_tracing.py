@@ -15,6 +15,7 @@ from tests.support.documents import CONTEXT, SMALL
 from tests.support.processes import on_topic
 from tests.support.servers import free_port
 from tests.support.services import BUSES, hosts_of
+from tests.support.waiting import LIMIT_S
 
 CALLER = '0af7651916cd43dd8448eb211c80319c'
 PARENT = 'b7ad6b7169203331'
@@ -146,7 +147,7 @@ def test_an_http_request_is_traced(make_service, serve_http, spans):
 def test_nothing_is_imported_where_tracing_is_off(tmp_path):
     done = subprocess.run(
         [sys.executable, '-c', _TOUR, str(tmp_path)],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=LIMIT_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.splitlines()[-1] == '[]'
