@@ -6,6 +6,7 @@ import threading
 import time
 
 from scheduler_service.worker import Worker
+from tests.support.waiting import LIMIT_S
 
 
 class Counter(Worker):
@@ -26,9 +27,9 @@ class Counter(Worker):
 def test_a_worker_that_is_woken_works_again_at_once() -> None:
     counter = Counter()
     counter.start()
-    assert counter.turned.acquire(timeout=30)
+    assert counter.turned.acquire(timeout=LIMIT_S)
     counter.wake()
-    assert counter.turned.acquire(timeout=30)
+    assert counter.turned.acquire(timeout=LIMIT_S)
     assert counter.stop(30)
     assert counter.turns == 2
 
@@ -36,7 +37,7 @@ def test_a_worker_that_is_woken_works_again_at_once() -> None:
 def test_a_stop_ends_the_pause_of_a_worker() -> None:
     counter = Counter()
     counter.start()
-    assert counter.turned.acquire(timeout=30)
+    assert counter.turned.acquire(timeout=LIMIT_S)
     started = time.monotonic()
     assert counter.stop(50)
     assert time.monotonic() - started < 30

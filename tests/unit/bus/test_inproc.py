@@ -13,6 +13,7 @@ from scheduler_service.bus import wire
 from scheduler_service.cmd import adapters
 from scheduler_service.engine.health import Health
 from scheduler_service.rpc import transport
+from tests.support.waiting import LIMIT_S
 
 
 class Endpoint:
@@ -46,7 +47,7 @@ class Bus:
     def client(self, **target):
         bus = transport.for_client(self._conf, self._url)
         return oslo_messaging.get_rpc_client(
-            bus, transport.Target(topic='t', **target), timeout=60
+            bus, transport.Target(topic='t', **target), timeout=LIMIT_S
         )
 
     def serve(self, name: str) -> Endpoint:
@@ -94,7 +95,7 @@ def test_call_times_out_when_nobody_answers(bus):
 
 def test_cast_waits_when_nobody_listens_yet(bus):
     bus.client().cast({}, 'note', value=1)
-    assert bus.serve('late').casts.get(timeout=60) == 1
+    assert bus.serve('late').casts.get(timeout=LIMIT_S) == 1
 
 
 def test_cast_reaches_one_server_when_several_listen(bus):
@@ -108,14 +109,14 @@ def test_cast_reaches_one_server_when_several_listen(bus):
 def test_cast_reaches_the_server_when_one_is_named(bus):
     first, second = bus.serve('one'), bus.serve('two')
     bus.client(server='two').cast({}, 'note', value=1)
-    assert second.casts.get(timeout=60) == 1
+    assert second.casts.get(timeout=LIMIT_S) == 1
     assert first.casts.empty()
 
 
 def test_cast_reaches_every_server_when_it_is_a_fanout(bus):
     served = [bus.serve('one'), bus.serve('two')]
     bus.client(fanout=True).cast({}, 'note', value=1)
-    assert [one.casts.get(timeout=60) for one in served] == [1, 1]
+    assert [one.casts.get(timeout=LIMIT_S) for one in served] == [1, 1]
 
 
 def test_buses_are_apart_when_their_names_differ(bus):
@@ -124,7 +125,7 @@ def test_buses_are_apart_when_their_names_differ(bus):
         theirs = other.serve('one')
         mine = bus.serve('one')
         bus.client().cast({}, 'note', value=1)
-        assert mine.casts.get(timeout=60) == 1
+        assert mine.casts.get(timeout=LIMIT_S) == 1
         assert theirs.casts.empty()
     finally:
         other.stop()
@@ -160,12 +161,12 @@ def test_a_request_that_is_held_comes_again_as_redelivered():
     target = transport.Target(topic='t', exchange='e')
     for method in ('m', 'n'):
         driver.send(target, {'user_id': 'u'}, {'method': method})
-    first, second = taken.get(timeout=60), taken.get(timeout=60)
+    first, second = taken.get(timeout=LIMIT_S), taken.get(timeout=LIMIT_S)
     second.requeue()
     first.requeue()
-    again = taken.get(timeout=60)
+    again = taken.get(timeout=LIMIT_S)
     if again.method == 'n':
-        again = taken.get(timeout=60)
+        again = taken.get(timeout=LIMIT_S)
     consumer.close()
     assert again.unique_id == first.unique_id
     assert (again.redelivered, again.ctxt) == (True, {'user_id': 'u'})

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 from scheduler_service.cmd import adapters
+from tests.support.waiting import LIMIT_S
 
 # Runs in a process of its own: for each file, prints what a daemon imports of
 # adapters that those before it did not.
@@ -57,7 +58,7 @@ def test_a_daemon_imports_options_and_the_adapters_that_it_enables(tmp_path):
         )
     done = subprocess.run(
         [sys.executable, '-c', _PROGRAM, *paths],
-        check=True, capture_output=True, text=True, timeout=60,
+        check=True, capture_output=True, text=True, timeout=LIMIT_S,
     )  # fmt: skip
     plain, compute, kube, pages = (
         set(line.split()) for line in done.stdout.splitlines()

@@ -9,6 +9,7 @@ import pytest
 from scheduler_service.cmd import manage, parser, service, status
 from scheduler_service.cmd.commands import completion
 from tests.support import shells
+from tests.support.waiting import LIMIT_S
 
 # Where the package installs the script of a program, by shell.
 PATHS = {
@@ -99,6 +100,6 @@ def test_the_daemon_prints_its_script_in_a_process_of_its_own():
     done = subprocess.run(
         [sys.executable, '-m', 'scheduler_service.cmd.service',
          '--shell_completion', 'bash'],
-        capture_output=True, text=True, timeout=120, check=True,
+        capture_output=True, text=True, timeout=LIMIT_S, check=True,
     )  # fmt: skip
     assert 'complete -o' in done.stdout

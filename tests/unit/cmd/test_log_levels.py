@@ -11,6 +11,7 @@ from oslo_context import context
 from scheduler_service import errors
 from scheduler_service.cmd import log_levels
 from tests.support.services import new_conf
+from tests.support.waiting import LIMIT_S
 
 
 @pytest.fixture(autouse=True)
@@ -146,6 +147,6 @@ def test_a_warning_of_a_command_cannot_move_the_cursor():
     )
     done = subprocess.run(
         [sys.executable, '-c', program],
-        capture_output=True, text=True, timeout=60, check=True,
+        capture_output=True, text=True, timeout=LIMIT_S, check=True,
     )  # fmt: skip
     assert done.stderr == 'a\\x1b[1mb\\n\n'

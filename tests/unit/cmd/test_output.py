@@ -11,6 +11,7 @@ import pytest
 
 from scheduler_service.cmd import output
 from scheduler_service.cmd.command import Lister
+from tests.support.waiting import LIMIT_S
 
 ROWS = [
     {'host': 'b', 'used': 2, 'zone': None},
@@ -134,7 +135,7 @@ def test_documents_are_in_utf_8_whatever_the_terminal_knows():
     )
     done = subprocess.run(
         [sys.executable, '-c', program],
-        capture_output=True, timeout=60, check=True,
+        capture_output=True, timeout=LIMIT_S, check=True,
         env={**os.environ, 'PYTHONIOENCODING': 'ascii'},
     )  # fmt: skip
     first, document = done.stdout.split(b'\n', 1)

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from scheduler_service.cmd import commands, manage, parser, service, status
+from tests.support.waiting import LIMIT_S
 
 APP = manage.App()
 COMMANDS = APP.parsers()
@@ -103,7 +104,7 @@ def test_commands_do_not_choose_another_backend_for_threads():
     names = '; '.join(f'import {commands.__name__}.{each}' for each in modules)
     done = subprocess.run(
         [sys.executable, '-c', names],
-        capture_output=True, text=True, timeout=120, check=True,
+        capture_output=True, text=True, timeout=LIMIT_S, check=True,
     )  # fmt: skip
     assert done.stderr == ''
 

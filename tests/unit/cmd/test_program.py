@@ -11,6 +11,7 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.cmd import manage, program, service, status
+from tests.support.waiting import LIMIT_S
 
 PROGRAMS = {manage: 1, status: 255, service: 1}
 
@@ -31,7 +32,8 @@ def run(name: str, line: str) -> subprocess.CompletedProcess[str]:
     """Run a program as a shell does."""
     return subprocess.run(
         f'{sys.executable} -m scheduler_service.cmd.{name} {line}',
-        shell=True, capture_output=True, text=True, timeout=60, check=False,
+        shell=True, capture_output=True, text=True, timeout=LIMIT_S,
+        check=False,
     )  # fmt: skip
 
 
@@ -87,7 +89,7 @@ def test_an_interrupted_program_says_nothing(name, tmp_path):
     while 'oslo_' not in started.stderr.readline():
         pass
     started.send_signal(signal.SIGINT)
-    _, err = started.communicate(timeout=60)
+    _, err = started.communicate(timeout=LIMIT_S)
     assert 'Traceback' not in err
     # On a fast machine it may be done by then.
     assert started.returncode in (130, -signal.SIGINT, 0, 1)
@@ -132,7 +134,7 @@ def test_output_that_is_cut_fails_also_without_a_buffer(tmp_path, monkeypatch):
     done = subprocess.run(
         ['bash', '-c', 'ulimit -f 1; exec "$0" -m scheduler_service.cmd.manage'
          f' completion bash > {tmp_path}/cut', sys.executable],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr.startswith('OSError: ')
@@ -151,7 +153,7 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path):
     done = subprocess.run(
         ['bash', '-c', 'ulimit -f 1; exec "$0" -c "$1" "$2"', sys.executable,
          script, str(path)],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip
     assert done.returncode == 1
     assert str(path) in done.stderr.splitlines()[-1]

@@ -12,6 +12,7 @@ from scheduler_service.cmd import adapters
 from scheduler_service.conf import option_names
 from scheduler_service.rpc import transport
 from tests.support.paths import ROOT
+from tests.support.waiting import LIMIT_S
 
 SAMPLE = ROOT / 'etc/scheduler_service/scheduler_service.conf.sample'
 
@@ -106,4 +107,4 @@ def test_no_locks_of_eventlet_get_into_the_standard_library():
         'option_names.unknown(conf)\n'
         'assert "eventlet.wsgi" not in sys.modules\n'
     )
-    subprocess.run([sys.executable, '-c', code], check=True, timeout=60)
+    subprocess.run([sys.executable, '-c', code], check=True, timeout=LIMIT_S)

@@ -21,6 +21,7 @@ from tests.support.page_commands import (
     page,
 )
 from tests.support.paths import ROOT
+from tests.support.waiting import LIMIT_S
 
 PAGES = {
     str(path.relative_to(ROOT)): path for path in page_commands.all_pages()
@@ -119,6 +120,6 @@ def test_the_line_for_release_notes_makes_one(tmp_path):
     subprocess.run(
         [pathlib.Path(sys.executable).parent / pathlib.Path(program).name,
          *words],
-        cwd=tmp_path, check=True, capture_output=True, timeout=60,
+        cwd=tmp_path, check=True, capture_output=True, timeout=LIMIT_S,
     )  # fmt: skip
     assert list((tmp_path / 'releasenotes/notes').glob('what-changes-*.yaml'))

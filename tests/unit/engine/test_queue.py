@@ -22,6 +22,7 @@ from scheduler_service.engine.jobs import (
 )
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.model import documents
+from tests.support.waiting import LIMIT_S
 
 
 def host_job(**how) -> HostJob:
@@ -64,11 +65,11 @@ def test_take_returns_at_once_when_a_job_comes_while_it_waits():
     queue, job = RequestQueue(1), host_job()
     taken: list[list[Job]] = []
     thread = threading.Thread(
-        target=lambda: taken.append(queue.take(1, timeout=120))
+        target=lambda: taken.append(queue.take(1, timeout=LIMIT_S))
     )
     thread.start()
     queue.put(job)
-    thread.join(60)
+    thread.join(LIMIT_S)
     assert taken == [[job]]
 
 
@@ -117,14 +118,14 @@ def test_take_returns_at_once_when_the_queue_is_closed():
     queue = RequestQueue(1)
     taken: list[list[Job]] = []
     thread = threading.Thread(
-        target=lambda: taken.append(queue.take(1, timeout=120))
+        target=lambda: taken.append(queue.take(1, timeout=LIMIT_S))
     )
     thread.start()
     queue.close()
-    thread.join(60)
+    thread.join(LIMIT_S)
     assert taken == [[]]
     started = time.monotonic()
-    assert queue.take(1, timeout=120) == []
+    assert queue.take(1, timeout=LIMIT_S) == []
     assert time.monotonic() - started < 60
 
 
@@ -232,7 +233,7 @@ def test_a_job_is_taken_soon_when_the_one_before_it_gets_its_result():
     assert queue.take(9, timeout=0) == [first]
     threading.Timer(0.1, first.finish, [None]).start()
     started = time.monotonic()
-    assert queue.take(9, timeout=120) == [second]
+    assert queue.take(9, timeout=LIMIT_S) == [second]
     assert time.monotonic() - started < 60
 
 

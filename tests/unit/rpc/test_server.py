@@ -20,7 +20,7 @@ from scheduler_service.tracing import Tracer
 from tests.support import inproc_calls
 from tests.support.collector import collector
 from tests.support.services import new_conf
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 SAMPLED = {
     'traceparent': '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
@@ -141,7 +141,7 @@ def test_reply_is_sent_when_the_result_is_there(bus):
     bus.wait_for('a')
     assert replies.empty()
     bus.endpoint.futures['a'].set_result('done')
-    assert replies.get(timeout=30) == ('"done"', None)
+    assert replies.get(timeout=LIMIT_S) == ('"done"', None)
     assert bus.endpoint.undone == []
 
 
@@ -151,9 +151,9 @@ def test_duration_of_a_request_is_measured_by_verb_and_outcome(bus):
     bus.wait_for('a')
     time.sleep(0.5)
     bus.endpoint.futures['a'].set_result('done')
-    served.get(timeout=30)
-    bus.send_message({'method': 'stranger'}).get(timeout=30)
-    bus.send_message({'method': 'ask', 'args': {}}).get(timeout=30)
+    served.get(timeout=LIMIT_S)
+    bus.send_message({'method': 'stranger'}).get(timeout=LIMIT_S)
+    bus.send_message({'method': 'ask', 'args': {}}).get(timeout=LIMIT_S)
 
     def measured(what, **labels):
         name = f'scheduler_service_request_duration_seconds_{what}'
@@ -205,7 +205,7 @@ def test_redelivered_message_waits_when_another_is_under_way(bus):
 def test_message_is_refused_when_it_ended_the_daemon_before(bus, store):
     other = Quarantine(store, 1, Health())
     other.begin('a', {'method': 'ask', 'args': {}}, {})
-    _, failure = bus.send('a', redelivered=True).get(timeout=30)
+    _, failure = bus.send('a', redelivered=True).get(timeout=LIMIT_S)
     assert 'RequestQuarantined' in failure
     assert bus.endpoint.asked == []
 
@@ -215,7 +215,7 @@ def test_message_is_dispatched_again_when_it_was_done_before(bus):
         replies = bus.send('a', redelivered=True)
         bus.wait_for(*'a' * count)
         bus.endpoint.futures['a'].set_result('done')
-        assert replies.get(timeout=30) == ('"done"', None)
+        assert replies.get(timeout=LIMIT_S) == ('"done"', None)
 
 
 def test_message_is_not_refused_when_it_was_returned_before(bus):
@@ -225,7 +225,7 @@ def test_message_is_not_refused_when_it_was_returned_before(bus):
         bus.endpoint.futures['a'].set_exception(RequestReturned())
     bus.wait_for(*'aaaa')
     bus.endpoint.futures['a'].set_result('done')
-    assert replies.get(timeout=30) == ('"done"', None)
+    assert replies.get(timeout=LIMIT_S) == ('"done"', None)
 
 
 def test_message_goes_back_to_its_queue_when_the_daemon_pauses(bus):
@@ -244,7 +244,7 @@ def test_message_comes_again_when_its_request_is_returned(bus):
     bus.wait_for('a', 'a')
     assert replies.empty()
     bus.endpoint.futures['a'].set_result('again')
-    assert replies.get(timeout=30) == ('"again"', None)
+    assert replies.get(timeout=LIMIT_S) == ('"again"', None)
 
 
 @pytest.mark.parametrize('redelivered', [False, True])
@@ -255,7 +255,7 @@ def test_result_is_undone_when_the_caller_has_left(bus, redelivered):
     # The deadline is counted from the delivery, which is before this.
     time.sleep(0.1)
     bus.endpoint.futures['a'].set_result('claim')
-    _, failure = replies.get(timeout=30)
+    _, failure = replies.get(timeout=LIMIT_S)
     assert 'TooLate' in failure
     assert bus.endpoint.undone == ([] if redelivered else ['claim'])
 
@@ -278,7 +278,7 @@ def test_result_is_undone_when_the_caller_has_left(bus, redelivered):
     ids=repr,
 )
 def test_what_is_no_request_is_refused_and_not_passed_on(bus, message):
-    _, failure = bus.send_message(message).get(timeout=30)
+    _, failure = bus.send_message(message).get(timeout=LIMIT_S)
     assert 'InvalidRequest' in failure
     assert bus.endpoint.asked == []
 
@@ -290,7 +290,7 @@ def test_trace_has_the_reply_as_its_last_stage(traced):
     # The request takes much longer than its reply.
     time.sleep(0.5)
     bus.endpoint.futures['a'].set_result('done')
-    replies.get(timeout=30)
+    replies.get(timeout=LIMIT_S)
     found = spans.wait_for('ask', 'reply')
     whole, reply = found['ask'], found['reply']
     assert whole.attributes['scheduler.outcome'] == 'answered'
@@ -305,7 +305,7 @@ def test_what_a_message_causes_has_its_trace_as_parent(traced):
     replies = bus.send('a', context=SAMPLED)
     bus.wait_for('a')
     bus.endpoint.futures['a'].set_result('done')
-    replies.get(timeout=30)
+    replies.get(timeout=LIMIT_S)
     whole = spans.wait_for('ask')['ask']
     passed_on = bus.endpoint.contexts[0]['traceparent'].split('-')
     assert passed_on[1:3] == [whole.trace, whole.id]
@@ -319,7 +319,7 @@ def test_trace_of_a_request_that_is_returned_says_so(traced):
     bus.endpoint.futures['a'].set_exception(RequestReturned())
     bus.wait_for('a', 'a')
     bus.endpoint.futures['a'].set_result('again')
-    replies.get(timeout=30)
+    replies.get(timeout=LIMIT_S)
     wait_until(lambda: len(spans.named('ask')) == 2)
     outcomes = [
         one.attributes['scheduler.outcome'] for one in spans.named('ask')
@@ -329,7 +329,7 @@ def test_trace_of_a_request_that_is_returned_says_so(traced):
 
 def test_message_that_is_no_request_has_a_trace_too(traced):
     bus, spans = traced
-    bus.send_message({}, context=SAMPLED).get(timeout=30)
+    bus.send_message({}, context=SAMPLED).get(timeout=LIMIT_S)
     found = spans.wait_for('None')['None']
     assert found.attributes['scheduler.outcome'] == 'InvalidRequest'
 
@@ -337,6 +337,6 @@ def test_message_that_is_no_request_has_a_trace_too(traced):
 def test_unexpected_fault_is_answered_by_its_kind(bus):
     """The endpoint raises it where the arguments have no name."""
     _, failure = bus.send_message({'method': 'ask', 'args': {}}).get(
-        timeout=30
+        timeout=LIMIT_S
     )
     assert 'Internal error: KeyError' in failure

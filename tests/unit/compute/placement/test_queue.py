@@ -11,7 +11,7 @@ from scheduler_service.compute.placement.queue import (
     MOST_AT_ONCE,
     PlacementQueue,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 
 class Task:
@@ -115,13 +115,13 @@ def test_a_thread_that_waits_gets_what_is_put_or_set_free(queue):
     with ThreadPoolExecutor(1) as thread:
         first = thread.submit(queue.take, None)
         queue.put([Task('a')])
-        call = first.result(30)
+        call = first.result(LIMIT_S)
         same = Task('a')
         queue.put([same])
         second = thread.submit(queue.take, None)
         assert not second.done()
         queue.done(call)
-        assert second.result(30).tasks == [same]
+        assert second.result(LIMIT_S).tasks == [same]
 
 
 @pytest.mark.parametrize(
