@@ -25,7 +25,7 @@ from tests.support.documents import CONTEXT
 from tests.support.processes import on_topic
 from tests.support.servers import Server, free_port
 from tests.support.tcp_proxy import Mode, TcpProxy, through_proxy
-from tests.support.waiting import LIMIT_S, wait_until
+from tests.support.waiting import LIMIT_S, SLOWNESS, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.db]
 
@@ -35,7 +35,7 @@ _NOTICED = re.compile('new database session|Stopped consuming from')
 # Every loss is in this time known, and said.
 KNOWN_S = 5.0
 # Every ping is answered in this time.
-SOON_S = 2.0
+SOON_S = 2.0 * SLOWNESS
 
 LOSSES: dict[str, Callable[[TcpProxy], None]] = {
     'refused': lambda proxy: proxy.become(Mode.REFUSE),

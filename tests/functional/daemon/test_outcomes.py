@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -14,6 +13,7 @@ import sqlalchemy as sa
 from scheduler_service import errors
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
+from tests.support import servers
 from tests.support.databases import ready_database
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.processes import on_topic
@@ -89,8 +89,12 @@ def test_a_refused_request_is_not_delivered_again(
     running = start()
     filled = {'num_instances': 4, 'flavor': LARGE}
     client.select_destinations(CONTEXT, filled)
-    # That is acknowledged by then.
-    time.sleep(1)
+    unacknowledged = (
+        f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, '
+        f'<<"{topic}">>)), [{{_, N}}] = rabbit_amqqueue:info(Q, '
+        '[messages_unacknowledged]), N'
+    )
+    wait_until(lambda: servers.evaluate(rabbitmq[0], unacknowledged) == '0')
     with pytest.raises(errors.NoValidHost):
         client.select_destinations(CONTEXT, {'flavor': LARGE})
     running.popen.kill()

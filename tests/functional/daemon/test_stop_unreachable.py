@@ -11,11 +11,12 @@ from tests.support.documents import CONTEXT, SMALL
 from tests.support.processes import Process
 from tests.support.servers import free_port
 from tests.support.tcp_proxy import Mode, tcp_proxy
+from tests.support.waiting import SLOWNESS
 
 LIMIT_S = 6
 # For the signal to arrive, and the process to be gone, on a busy machine; less
 # than another limit.
-MARGIN_S = 5.0
+MARGIN_S = 5.0 * SLOWNESS
 
 
 def settings(topic: str, limit_s: int = LIMIT_S) -> str:

@@ -13,10 +13,10 @@ import pytest
 
 from tests.support import extenders, raw_http
 from tests.support.servers import free_port
-from tests.support.waiting import LIMIT_S, wait_until
+from tests.support.waiting import LIMIT_S, SLOWNESS, wait_until
 
 # What a liveness probe waits unless it is told otherwise, in seconds.
-PROBE_S = 1.0
+PROBE_S = 1.0 * SLOWNESS
 GET = b'GET /healthcheck HTTP/1.1\r\nHost: localhost\r\n\r\n'
 
 BIND = raw_http.post(

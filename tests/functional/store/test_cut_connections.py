@@ -20,13 +20,14 @@ from scheduler_service.store.probe import Probe
 from scheduler_service.store.sessions import Timeouts, Wait, is_sending
 from scheduler_service.store.workers.store_monitor import StoreMonitor
 from tests.support.tcp_proxy import through_proxy
+from tests.support.waiting import SLOWNESS
 
 pytestmark = pytest.mark.db
 
 LOCK = sa.text("UPDATE counters SET value = value WHERE name = 'revision'")
 SERVERS = ['postgresql', 'mariadb']
 # Sooner than any limit but that of a connection that is made, which is 3 s.
-SOON_S = 60.0
+SOON_S = 60.0 * SLOWNESS
 LIMITS = Timeouts(lock=120, statement=120, idle_transaction=120)
 
 
