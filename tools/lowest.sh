@@ -27,6 +27,6 @@ pip=("$venv/bin/pip" --quiet --disable-pip-version-check install --no-compile)
 "${pip[@]}" --no-deps --editable .
 # As the leader of a group of processes: oslo.messaging 18.3.0 needs one that
 # lives, and the shell that started this script may have ended.
-exec setsid --wait "$venv/bin/python" -m pytest -q -p no:cacheprovider tests/unit \
-    --ignore tests/unit/benchmarks --ignore tests/unit/cmd \
+exec setsid --wait "$venv/bin/python" -m pytest -q -p no:cacheprovider \
+    tests/unit --ignore tests/unit/benchmarks --ignore tests/unit/cmd \
     --ignore tests/unit/docs --ignore tests/unit/test_dependencies.py

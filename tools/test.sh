@@ -6,8 +6,11 @@
 #
 # --fast leaves out the tests that are marked slow. Options, by environment:
 #   SCHEDULER_TEST_REQUIRE_SERVICES=1  a missing server is a failure
-#   SCHEDULER_TEST_PROCESSES=N         number of test processes (4: most of the
-#                                      slow ones wait)
+#   SCHEDULER_TEST_PROCESSES=N         number of test processes (three for each
+#                                      processor, since most of the slow ones
+#                                      wait; at most 8, which share servers)
+#   SCHEDULER_TEST_SEED=N              what tests choose at random is the same
+#   SCHEDULER_TEST_SLOWNESS=N          waits may take N times as long (measured)
 #   SCHEDULER_TEST_VENV=FOLDER         the virtual environment (.venv-test)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -42,16 +45,28 @@ if [ -n "$missing" ]; then
     apt_install $missing || [ -z "$required" ]
 fi
 
-# They take as long as all that comes before the tests, and wait for nothing.
+# Before anything else runs here: limits and bounds of tests follow it.
+SCHEDULER_TEST_SLOWNESS=${SCHEDULER_TEST_SLOWNESS:-$("$bin/python" -c '
+from tests.support.waiting import SLOWNESS
+print(SLOWNESS)')}
+export SCHEDULER_TEST_SLOWNESS
+
+# While tests wait, these do not.
 mkdir -p build
-"$bin/mypy" >build/types.log 2>&1 &
+nice "$bin/mypy" >build/types.log 2>&1 &
 types=$!
+documentation=
+if command -v dot >/dev/null || [ -n "$required" ]; then
+    nice "$bin/python" -m sphinx -W --keep-going -q -b html doc/source \
+        doc/build/html >build/documentation.log 2>&1 &
+    documentation=$!
+fi
 lowest=
 if [ -n "$required" ]; then
     nice tools/lowest.sh >build/lowest.log 2>&1 &
     lowest=$!
 fi
-trap 'kill "$types" $lowest 2>/dev/null || true' EXIT
+trap 'kill "$types" $documentation $lowest 2>/dev/null || true' EXIT
 
 say "Style"
 "$bin/ruff" check .
@@ -72,24 +87,26 @@ fi
 "$bin/bashate" --ignore E005,E006 "${scripts[@]}"
 say "Release notes"
 "$bin/reno" --quiet lint
-say "Documentation"
-if ! command -v dot >/dev/null && [ -z "$required" ]; then
-    echo "Not built, since dot is not installed: see bindep.txt"
-else
-    "$bin/python" -m sphinx -W --keep-going -q -b html doc/source \
-        doc/build/html
-fi
 # Each process that runs tests, and each daemon and command that one starts,
 # would compile the same files again. What fails here fails again below.
 unset PYTHONDONTWRITEBYTECODE
 "$bin/python" -m pytest --collect-only -q "$@" >/dev/null || true
 say "Tests"
-"$bin/python" -m pytest -n "${SCHEDULER_TEST_PROCESSES:-4}" \
-    --dist loadfile --no-loadscope-reorder "${select[@]}" "$@"
-say "Types"
+processes=$((3 * $(nproc)))
+processes=${SCHEDULER_TEST_PROCESSES:-$((processes < 8 ? processes : 8))}
 passed=0
+"$bin/python" -m pytest -n "$processes" \
+    --dist loadfile --no-loadscope-reorder "${select[@]}" "$@" || passed=$?
+say "Types"
 wait "$types" || passed=$?
 cat build/types.log
+say "Documentation"
+if [ -n "$documentation" ]; then
+    wait "$documentation" || passed=$?
+    cat build/documentation.log
+else
+    echo "Not built, since dot is not installed: see bindep.txt"
+fi
 if [ -n "$lowest" ]; then
     say "Lowest versions"
     wait "$lowest" || passed=$?
