@@ -28,6 +28,7 @@ from tests.support.clouds import Cloud
 from tests.support.documents import CONTEXT
 
 import oslo_messaging  # isort: skip
+from tests.support.waiting import LIMIT_S
 
 SLOT_MB = 512
 
@@ -213,7 +214,7 @@ def casts(
             )
             sent[asked['request_id']] = asked['instance_uuids'][0]
             time.sleep(seconds / count)
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + LIMIT_S
     while len(found) < count and time.monotonic() < deadline:
         time.sleep(0.1)
     listener.stop()
@@ -329,7 +330,7 @@ def full_disk(
     time.sleep(6)
     stuck_at = len(answered)
     servers.evaluate(server, f'{limit}(50000000)')
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     while len(answered) < stuck_at + requests:
         if time.monotonic() > deadline:
             failed['stuck'] += 1

@@ -78,7 +78,7 @@ def restart_api_server(made: Cluster) -> None:
     wait_until(lambda: _has_ended(process))
     # Its port is one that the system also gives to outgoing connections. While
     # one of these has it, the server ends at once.
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     while not _started(made, path, words, folder):
         assert time.monotonic() < deadline, 'the API server does not start'
         time.sleep(1)
@@ -114,9 +114,10 @@ def _stop(folder: pathlib.Path) -> None:
         timeout=LIMIT_S,
     )
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
         process = pathlib.Path(f'/proc/{pid}')
+        if not _has_ended(process):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         wait_until(lambda one=process: _has_ended(one))
 
 

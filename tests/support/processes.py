@@ -132,6 +132,8 @@ class Process:
 
     def report(self) -> str:
         """Have it write what its threads do; return that."""
+        if self.popen.poll() is not None:
+            return 'It has ended.'
         start = seen = len(self.lines)
         self.popen.send_signal(signal.SIGUSR2)
         deadline = time.monotonic() + _REPORT_S

@@ -25,11 +25,11 @@ from tests.support.databases import new_database
 from tests.support.paths import ROOT
 from tests.support.processes import Process
 from tests.support.stores import audit_findings
-from tests.support.waiting import LIMIT_S, wait_until
+from tests.support.waiting import LIMIT_S, SLOWNESS, wait_until
 
 pytestmark = [
     pytest.mark.slow, pytest.mark.broker, pytest.mark.db,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(900 * SLOWNESS),
 ]  # fmt: skip
 TOPIC = 'rolling'
 CALLER = ROOT / 'tests/support/rolling_caller.py'

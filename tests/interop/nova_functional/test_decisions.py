@@ -6,13 +6,14 @@
 import pytest
 
 from tests.support import nova_functional, servers
+from tests.support.waiting import SLOWNESS
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.functional,
     pytest.mark.broker,
     # On a machine with other work.
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(900 * SLOWNESS),
 ]
 
 

@@ -20,6 +20,7 @@ from scheduler_service.testing import table
 from tests.support import numa_rule
 from tests.support.odd_hosts import ODD, unchecked_table
 from tests.support.plugins import inventory, passing
+from tests.support.waiting import SLOWNESS
 
 RATIOS = Settings(cpu_allocation_ratio=2.0, ram_allocation_ratio=1.5)
 
@@ -150,7 +151,7 @@ def guest(vcpus, memory_mb, **specs):
     return {'flavor': flavor}
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(60 * SLOWNESS)
 def test_more_guest_cells_than_host_cells_are_refused_at_once():
     """To try 17 on 16 in every order would take for ever."""
     request = guest(17, 17, numa_nodes='17')
@@ -158,7 +159,7 @@ def test_more_guest_cells_than_host_cells_are_refused_at_once():
     assert passing(NUMATopologyFilter(), document, request) == ['b']
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(60 * SLOWNESS)
 def test_a_pair_of_cells_for_the_same_host_cell_is_refused_at_once():
     """Every kind fits several cells, and all of them fit too few.
 
