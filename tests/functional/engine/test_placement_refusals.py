@@ -227,7 +227,12 @@ def followed(store: Any, fake: FakePlacement) -> Iterator[Any]:
         running.release([vm]).result(LIMIT_S)
         wait_until(lambda: not fake.allocations)
         wait_until(lambda: ('GET', '/resource_providers') in fake.calls)
-        time.sleep(0.3)
+        # The last that is read of a provider.
+        wait_until(
+            lambda: any(
+                path.endswith('/inventories') for _, path in fake.calls
+            )
+        )
         yield running
 
 
