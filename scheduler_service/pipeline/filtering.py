@@ -33,6 +33,7 @@ from scheduler_service.pipeline.mandatory_filters import (
     MANDATORY_FILTERS,
     AvailabilityZone,
     EarlierInstances,
+    Enabled,
 )
 from scheduler_service.settings import Settings
 from scheduler_service.time_slice import Counts
@@ -116,8 +117,9 @@ class Filtering:
             _with_preparation(each) for each in in_order(every, checks)
         ]
         # Forcing a host overrides the configured filters.
+        forced = zone, Enabled()
         self._forced = [
-            _with_preparation(each) for each in in_order((zone,), room)
+            _with_preparation(each) for each in in_order(forced, room)
         ]
         # Others than those of this package may read what instances hosts have.
         self.has_row_plugins = any(

@@ -21,10 +21,16 @@ from scheduler_service.columns.reports import decoded
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
 from scheduler_service.filters import host_attributes
-from scheduler_service.filters.base import HostFilter, RowFilter, RowSet
+from scheduler_service.filters.base import (
+    Comparison,
+    HostFilter,
+    RowFilter,
+    RowSet,
+)
 from scheduler_service.filters.hosts.aggregate_filter import (
     AvailabilityZoneFilter,
 )
+from scheduler_service.filters.hosts.compute_filter import ComputeFilter
 from scheduler_service.filters.hosts.numa_topology_filter import (
     NUMATopologyFilter,
 )
@@ -139,6 +145,22 @@ class AvailabilityZone(AvailabilityZoneFilter):
 
     name = 'availability_zone'
     mandatory = True
+
+
+class Enabled(ComputeFilter):
+    """Leaves enabled hosts, where they are forced; they may be down.
+
+    The trait ``COMPUTE_STATUS_DISABLED``, which services that are disabled
+    while they are down do not set, has the same effect.
+    """
+
+    name = 'enabled'
+    mandatory = True
+
+    def comparisons(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Sequence[Comparison]:
+        return (Comparison(table.number('enabled'), np.equal, True),)
 
 
 # How many aggregates a reason names at most.

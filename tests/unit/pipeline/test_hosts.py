@@ -154,12 +154,32 @@ def test_ignore_wins_over_force_and_case_matters_for_nodes_alone():
 
 
 def test_forced_hosts_skip_the_filters_but_not_the_room_for_a_claim():
-    document = {'hosts': [{**FOUR['hosts'][3], 'status': 'disabled'}]}
+    document = {'hosts': [{**FOUR['hosts'][3], 'state': 'down'}]}
     assert hosts_of(choose(pipeline(), document, force_hosts=['d'])) == ['d']
     with pytest.raises(errors.NoValidHost):
         choose(
             pipeline(), document, force_hosts=['d'], flavor={'memory_mb': 5000}
         )
+
+
+FORCED = [{'force_hosts': ['d']}, {'force_nodes': ['d']}]
+
+
+@pytest.mark.parametrize('forced', FORCED)
+@pytest.mark.parametrize('state', ['up', 'down'])
+def test_a_disabled_host_cannot_be_forced(forced, state):
+    """As with the trait COMPUTE_STATUS_DISABLED, by itself or beside it."""
+    host = {**FOUR['hosts'][3], 'state': state}
+    reason = {'status': 'disabled', 'disabled_reason': 'broken fan'}
+    trait = {'traits': ['COMPUTE_STATUS_DISABLED']}
+    for stored, why in (
+        (reason, r'the host is disabled \(broken fan\)'),
+        (trait, 'COMPUTE_STATUS_DISABLED'),
+        ({**reason, **trait}, 'COMPUTE_STATUS_DISABLED'),
+    ):
+        with pytest.raises(errors.NoValidHost, match=why):
+            choose(pipeline(), {'hosts': [{**host, **stored}]}, **forced)
+    assert hosts_of(choose(pipeline(), {'hosts': [host]}, **forced)) == ['d']
 
 
 def test_requested_destination_is_exact():
