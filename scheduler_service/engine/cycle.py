@@ -280,7 +280,7 @@ class HostCycle:
         failure, is_claimed = job.attempt.failure, job.state is State.CLAIMED
         assert failure is not None
         if is_claimed and isinstance(failure, errors.NoValidHost):
-            self.answer.count_lost_claim(job, f'The last one: {failure}')
+            self.answer.count_lost_claim(job, last=failure)
         elif (
             is_claimed
             and job.is_excluded

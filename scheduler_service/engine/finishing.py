@@ -15,6 +15,8 @@ from scheduler_service.model import HostsAnswer
 from scheduler_service.pipeline import explain
 from scheduler_service.pipeline.selection import explanation
 
+_TO_ANOTHER = ' to another request'
+
 
 class Answer(Stage):
     """Answers jobs, and refuses them.
@@ -69,9 +71,10 @@ class Answer(Stage):
 
         Unless it can have VCPU for PCPU: then it is QUEUED for that.
         """
-        if job.fall_back(error):
-            return
-        error = job.refusal or error
+        if not job.fall_back(error):
+            self._refuse(job, job.refusal or error)
+
+    def _refuse(self, job: HostJob, error: errors.SchedulerError) -> None:
         job.fail(error)
         self._health.count('requests', error.name)
         for cause in error.facts.get('filters') or ():
@@ -81,20 +84,32 @@ class Answer(Stage):
         if job.recorded:
             self._record(job, error.name, {'error': error.to_dict()})
 
-    def count_lost_claim(self, job: HostJob, why: str = '') -> None:
-        """Count a lost claim; refuse a job that lost too often.
+    def count_lost_claim(
+        self,
+        job: HostJob,
+        why: str = '',
+        last: errors.SchedulerError | None = None,
+    ) -> None:
+        """Count a lost claim; refuse a job that lost too often, in any form.
 
-        :param why: it was lost; empty: to another request
+        :param why: what the store says; empty: another request was faster
+        :param last: why a stage after the claim could not do its part
         """
         job.begin_anew()
         job.attempts += 1
-        if job.attempts > self.retries:
-            lost = 'Every attempt lost its claim'
-            error = errors.MaxRetriesExceeded(
-                f'{lost}{"" if why else " to another request"} '
-                f'({self.retries} retries). {why}'.rstrip(' .'),
-                request_id=job.request.request_id,
-                attempts=job.attempts,
-                excluded_hosts=job.excluded_hosts,
-            )
-            self.refuse(job, error)
+        if job.attempts <= self.retries:
+            return
+        facts = {
+            'request_id': job.request.request_id,
+            'attempts': job.attempts,
+            'excluded_hosts': job.excluded_hosts,
+        }
+        if why and job.request.forced:
+            # No filter looked at the host before.
+            text = f'No valid host was found. {why}'.rstrip('.')
+            self._refuse(job, errors.NoValidHost(text, **facts))
+            return
+        why = why if last is None else f'The last one: {last}'
+        lost = f'Every attempt lost its claim{"" if why else _TO_ANOTHER}'
+        text = f'{lost} ({self.retries} retries). {why}'.rstrip(' .')
+        self._refuse(job, errors.MaxRetriesExceeded(text, **facts))

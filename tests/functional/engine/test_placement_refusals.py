@@ -188,6 +188,34 @@ def test_the_last_refusal_is_the_reason_where_no_attempt_is_left(store, fake):
     assert excluded.keys() < {*hosts}
 
 
+def test_a_request_that_lost_its_claims_takes_no_shared_cpus(store, fake):
+    """Hosts had dedicated ones: it begins with no other form."""
+    for _ in range(12):
+        made = fake.add_provider(**ROOM, PCPU=4)
+        host = {
+            'host': f'h-{made}', 'uuid': made, 'vcpus': ROOM['VCPU'],
+            'memory_mb': ROOM['MEMORY_MB'], 'local_gb': ROOM['DISK_GB'],
+            'resources': {'PCPU': {'total': 4}},
+        }  # fmt: skip
+        import_inventory(store, {'hosts': [host]})
+
+    def dedicated(bodies: Any) -> bool:
+        return fake.claims(bodies) and 'PCPU' in str(bodies)
+
+    fake.fail(answer(409, 'placement.undefined_code'), dedicated)
+    flavor = {
+        'vcpus': 1,
+        'memory_mb': 512,
+        'extra_specs': {'hw:cpu_policy': 'dedicated'},
+    }
+    with (
+        engine(store, fake) as running,
+        pytest.raises(errors.MaxRetriesExceeded),
+    ):
+        running.select_destinations(request(*new(), flavor=flavor)).result(20)
+    assert not fake.allocations
+
+
 @pytest.mark.parametrize('said', [True, False])
 def test_a_move_from_the_only_host_that_fits_says_so(
     store, fake, provider, said

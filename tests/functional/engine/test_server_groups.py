@@ -149,21 +149,32 @@ def test_soft_policy_of_a_stored_group_is_weighed(start):
     assert ask(service) == ['other']
 
 
-def test_claim_that_breaks_a_policy_says_so(start):
+DEDICATED = {**SMALL, 'extra_specs': {'hw:cpu_policy': 'dedicated'}}
+
+
+@pytest.mark.parametrize(
+    ('policy', 'on'),
+    [
+        ('anti-affinity', HOSTS),
+        ('affinity', ['first', 'first', 'third']),
+    ],
+)
+@pytest.mark.parametrize('move', [True, False, None])
+@pytest.mark.parametrize('flavor', [SMALL, DEDICATED])
+def test_claim_that_breaks_a_policy_says_so(start, policy, on, move, flavor):
     """A host that is forced is not filtered, but the claim is made by it."""
-    service = start()
-    for request in (
-        {'force_hosts': ['other']},
-        {
-            'force_hosts': ['other'],
-            'instance_group': GROUP,
-            'instance_uuids': [str(uuid.uuid4())],
-        },
-    ):
-        with pytest.raises(errors.NoValidHost) as caught:
-            ask(service, **request)
-        assert f'policy of server group {GROUP}' in str(caught.value)
-        assert 'another request' not in str(caught.value)
+    service = start(policy, on=on)
+    new = {'instance_group': GROUP, 'instance_uuids': [str(uuid.uuid4())]}
+    for request in ({'force_hosts': ['other']}, {'force_nodes': ['other']}):
+        for more in ({}, new) if move is not True else ({},):
+            asked = {**request, **more, 'flavor': flavor}
+            with pytest.raises(errors.NoValidHost) as caught:
+                ask(service, move=move, **asked)
+            assert caught.value.name == 'NoValidHost'
+            assert str(caught.value) == (
+                'No valid host was found. The host would break the policy of '
+                f'server group {GROUP}'
+            )
 
 
 def test_broken_group_gets_members(start):
