@@ -61,6 +61,8 @@ class DaemonRegister(Worker):
         self._stored: Registration | None = None
         text = f'release {entry.version}, configuration {entry.fingerprint}'
         self._happen('started', text)
+        # When others were first seen to differ.
+        self._differs_since: dict[str, float] = {}
         self._warned_of: frozenset[str] = frozenset()
 
     def change(self, entry: Registration) -> None:
@@ -135,13 +137,22 @@ class DaemonRegister(Worker):
         self._stored = entry
 
     def _compare(self, others: list[dict[str, object]]) -> None:
-        """Warn of daemons that are configured differently, once of each."""
-        own = self.entry
-        differing = frozenset(
+        """Warn of daemons that are configured differently, once of each.
+
+        Daemons that reload together differ for a moment: those count that
+        still differ when they are looked at again.
+        """
+        own, now = self.entry, time.monotonic()
+        names = {
             str(other['name'])
             for other in others
             if other['fingerprint'] != own.fingerprint
             and float(str(other['silent_for'])) < daemons.SILENT_S
+        }
+        since = {name: self._differs_since.get(name, now) for name in names}
+        self._differs_since = since
+        differing = frozenset(
+            name for name in names if now - since[name] >= _INTERVAL_S
         )
         for name in sorted(differing - self._warned_of):
             LOG.warning(

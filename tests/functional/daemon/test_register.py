@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import signal
 import urllib.request
+from collections import Counter
 from datetime import datetime, timedelta
 
 import pytest
 
-from scheduler_service.cmd import manage, status
+from scheduler_service.cmd import daemon_register, manage, status
+from scheduler_service.factory import build
+from scheduler_service.rpc.peers import Peers
 from scheduler_service.store import migrate
 from scheduler_service.store.connection import Store
+from scheduler_service.store.records.daemons import Registration
 from tests.support import servers
+from tests.support.services import new_conf
 from tests.support.waiting import wait_until
 
 
@@ -116,6 +121,48 @@ def test_daemons_are_listed_and_differences_are_warned_about(
     one.popen.kill()
     one.popen.wait()
     assert listed('one')[0]['state'] in ('up', 'silent')
+
+
+def test_daemons_that_reload_together_are_not_warned_about(
+    make_store, monkeypatch, caplog
+):
+    """One is recorded a moment before the other."""
+    # They look at each other where they are woken.
+    monkeypatch.setattr(daemon_register, '_INTERVAL_S', 3600.0)
+    store = make_store('sqlite')
+    url = store.engine.url.render_as_string(hide_password=False)
+    looks = Counter()
+
+    def register(name):
+        own = build(new_conf(database__connection=url), store)
+        made = daemon_register.DaemonRegister(
+            store,
+            Registration(name, name, '1', 'before', {}),
+            Peers(own.health),
+            lambda: looks.update([name]),
+            own.introspection,
+            own.health,
+        )
+        made.start()
+        return own.introspection, made
+
+    running = {name: register(name) for name in ('one', 'two')}
+    wait_until(lambda: len(looks) == 2)
+
+    def look():
+        seen = looks.copy()
+        for _, each in running.values():
+            each.wake()
+        wait_until(lambda: all(looks[name] > seen[name] for name in running))
+
+    for _, each in running.values():
+        each.change(each.entry._replace(fingerprint='after'))
+        look()
+    counted = [own.daemons_differing for own, _ in running.values()]
+    for _, each in running.values():
+        assert each.stop(60)
+    assert counted == [0, 0]
+    assert 'shares the store' not in caplog.text
 
 
 def test_configurations_are_shown_with_sources_and_without_secrets(
