@@ -7,7 +7,7 @@ but the permissions of the broker say who may call.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -116,7 +116,10 @@ class ComputeEndpoint:
         _check_version(incoming.message.get('version'))
         parsed = self._parse(incoming, _SelectArgs)
         translated = translate(
-            parsed.spec_obj, parsed.instance_uuids, incoming.ctxt
+            parsed.spec_obj,
+            parsed.instance_uuids,
+            incoming.ctxt,
+            self._group_of,
         )
         message = delivered(incoming)
         request = translated.request
@@ -202,6 +205,12 @@ class ComputeEndpoint:
             snapshot.hosts.instances.get(uuid) is not None
             for uuid in request.instance_uuids
         )
+
+    def _group_of(self, members: Sequence[str]) -> str | None:
+        """Return a stored server group of some instances."""
+        snapshot = self._scheduler.snapshot()
+        groups = snapshot.hosts.groups_of(members) if snapshot else {}
+        return next((uuids[0] for uuids in groups.values()), None)
 
     def _is_stored(self, translated: ComputeRequest) -> bool:
         """Whether the server group is stored as the request has it.

@@ -7,7 +7,8 @@ functions.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -43,6 +44,8 @@ _LISTS: dict[str, Any] = {
     'hw_numa_cpus': list[list[int]],
     'hw_numa_mem': list[int],
 }
+# Of the uuids of server groups that come without one.
+_GROUPS = uuid.UUID('6a1d3c52-7f0e-4b89-9d24-c85b1e60f7a3')
 # Parts of a device's description that placement is asked for.
 _PLACED = ('resource_class', 'traits', 'rp_uuids')
 
@@ -86,12 +89,15 @@ def translate(
     spec_obj: Any,
     instance_uuids: Sequence[Any],
     context: Mapping[str, Any],
+    group_of: Callable[[Sequence[str]], str | None] = lambda members: None,
 ) -> ComputeRequest:
     """Return a RequestSpec as a request of ours.
 
     :param spec_obj: the serialized object
     :param instance_uuids: of the instances to place
     :param context: of the caller
+    :param group_of: returns the uuid of a stored server group that has some
+        of these instances; None: there is none
     :raises InvalidRequest: it is invalid, or needs something that is not
         supported
     """
@@ -101,6 +107,11 @@ def translate(
     uuids = documents.arguments(
         {'instance_uuids': instance_uuids}, _Checked
     ).instance_uuids
+    group = spec.instance_group
+    if group is not None and group.uuid is None:
+        members = group.members or uuids
+        made = uuid.uuid5(_GROUPS, members[0])
+        group.uuid = group_of(members) or str(made)
     try:
         request = _request(spec, uuids, context)
     except ValueError as fault:

@@ -204,9 +204,12 @@ class Retries(Part):
 
 
 class Group(Part):
-    """InstanceGroup; older ones have policies in place of a policy."""
+    """InstanceGroup; older ones have policies in place of a policy.
 
-    uuid: Uuid
+    :ivar uuid: None: of an old instance, whose group is known by its members
+    """
+
+    uuid: Uuid | None = None
     name: str | None = None
     project_id: str | None = None
     policy: str | None = None

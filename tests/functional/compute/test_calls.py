@@ -244,6 +244,58 @@ def test_a_group_that_travels_along_keeps_its_members_together(compute):
     assert hosts_of(compute.select(**group)) == [['compute-4']]
 
 
+def unnamed_group_of(*members, policy='anti-affinity', **more):
+    """Return a group as an old instance's request has it."""
+    found = group_of(*members, policy=policy)
+    data = found['instance_group']['nova_object.data']
+    for name in ('uuid', 'policy', '_rules'):
+        del data[name]
+    data.update(policies=[policy], **more)
+    return found
+
+
+def test_a_group_without_a_uuid_is_known_by_its_members(compute):
+    first, second, third = (str(uuid.uuid4()) for _ in range(3))
+    chosen = [
+        hosts_of(compute.select(uuids=[one], **unnamed_group_of(*members)))
+        for one, members in (
+            (first, [first]),
+            (second, [first, second]),
+            # The first one is gone from the group.
+            (third, [second, third]),
+        )
+    ]
+    assert len({listed[0] for (listed,) in chosen}) == 3
+    # A move of the first, and a new one, with its members on every host.
+    (moved,) = hosts_of(
+        compute.select(uuids=[first], **unnamed_group_of(first, second, third))
+    )
+    assert moved[0] not in {listed[0] for (listed,) in chosen[1:]}
+    new = str(uuid.uuid4())
+    everywhere = unnamed_group_of(third, new, hosts=all_hosts())
+    error = refused(compute, uuids=[new], **everywhere)
+    assert 'not enough hosts' in error.value
+
+
+def test_a_group_without_a_uuid_is_the_stored_one_of_a_member(compute):
+    first, second = (str(uuid.uuid4()) for _ in range(2))
+    ((here, *_),) = hosts_of(compute.select(uuids=[first], **group_of(first)))
+    group = unnamed_group_of(first, second)
+    ((there, *_),) = hosts_of(compute.select(uuids=[second], **group))
+    assert here != there
+    stored = compute.service.daemon.scheduler.snapshot().hosts.groups
+    assert stored.keys() == {GROUP}
+    ((moved, *_),) = hosts_of(compute.select(uuids=[first], **group))
+    assert moved != there
+
+
+def test_a_group_without_a_uuid_or_members_is_of_the_request(compute):
+    uuids = [str(uuid.uuid4()) for _ in range(3)]
+    for group in (unnamed_group_of(), unnamed_group_of(members=None)):
+        listed = hosts_of(compute.select(uuids=uuids, **group))
+        assert len({each[0] for each in listed}) == 3
+
+
 def test_a_group_of_several_is_kept_within_one_request(compute):
     uuids = [str(uuid.uuid4()) for _ in range(5)]
     listed = hosts_of(compute.select(uuids=uuids, **group_of(*uuids)))
