@@ -25,6 +25,7 @@ MODULE = 'nova.exception'
 _TOO_FEW = 'There are not enough hosts available.'
 # Texts for tenants, of errors that do not concern capacity.
 _SHORT = {
+    'Conflict': 'Its allocations were changed by others meanwhile.',
     'ServiceBusy': 'The scheduler is busy.',
     'StoreUnavailable': 'The scheduler is not available.',
     'StoreTimeout': 'The scheduler is not available.',

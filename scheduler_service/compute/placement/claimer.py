@@ -388,6 +388,14 @@ class PlacementClaimer(Stage):
                 'in the placement service yet',
                 instance=worst,
             )
+        if results[worst] is AllocationResult.CONTENDED:
+            host = task.hosts[bad[0].provider]
+            return errors.Conflict(
+                f'Other clients changed what instance {worst} or host {host} '
+                'has in the placement service, each time that it was to be '
+                f'claimed there: {refusals[worst]}',
+                instance=worst,
+            )
         if results[worst] is AllocationResult.CONFLICT:
             return errors.Conflict(
                 f'Instance {worst} has other allocations in the placement '

@@ -11,6 +11,7 @@ be made, or still be there.
 from __future__ import annotations
 
 import enum
+import random
 import time
 from collections import Counter
 from collections.abc import Mapping, MutableMapping, MutableSet, Sequence
@@ -30,7 +31,7 @@ from scheduler_service.engine.ports import StageRecord, Undone
 UNKNOWN = '00000000-0000-0000-0000-000000000000'
 _TRIES = 5
 # Tries to undo one consumer before the next one's turn, and the first pause
-# between them, in seconds, which doubles.
+# between any tries, in seconds, which doubles.
 _UNDO_TRIES = 3
 _PAUSE_S = 0.1
 # So many consumers are read at a time.
@@ -90,7 +91,7 @@ class AllocationResult(enum.Enum):
     NO_CAPACITY = 'no capacity'
     # The consumer has other allocations, and may not have both.
     CONFLICT = 'conflict'
-    # Other clients changed the same provider at every try.
+    # Other clients changed the provider or the consumer at every try.
     CONTENDED = 'contended'
     # Allocations of an earlier claim of ours are not undone yet.
     LEFT = 'left'
@@ -137,7 +138,7 @@ def _make_one(
     refusals: MutableMapping[str, str],
 ) -> AllocationResult:
     body = allocation.body
-    for _ in range(_TRIES):
+    for tries in range(_TRIES):
         answer = client.put_allocations(allocation.consumer, body)
         if not answer.sure:
             unsure.add(allocation.consumer)
@@ -147,19 +148,35 @@ def _make_one(
             body = _with_own_consumer(body, allocation)
             continue
         refusals[allocation.consumer] = ' '.join(answer.detail.split())
-        if answer.status == 409 and _GENERATION in answer.detail:
-            current = client.allocations(allocation.consumer)
-            if _is_there(current, allocation):
-                return AllocationResult.ALREADY_MADE
-            if not current['allocations']:
-                body = _body_without_existing(body, allocation)
-                continue
-            if not allocation.keep_existing:
-                return AllocationResult.CONFLICT
-            body = _body_with_existing(current, allocation)
-        elif not answer.concurrent:
+        of_consumer = answer.status == 409 and _GENERATION in answer.detail
+        if not (of_consumer or answer.concurrent):
             return AllocationResult.NO_CAPACITY
+        if 0 < tries < _TRIES - 1:
+            # Others write there, too: not at the same times as they do.
+            most = _PAUSE_S * 2**tries
+            time.sleep(random.uniform(most / 2, most))  # noqa: S311
+        if of_consumer:
+            found = _after_conflict(client, allocation, body)
+            if isinstance(found, AllocationResult):
+                return found
+            body = found
     return AllocationResult.CONTENDED
+
+
+def _after_conflict(
+    client: PlacementClient,
+    allocation: AllocationRequest,
+    body: dict[str, Any],
+) -> dict[str, Any] | AllocationResult:
+    """Return the body of the next call for a consumer that others changed."""
+    current = client.allocations(allocation.consumer)
+    if _is_there(current, allocation):
+        return AllocationResult.ALREADY_MADE
+    if not current['allocations']:
+        return _body_without_existing(body, allocation)
+    if not allocation.keep_existing:
+        return AllocationResult.CONFLICT
+    return _body_with_existing(current, allocation)
 
 
 def _with_own_consumer(
