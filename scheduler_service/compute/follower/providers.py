@@ -455,6 +455,9 @@ class ProviderFollower(Worker):
         since = self._now()
         providers = {}
         for node in nodes:
+            if self._awaited:
+                # Refusals wait for these: they go before hosts that changed.
+                self._read_awaited()
             provider = self._client.provider(node.uuid)
             providers[node] = provider or Provider(node.uuid, {}, {}, [])
         self._write(providers, since)

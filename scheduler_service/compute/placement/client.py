@@ -9,6 +9,8 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -34,6 +36,8 @@ _UNBOUNDED = 2**31 - 1
 # The first pause before a writing call is repeated, in seconds, where no
 # option sets it; it doubles.
 _PAUSE_S = 0.5
+# Calls for one provider that are made at a time.
+_READERS = 8
 _BAD = 400
 _MISFIT = 409
 _GONE = 404
@@ -131,6 +135,7 @@ class PlacementClient:
 
     def __init__(self, adapter: Any) -> None:
         self._adapter = adapter
+        self._readers = ThreadPoolExecutor(_READERS, 'placement-reads')
 
     def check(self) -> None:
         """Check that the service answers, and is new enough.
@@ -198,48 +203,48 @@ class PlacementClient:
             ) from fault
 
     def provider(self, uuid: str) -> Provider | None:
-        """Return a provider; None: no provider has this uuid."""
-        path = f'/resource_providers/{uuid}'
-        inventories = self._inventories(path)
+        """Return a provider; None: no provider has this uuid.
+
+        Once its tree is known, all of it is read at the same time.
+        """
+        tree = self._call('GET', f'/resource_providers?in_tree={uuid}').json()
+        below = {each['uuid'] for each in tree['resource_providers']} - {uuid}
+        paths = [
+            f'/resource_providers/{each}/{name}'
+            for each in (uuid, *sorted(below))
+            for name in ('inventories', 'usages', 'traits')
+        ]
+        parts = self._readers.map(self._part, paths)
+        inventories, usages, traits = islice(parts, 3)
         if inventories is None:
             return None
-        capacity, units = _capacity(inventories), _units(inventories)
-        usages = self._call('GET', f'{path}/usages').json()['usages']
-        traits = sorted(self.traits(uuid))
-        made = Provider(uuid, capacity, usages, traits, units)
-        tree = self._call('GET', f'/resource_providers?in_tree={uuid}').json()
-        below: set[str] = set()
-        for child in tree['resource_providers']:
-            if child['uuid'] != uuid:
-                below.update(self._add_child(made, child['uuid']))
-        return made._replace(child_traits=tuple(sorted(below)))
+        made = Provider(
+            uuid,
+            _capacity(inventories),
+            usages or {},
+            sorted(traits or ()),
+            _units(inventories),
+        )
+        child_traits: set[str] = set()
+        for inventories, usages, traits in zip(*[parts] * 3, strict=True):
+            for name, capacity in _capacity(inventories or {}).items():
+                made.add(name, capacity, (usages or {}).get(name, 0))
+            child_traits.update(traits or ())
+        return made._replace(child_traits=tuple(sorted(child_traits)))
 
     def units(self, uuid: str) -> dict[str, UnitLimits]:
         """Return the bounds of a provider, as in :class:`Provider`."""
-        return _units(self._inventories(f'/resource_providers/{uuid}') or {})
+        path = f'/resource_providers/{uuid}/inventories'
+        return _units(self._part(path) or {})
 
     def traits(self, uuid: str) -> set[str]:
         """Return the traits of a provider; none where there is no such."""
-        path = f'/resource_providers/{uuid}/traits'
-        return set(self._call('GET', path, (_GONE,)).json().get('traits', ()))
+        return {*(self._part(f'/resource_providers/{uuid}/traits') or ())}
 
-    def _inventories(self, path: str) -> dict[str, Any] | None:
-        """Return a provider's inventories; None: there is no provider."""
-        answer = self._call('GET', f'{path}/inventories', (_GONE,))
-        if answer.status_code == _GONE:
-            return None
-        return dict(answer.json()['inventories'])
-
-    def _add_child(self, root: Provider, uuid: str) -> set[str]:
-        """Add what a provider below a root gives; return its traits."""
-        path = f'/resource_providers/{uuid}'
-        inventories = self._inventories(path)
-        if inventories is None:
-            return set()
-        used = self._call('GET', f'{path}/usages').json()['usages']
-        for name, capacity in _capacity(inventories).items():
-            root.add(name, capacity, used.get(name, 0))
-        return self.traits(uuid)
+    def _part(self, path: str) -> Any:
+        """Return a part of a provider; None: there is no provider."""
+        answer = self._call('GET', path, (_GONE,))
+        return answer.json().get(path.rpartition('/')[2])
 
     def allocation_candidates(self, query: str) -> dict[str, Any]:
         """Return the candidates that match a query, as the service does.

@@ -3,6 +3,7 @@
 The service is a stand-in that counts: what matters here is what is asked.
 """
 
+import threading
 import uuid
 from collections import Counter
 from typing import Any
@@ -22,6 +23,7 @@ from tests.support.stores import (
     import_inventory,
     load_snapshot,
 )
+from tests.support.waiting import wait_until
 
 METAL = 'CUSTOM_METAL'
 NODES, FULL = 300, 100
@@ -75,6 +77,78 @@ def test_nodes_are_read_once_where_one_host_has_many(metal, fake):
             )
         ).scalar()
     assert used == FULL
+
+
+def test_a_tree_is_read_at_once(make_store, fake, monkeypatch):
+    """Calls that wait for each other are made at the same time."""
+    root = fake.add_provider(VCPU=8, MEMORY_MB=4096)
+    below = [fake.add_provider(root, VGPU=n) for n in range(1, 7)]
+    for child in below:
+        fake.traits[child] = {f'CUSTOM_{child[:8].upper()}'}
+    fake.allocations[str(uuid.uuid4())] = {below[5]: {'VGPU': 2}}
+    read, together = fake.read, threading.Barrier(7)
+
+    def waiting(path: str, query: Any) -> Any:
+        if path.startswith('/resource_providers/') and len(fake.calls) <= 8:
+            together.wait(60)
+        return read(path, query)
+
+    monkeypatch.setattr(fake, 'read', waiting)
+    client = follower(make_store('sqlite'), fake)._client
+    found = client.provider(root)
+    assert found.capacity == {'VCPU': 8, 'MEMORY_MB': 4096, 'VGPU': 21}
+    assert found.used == {'VCPU': 0, 'MEMORY_MB': 0, 'VGPU': 2}
+    assert {*found.child_traits} == set.union(*fake.traits.values())
+    assert len(fake.calls) <= 22
+    assert client.provider(str(uuid.uuid4())) is None
+
+
+def test_a_refusal_waits_for_no_host_that_changed(
+    make_store, fake, monkeypatch
+):
+    store, nodes = make_store('sqlite'), {}
+    for number in range(30):
+        nodes[f'h{number}'] = fake.add_provider(VCPU=8, MEMORY_MB=4096)
+    import_inventory(store, {'hosts': [
+        {'host': host, 'uuid': node} for host, node in nodes.items()
+    ]})  # fmt: skip
+    with store.engine.begin() as conn:
+        conn.execute(sa.update(schema.hosts).values(cell_uuid='c'))
+    following = follower(store, fake)
+    following.poll()
+    following.interval = 3600.0
+    read, held, go = fake.read, threading.Event(), threading.Event()
+
+    def waiting(path: str, query: Any) -> Any:
+        if path.endswith('/usages') and not held.is_set():
+            held.set()
+            assert go.wait(60)
+        return read(path, query)
+
+    fake.calls.clear()
+    monkeypatch.setattr(fake, 'read', waiting)
+    following.touch([host for host in nodes if host != 'h7'])
+    following.start()
+    try:
+        assert held.wait(60)
+        waits = threading.Thread(target=following.catch_up, args=[['h7']])
+        waits.start()
+        wait_until(lambda: following._awaited)
+        go.set()
+        waits.join(60)
+        wait_until(lambda: len(read_in(fake)) >= 30)
+    finally:
+        following.stop(60)
+    assert read_in(fake).index(nodes['h7']) <= 2
+
+
+def read_in(fake: FakePlacement) -> list[str]:
+    """Return the providers that were read, in their order."""
+    return [
+        path.split('/')[2]
+        for _, path in fake.calls
+        if path.endswith('/usages')
+    ]
 
 
 def test_vcpus_are_offered_once_a_provider_has_some(make_store, fake):
