@@ -125,20 +125,19 @@ class Adapter(base.Adapter):
         )
         return follower
 
-    def _read_changes(self) -> None:
-        """Have the mirror read what is new, if there is one."""
-        if self.mirror is not None:
-            self.mirror.catch_up()
+    def _read_changes(self) -> bool:
+        """Have the mirror read what is new; return whether it has."""
+        return self.mirror is not None and self.mirror.catch_up()
 
     def _catch_up(self, hosts: Sequence[str], since: float) -> bool:
-        """Read new hosts, and the providers of these.
+        """Read what changed, new hosts, and the providers of these.
 
-        :return: whether there were any, or hosts were added since that time
+        :return: whether anything was read, or hosts were added since that time
         """
         assert self.providers is not None
-        self._read_changes()
+        is_read = self._read_changes()
         has_new = self.providers.read_new(since)
-        return self.providers.catch_up(hosts) or has_new
+        return self.providers.catch_up(hosts) or has_new or is_read
 
     def _mirror_options(self, conf: Any) -> MirrorOptions:
         stated = {

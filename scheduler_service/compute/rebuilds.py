@@ -39,7 +39,7 @@ class RebuildCheck:
         self,
         store: Store,
         snapshot: Callable[[], Snapshot | None],
-        catch_up: Callable[[], None],
+        catch_up: Callable[[], object],
     ) -> None:
         self._store = store
         self._snapshot = snapshot

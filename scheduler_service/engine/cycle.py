@@ -549,7 +549,7 @@ class SchedulingBatch:
         current_at = max(self._current_at, self._source.current_at)
         doubtful = []
         for job, error in self._refused:
-            came_at = max(job.queued_at, job.attempt.checked_at)
+            came_at = max((job.queued_at, *job.checked.values()))
             if not self.outdated and came_at <= current_at:
                 self._refuse(job, error)
             else:
@@ -568,9 +568,7 @@ class SchedulingBatch:
 
     def _refuse(self, job: HostJob, error: errors.SchedulerError) -> None:
         """Refuse a job, or schedule it again with VCPU for PCPU."""
-        if isinstance(error, errors.NoValidHost) and not (
-            job.attempt.checked_at
-        ):
+        if isinstance(error, errors.NoValidHost):
             entered, table = self._cycle.entered_for(job), self._overlay.table
             for stage in entered:
                 stage.forget(job, None)

@@ -442,8 +442,6 @@ class Attempt(msgspec.Struct, eq=False, kw_only=True):
     :ivar extender_scores: what extenders said, None while they are to be
         asked
     :ivar extender_rounds: how often they were asked
-    :ivar checked_at: monotonic time at which the store had caught up with
-        others since no host was found; 0: that was not looked at
     :ivar placed: instance -> its place, of those that were placed in an
         earlier turn
     :ivar selection: what was selected, and why; None: nothing yet, or its
@@ -468,7 +466,6 @@ class Attempt(msgspec.Struct, eq=False, kw_only=True):
     candidate_hosts: Sequence[int] | Ints = ()
     extender_scores: Bonuses | None = None
     extender_rounds: int = 0
-    checked_at: float = 0.0
     placed: dict[str, Assignment] = msgspec.field(default_factory=dict)
     selection: ScheduleResult | None = None
     table: HostTable | None = None
@@ -489,7 +486,6 @@ class Attempt(msgspec.Struct, eq=False, kw_only=True):
             candidate_hosts=self.candidate_hosts,
             extender_scores=self.extender_scores if scores else None,
             extender_rounds=self.extender_rounds,
-            checked_at=self.checked_at,
         )
 
     def bounds(self) -> Bonuses | None:
@@ -519,6 +515,8 @@ class HostJob(Job, eq=False, kw_only=True):
     :ivar excluded_hosts: hosts that refused it in an earlier attempt, and why
     :ivar caller: whose right to the instances and the group is checked; None:
         there is nothing to check
+    :ivar checked: what left no host, as it was looked up -> monotonic time at
+        which the store had caught up with others since then
     :ivar releases_seen: instance -> revision up to which releases of it are
         known not to cancel the request
     :ivar attempt: what it was given so far
@@ -537,6 +535,7 @@ class HostJob(Job, eq=False, kw_only=True):
     move: bool = False
     moves_unsaid: bool = False
     excluded_hosts: dict[str, str] = msgspec.field(default_factory=dict)
+    checked: dict[str, float] = msgspec.field(default_factory=dict)
     releases_seen: dict[str, int] = msgspec.field(default_factory=dict)
     attempt: Attempt = msgspec.field(default_factory=Attempt)
     decided: Decided | None = None
@@ -570,6 +569,13 @@ class HostJob(Job, eq=False, kw_only=True):
         elif self.refusal is None and 'PCPU' in offered:
             self.request, self.with_pcpu = self.with_pcpu, None
             self.begin_anew(candidates=False)
+
+    def look_again(self) -> None:
+        """Have it selected again in its first form: hosts may have changed."""
+        if self.with_pcpu is not None:
+            self.request, self.with_pcpu = self.with_pcpu, None
+        self.refusal = None
+        self.begin_anew(candidates=False)
 
     def _take(self, form: Request) -> None:
         if form is not self.request:

@@ -291,8 +291,8 @@ class Stage:
     ) -> bool:
         """Take away a job that is about to be refused; return whether.
 
-        It comes back with ``checked_at`` of its attempt: QUEUED where the
-        store has caught up with something; otherwise it fails.
+        It comes back with ``checked``: QUEUED where the store has caught up
+        with something; otherwise it fails.
         """
         return False
 

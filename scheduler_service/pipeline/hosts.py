@@ -19,6 +19,10 @@ from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.dictionary import Ints, Mask, Rows
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.capacity import CapacityFilter
+from scheduler_service.filters.hosts.compute_filter import ComputeFilter
+from scheduler_service.filters.hosts.numa_topology_filter import (
+    NUMATopologyFilter,
+)
 from scheduler_service.filters.hosts.pci_passthrough_filter import (
     PciPassthroughFilter,
 )
@@ -48,6 +52,7 @@ from scheduler_service.time_slice import Counts
 from scheduler_service.weighers.base import Weigher
 
 _DOUBTED = (CapacityFilter, CapacityCheck, Aggregates, Traits)
+_REPORTED = (ComputeFilter, NUMATopologyFilter, PciPassthroughFilter)
 
 
 class HostPipeline:
@@ -287,7 +292,8 @@ class HostPipeline:
     def doubtful_hosts(self, table: HostTable, request: Request) -> Mask:
         """Return the hosts that only free capacity or others' data keep out.
 
-        Of traits and aggregates: others may write them meanwhile.
+        Of traits and aggregates: others may write them meanwhile. What else
+        hosts report may change as well, and counts for nothing.
 
         :return: bool[n]
         """
@@ -295,7 +301,7 @@ class HostPipeline:
         for host_filter, mask in self.filter_results(table, request):
             if isinstance(host_filter, _DOUBTED):
                 known = known & mask
-            else:
+            elif not isinstance(host_filter, _REPORTED):
                 others = others & mask
         return others & ~known
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import sqlalchemy as sa
@@ -79,12 +79,19 @@ def records(store: Store) -> set[tuple[str, int]]:
 
 @contextlib.contextmanager
 def engine(
-    store: Store, fake: FakePlacement, timeout: float = 10.0, retries: int = 0
+    store: Store,
+    fake: FakePlacement,
+    timeout: float = 10.0,
+    retries: int = 0,
+    mirror: Callable[[], bool] = lambda: False,
+    **options: Any,
 ) -> Iterator[Scheduler]:
     """Run an engine that claims in a placement service, and its follower.
 
     :param timeout: of calls, in seconds
     :param retries: how often a call is made again
+    :param mirror: reads the compute service's databases before a refusal
+    :param options: of the engine, as of ``new_conf``
     """
     connection = store.engine.url.render_as_string(hide_password=False)
     conf = daemon_options(fake)
@@ -98,7 +105,7 @@ def engine(
     ):
         conf.set_override(name, value, 'placement')
     client = PlacementClient(placement_options.new_adapter(conf))
-    made = build(new_conf(database__connection=connection), store)
+    made = build(new_conf(database__connection=connection, **options), store)
     shared = SharedProviders(client, 60.0)
     follower = ProviderFollower(
         store, client, made.health, 60.0, lambda: True, shared
@@ -113,7 +120,7 @@ def engine(
                 queue,
                 undoer,
                 lambda host: None,
-                lambda hosts, since: follower.catch_up(hosts),
+                lambda hosts, since: mirror() | follower.catch_up(hosts),
                 shared,
             ),
         ]

@@ -131,13 +131,17 @@ class Mirror(Worker):
         self._next = options
         self.wake()
 
-    def catch_up(self) -> None:
-        """Read changes, and wait for it for a while, if this daemon leads."""
+    def catch_up(self) -> bool:
+        """Read changes, and wait for it for a while, if this daemon leads.
+
+        :return: whether they were read in time
+        """
+        done = threading.Event()
         if self.leading:
-            done = threading.Event()
             self._awaited.append(done)
             self.wake()
             done.wait(_CATCH_UP_S)
+        return done.is_set()
 
     def read_all(self, then: Callable[[], None]) -> None:
         """Read every database as a whole again, soon.

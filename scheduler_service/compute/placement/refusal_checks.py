@@ -4,8 +4,9 @@ The store may be behind: the service gives room back first where a server is
 deleted, and agents and operators change traits and aggregates there. So a
 request comes here before it is refused. Where hosts are kept out by no more
 than the service knows better, it is asked which of them fit, and those are
-read again; new hosts are read in any case. Then the request is selected once
-more.
+read again; new hosts, and what changed in the databases, are read in any case.
+Then the request is selected again. Where something else leaves no host then,
+that is looked up in its turn.
 
 Refusals of equal requests are looked up together, one such look-up after the
 other: a slow service, or a caller that repeats what is impossible, takes
@@ -38,13 +39,15 @@ LOG = logging.getLogger(__name__)
 _THREADS = 2
 # Kinds of requests that wait; beyond that a refusal stands unchecked.
 _MOST_WAITING = 64
-# Hosts that are read again.
+# Hosts that are read again, for each form of the request.
 _HOSTS = 8
 # Candidates: as many as the compute service takes.
 _LIMIT = 1000
 # How many requests are given back together, and the pause in seconds between:
 # a whole batch at once would hold up the engine's thread.
 _AT_ONCE, _PAUSE_S = 16, 0.01
+# No further look-up begins so many seconds after the first one.
+_LIMIT_S = 10.0
 # Aggregates that a query names; with more of them it names none.
 _MOST_NAMED = 100
 _encode = msgspec.json.Encoder().encode
@@ -92,9 +95,16 @@ class RefusalChecks:
     def check(
         self, job: HostJob, refusal: errors.NoValidHost, table: HostTable
     ) -> bool:
-        """Take away a job that is about to be refused; return whether."""
+        """Take away a job that is about to be refused; return whether.
+
+        Not if the same was looked up before.
+        """
         key, pipeline = _key_of(job.request), job.attempt.pipeline
         assert pipeline is not None
+        cause, now = str(refusal.facts.get('funnel')), time.monotonic()
+        first = min(job.checked.values(), default=now)
+        if cause in job.checked or now - first > _LIMIT_S:
+            return False
         with self._lock:
             look_up = self._waiting.get(key)
             if look_up is None:
@@ -102,6 +112,7 @@ class RefusalChecks:
                     return False
                 copy = self._copier.copy(table).table
                 look_up = self._waiting[key] = _LookUp([], copy, pipeline)
+            job.checked[cause] = now
             look_up.refused.append(_Refused(job, refusal))
             # Before a thread can give it back.
             self._queue.lend([job])
@@ -133,8 +144,11 @@ class RefusalChecks:
             LOG.exception('A refusal could not be looked up')
         finally:
             for number, (job, refusal) in enumerate(look_up.refused):
-                job.attempt.checked_at = time.monotonic()
-                job.attempt.failure = None if is_news else refusal
+                job.checked[next(reversed(job.checked))] = time.monotonic()
+                if is_news:
+                    job.look_again()
+                else:
+                    job.attempt.failure = refusal
                 self._queue.give_back(job)
                 if number % _AT_ONCE == _AT_ONCE - 1:
                     # The engine goes on with others in between.
@@ -148,12 +162,13 @@ class RefusalChecks:
         if all(is_late(job.deadline) for job, _ in look_up.refused):
             return False
         job = look_up.refused[0].job
-        hosts = self._fitting(look_up, job.request)
-        if job.with_pcpu is not None and job.refusal is None:
-            # Some host may offer PCPU by now.
-            hosts += self._fitting(look_up, job.with_pcpu)
+        # Some host may offer what another form of it needs by now.
+        other = job.with_pcpu or job.request.without_pcpu(only_dedicated=True)
+        hosts: list[str] = []
+        for form in filter(None, (job.request, other)):
+            hosts += self._fitting(look_up, form)[:_HOSTS]
         since = min(job.queued_at for job, _ in look_up.refused)
-        return self._catch_up(hosts[:_HOSTS], since)
+        return self._catch_up(hosts, since)
 
     def _fitting(self, look_up: _LookUp, request: Request) -> list[str]:
         """Return the doubtful hosts that fit, as the service says."""

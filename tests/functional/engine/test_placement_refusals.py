@@ -18,6 +18,7 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service import errors
+from scheduler_service.compute import reply
 from scheduler_service.compute.placement import claimer
 from scheduler_service.store import schema
 from tests.rigs.fake_placement import FakePlacement, answer
@@ -32,7 +33,7 @@ from tests.support.stores import import_inventory, stored_host
 from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.db
-HOST = 'h1'
+HOST, CELL = 'h1', '333e1312-9c87-4135-89d3-3b76fdebd1b5'
 # As much as the host has.
 WHOLE = {'VCPU': 64, 'MEMORY_MB': 512, 'DISK_GB': 1}
 
@@ -121,6 +122,78 @@ def test_use_that_is_read_late_keeps_nobody_out(store, fake, provider):
     assert fake.allocations == {vm: {provider: WHOLE}}
 
 
+def dedicated(vm: str) -> Any:
+    """Return a request for two dedicated CPUs."""
+    flavor = {
+        'vcpus': 2,
+        'memory_mb': 512,
+        'extra_specs': {'hw:cpu_policy': 'dedicated'},
+    }
+    return request(vm, flavor=flavor)
+
+
+@contextlib.contextmanager
+def dedicating(store: Any, fake: FakePlacement, more: Any) -> Iterator[Any]:
+    """Run an engine beside a host whose two dedicated CPUs are taken.
+
+    :param more: the CPUs that its next report has, read before a refusal
+    """
+    made = fake.add_provider(PCPU=2, MEMORY_MB=4096, DISK_GB=100)
+
+    def has_cpus(*cpus: int, pinned: Any = ()) -> None:
+        cell = {
+            'id': 0, 'cpuset': [], 'pcpuset': [*cpus], 'memory': 4096,
+            'pinned_cpus': [*pinned],
+        }  # fmt: skip
+        host = {
+            'host': HOST, 'uuid': made, 'cell_uuid': CELL, 'vcpus': 0,
+            'memory_mb': 4096, 'local_gb': 100,
+            'resources': {'PCPU': {'total': 2}},
+            'numa_topology': {'cells': [cell]},
+        }  # fmt: skip
+        import_inventory(store, {'hosts': [host]})
+
+    reads: list[float] = []
+
+    def mirror() -> bool:
+        if not reads:
+            has_cpus(*more, pinned=[0, 1])
+        reads.append(time.monotonic())
+        return True
+
+    has_cpus(0, 1)
+    filters = ['NUMATopologyFilter']
+    with engine(
+        store, fake, mirror=mirror, filter_scheduler__enabled_filters=filters
+    ) as running:
+        running.select_destinations(dedicated(*new())).result(20)
+        has_cpus(0, 1, pinned=[0, 1])
+        yield running, made, reads
+
+
+def test_what_is_left_after_a_look_is_looked_up_too(store, fake):
+    """NUMA cells were read in the databases, and the amounts were not."""
+    (vm,) = new()
+    with dedicating(store, fake, range(4)) as (running, made, reads):
+        fake.set_totals(made, PCPU=4, MEMORY_MB=4096, DISK_GB=100)
+        running.select_destinations(dedicated(vm)).result(20)
+    assert fake.allocations[vm] == {made: {'PCPU': 2, 'MEMORY_MB': 512}}
+    assert reads
+
+
+@pytest.mark.parametrize(('more', 'most'), [(2, 1), (4, 3)])
+def test_what_stays_is_not_looked_up_again(store, fake, more, most):
+    """Each thing that leaves no host for a form of the request is once."""
+    (vm,) = new()
+    with (
+        dedicating(store, fake, range(more)) as (running, _, reads),
+        pytest.raises(errors.NoValidHost),
+    ):
+        running.select_destinations(dedicated(vm)).result(20)
+    assert 1 <= len(reads) <= most
+    assert vm not in fake.allocations
+
+
 def test_a_full_host_is_asked_about_once(store, fake, provider):
     first, second = new(2)
     with engine(store, fake) as running:
@@ -171,6 +244,32 @@ def test_a_refusal_of_the_service_is_the_reason(store, fake, provider, caplog):
     assert raised.value.facts['filters'][0]['reason'] == why
     assert raised.value.facts['excluded_hosts'] == {HOST: why}
     assert f'on host {HOST}: {why}' in caplog.text
+
+
+@pytest.mark.parametrize(
+    'detail', ['consumer generation conflict', 'resource provider conflict']
+)
+def test_a_conflict_at_each_try_is_the_reason(store, fake, provider, detail):
+    """Hosts have room: the answer does not say that they lack any."""
+    error = {'code': 'placement.concurrent_update', 'detail': detail}
+    tries = []
+
+    def conflict(handler: Any, commit: Any) -> None:
+        tries.append(time.monotonic())
+        handler.say_own(409, {'errors': [{'status': 409, **error}]})
+
+    fake.fail(conflict, fake.claims)
+    (vm,) = new()
+    with (
+        engine(store, fake) as running,
+        pytest.raises(errors.Conflict, match=detail) as raised,
+    ):
+        running.select_destinations(request(vm)).result(20)
+    assert len(tries) <= 5
+    assert tries[-1] - tries[0] > 0.5
+    short = str(reply.failure(raised.value, full=False))
+    assert 'allocations were changed by others' in short
+    assert 'not enough hosts' not in short
 
 
 def test_the_last_refusal_is_the_reason_where_no_attempt_is_left(store, fake):
