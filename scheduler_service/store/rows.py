@@ -289,6 +289,7 @@ def delete_packed(
     table: str,
     columns: Mapping[str, str],
     keys: Sequence[Sequence[Any]],
+    where: str = '1 = 1',
 ) -> None:
     """Delete rows by keys, which are looked up one after the other.
 
@@ -296,15 +297,16 @@ def delete_packed(
 
     :param columns: name -> int, float or text
     :param keys: each in the order of the columns
+    :param where: SQL for a condition on other columns
     """
     dialect = conn.dialect.name
-    statement = _deleting(dialect, table, tuple(columns.items()))
+    statement = _deleting(dialect, table, tuple(columns.items()), where)
     conn.execute(statement, pack(dialect, columns, keys))
 
 
 @functools.cache
 def _deleting(
-    dialect: str, table: str, columns: tuple[tuple[str, str], ...]
+    dialect: str, table: str, columns: tuple[tuple[str, str], ...], where: str
 ) -> sa.TextClause:
     named = dict(columns)
     keys = source(dialect, named)
@@ -312,15 +314,16 @@ def _deleting(
         names = ', '.join(named)
         return sa.text(
             f'DELETE FROM {table} WHERE ({names}) IN '  # noqa: S608
-            f'(SELECT {names} FROM {keys})'
+            f'(SELECT {names} FROM {keys}) AND {where}'
         )
     same = equal(dialect, {f'h.{name}': f'a.{name}' for name in named})
     if dialect == 'mysql':
         return sa.text(
-            f'DELETE h FROM {keys} STRAIGHT_JOIN {table} AS h ON {same}'
+            f'DELETE h FROM {keys} STRAIGHT_JOIN {table} AS h '
+            f'ON {same} WHERE {where}'
         )
     return sa.text(
-        f'DELETE FROM {table} AS h USING {keys} WHERE {same}'  # noqa: S608
+        f'DELETE FROM {table} AS h USING {keys} WHERE {same} AND {where}'  # noqa: S608
     )
 
 

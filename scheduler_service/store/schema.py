@@ -144,6 +144,9 @@ inventories = _table(
     # Free disk as the host measured it, minus what was claimed since.
     sa.Column('available_least', _BIG),
 )
+# A class that is not offered any more keeps its row, with a total and a
+# ``max_unit`` of 0, until its last allocation is gone.
+IS_OFFERED = inventories.c.max_unit > sa.literal_column('0')
 
 # Of hosts and aggregates alike.
 allocations = _table(

@@ -27,6 +27,10 @@ DEMAND = {
 # The key of an allocation.
 HELD = {'consumer_uuid': 'text', 'host_id': 'int', 'resource_class': 'text'}
 ALLOCATION = {**HELD, 'amount': 'int'}
+# The key of an inventory.
+INVENTORY = {'host_id': 'int', 'resource_class': 'text'}
+# It is not offered, and no claim holds any of it.
+UNUSED = 'max_unit = 0 AND used = reported'
 # Beside these columns an instance has the time of its claim.
 INSTANCE = dict.fromkeys(
     ('uuid', 'host', 'node', 'state', 'kind', 'project_id', 'request_id',
@@ -116,6 +120,14 @@ class Claim(msgspec.Struct, frozen=True):
             provider = self.shared.get(name, self.host_id)
             parts.setdefault(provider, {})[name] = amount
         return [*parts.items()]
+
+
+def not_offered(provider: int, name: str) -> dict[str, Any]:
+    """Return the row of a class that claims hold and that is not offered."""
+    return {'host_id': provider, 'resource_class': name, 'total': 0,
+            'reserved': 0, 'min_unit': 1, 'max_unit': 0, 'step_size': 1,
+            'allocation_ratio': None, 'reported': 0,
+            'available_least': None}  # fmt: skip
 
 
 def is_of_aggregate(table: Any) -> Any:

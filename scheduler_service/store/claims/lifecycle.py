@@ -36,7 +36,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from scheduler_service.engine.jobs import OwnerCheck
-from scheduler_service.model import Instance
+from scheduler_service.model import STANDARD_CLASSES, Instance
 from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.claims import claim_sql, outcomes
 from scheduler_service.store.connection import Writer, in_chunks
@@ -413,8 +413,22 @@ def release_allocations(
         rows.delete_packed(
             conn, 'allocations', claim_sql.HELD, list(map(_key_of, held))
         )
+        # Of the three standard classes every host keeps its inventories.
+        more = [key for key in amounts if key[1] not in STANDARD_CLASSES]
+        if more:
+            drop_unused(conn, more)
         writer.touched.load += sorted({row.host_id for row in held})
     return {row.consumer_uuid for row in held}
+
+
+def drop_unused(conn: Connection, keys: Sequence[tuple[int, str]]) -> None:
+    """Delete inventories that are neither offered nor allocated any more.
+
+    :param keys: (host id, resource class) of inventories that are locked
+    """
+    rows.delete_packed(
+        conn, 'inventories', claim_sql.INVENTORY, keys, claim_sql.UNUSED
+    )
 
 
 def lock(conn: Connection, uuids: Iterable[str]) -> dict[str, Any]:
@@ -492,6 +506,7 @@ def take(
     """Have consumers hold amounts, also where there is no room for them.
 
     :param taken: consumers, each with (host id, resource class) -> amount
+    :raises TransactionOvertaken: a class that was not offered is now
     """
     total = Counter[tuple[int, str]]()
     for _, takes in taken:
@@ -500,10 +515,21 @@ def take(
         return
     dialect = writer.conn.dialect.name
     changes = [(*key, n, None, None) for key, n in sorted(total.items())]
-    writer.conn.execute(
+    changed = writer.conn.execute(
         claim_sql.change_use(dialect, where_it_fits=False),
         claim_sql.parameters(dialect, changes),
     )
+    missing = len(changes) - changed.rowcount
+    # Of classes that are not offered there; all other rows are locked now.
+    if missing and missing != sum(
+        rows.insert_missing(
+            writer.conn,
+            schema.inventories,
+            {**claim_sql.not_offered(*key), 'used': n},
+        )
+        for key, n in sorted(total.items())
+    ):
+        raise TransactionOvertaken
     rows.insert_packed(
         writer.conn,
         'allocations',

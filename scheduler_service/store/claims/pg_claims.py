@@ -220,7 +220,8 @@ _RELEASE = sa.text(f"""
     ), given AS (
         UPDATE inventories AS i SET {claim_sql.TAKE}
         FROM (SELECT * FROM demand LIMIT {claim_sql.MOST}) AS a
-        WHERE {_SAME_ROW} RETURNING 1
+        WHERE {_SAME_ROW}
+        RETURNING a.host_id, a.resource_class, {claim_sql.UNUSED} AS is_unused
     ), kept AS (
         INSERT INTO outcomes
             (idempotency_key, instance_uuid, kind, document, created_at)
@@ -272,15 +273,23 @@ _RELEASE = sa.text(f"""
             uuid, host, node, COALESCE(amounts, '{{}}'))), '[]')
             FROM placed FULL JOIN of_consumers USING (uuid)),
         'moved', (SELECT COALESCE(json_agg(uuid), '[]') FROM moved),
+        'unused', (SELECT COALESCE(json_agg(given), '[]')
+            FROM given WHERE is_unused),
         'members', (SELECT COALESCE(json_agg(json_build_array(
             group_uuid, instance_uuid)), '[]') FROM members)
     ) AS text), true)
 """)  # noqa: S608
-# What was released. It divides by zero where a claim is left.
+# What was released. It divides by zero where a claim is left. A statement that
+# changes a row cannot delete it as well.
 _LOOK = f"""
+    WITH dropped AS (
+        DELETE FROM inventories AS i USING json_to_recordset(
+            CAST(current_setting('{_RESULT}') AS json) -> 'unused'
+        ) AS a(host_id bigint, resource_class text) WHERE {_SAME_ROW}
+    )
     SELECT CASE WHEN 1 / (CASE WHEN EXISTS ({{}}) THEN 0 ELSE 1 END) = 1
         THEN current_setting('{_RESULT}') END
-"""
+"""  # noqa: S608
 
 
 class Released(Release):

@@ -104,7 +104,9 @@ def shared(conn: Connection) -> dict[str, dict[str, int]]:
     query = (
         sa.select(members.host, offered.resource_class, offered.host_id)
         .where(
-            offered.host_id < 0, members.aggregate_id == -1 - offered.host_id
+            schema.IS_OFFERED,
+            offered.host_id < 0,
+            members.aggregate_id == -1 - offered.host_id,
         )
         .order_by(offered.host_id)
     )

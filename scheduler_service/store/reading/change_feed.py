@@ -65,11 +65,11 @@ _USES = sa.select(
     _OFFERED.resource_class,
     _OFFERED.used,
     _OFFERED.available_least,
-).where(rows.among(_OFFERED.host_id))
+).where(rows.among(_OFFERED.host_id), schema.IS_OFFERED)
 # Of all aggregates; hosts that are read anew know none.
 _SHARED_USES = sa.select(
     _OFFERED.host_id, _OFFERED.resource_class, _OFFERED.used
-).where(_OFFERED.host_id < 0)
+).where(_OFFERED.host_id < 0, schema.IS_OFFERED)
 
 
 class HistoryChanged(Exception):

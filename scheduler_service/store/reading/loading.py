@@ -90,12 +90,9 @@ def _counting(names: Any = None) -> Any:
 
 # Built once: building a query takes three times as long as executing it.
 _HOSTS = _query(sa.select(schema.hosts), schema.hosts.c.id)
-_INVENTORIES = _query(
-    sa.select(schema.inventories), schema.inventories.c.host_id
-)
-_OF_AGGREGATES = sa.select(schema.inventories).where(
-    schema.inventories.c.host_id < 0
-)
+_OFFERED = sa.select(schema.inventories).where(schema.IS_OFFERED)
+_INVENTORIES = _query(_OFFERED, schema.inventories.c.host_id)
+_OF_AGGREGATES = _OFFERED.where(schema.inventories.c.host_id < 0)
 _TRAITS = _query(_ordered(schema.traits), schema.traits.c.host_id)
 INSTANCE_COUNTS = Query(
     _counting(),

@@ -93,6 +93,7 @@ _SELECT_UNUSUAL = _of_part(
     | (_INVENTORIES.min_unit != 1)
     | (_INVENTORIES.max_unit != MAX_UNIT)
     | (_INVENTORIES.step_size != 1),
+    schema.IS_OFFERED,
 )  # fmt: skip
 _FLOATS = ('ratio', 'available_least')
 _RESOURCE_FIELDS = {f.name for f in dataclasses.fields(ResourceColumns)}

@@ -91,7 +91,7 @@ def audit(
         moves.c.host, moves.c.instance_uuid.label('consumer_uuid')
     ).where(~sa.exists().where(inst.c.uuid == moves.c.instance_uuid))
     return Audit(
-        inventories=count(schema.inventories),
+        inventories=count(schema.inventories, schema.IS_OFFERED),
         allocations=count(schema.allocations),
         claims=count(inst, inst.c.state != 'reported'),
         server_groups=count(schema.server_groups),
@@ -248,6 +248,7 @@ def _overcommitted(fallback: Mapping[str, float]) -> Any:
         .outerjoin(hosts, hosts.c.id == offered.c.host_id)
         .outerjoin(schema.aggregates, claim_sql.is_of_aggregate(offered))
         .where(
+            schema.IS_OFFERED,
             offered.c.used > limit,
             offered.c.used > offered.c.reported,
             # A host with 0 vCPUs does not collect these figures.
@@ -262,6 +263,7 @@ def _not_offered() -> Any:
     return ~sa.exists().where(
         offered.c.host_id == held.c.host_id,
         offered.c.resource_class == held.c.resource_class,
+        schema.IS_OFFERED,
     )
 
 
@@ -541,6 +543,7 @@ def _correct_use(writer: Writer) -> int:
             continue
         change = sa.update(offered).where(inventory)
         conn.execute(change.values(used=locked.right_use))
+        lifecycle.drop_unused(conn, [(row.host_id, row.resource_class)])
         corrected += 1
         writer.touched.load.append(row.host_id)
     return corrected

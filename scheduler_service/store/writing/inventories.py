@@ -15,6 +15,8 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service.model import Resource
 from scheduler_service.store import schema
+from scheduler_service.store.claims import claim_sql, lifecycle
+from scheduler_service.store.driver_errors import TransactionOvertaken
 from scheduler_service.store.reading.loading import MAX_UNIT
 from scheduler_service.store.rows import insert, select_in
 
@@ -58,44 +60,30 @@ def without(
 def change(
     conn: Connection, ids: Sequence[int], rows: Iterable[dict[str, Any]]
 ) -> None:
-    """Write what is offered under some ids, and delete what is not any more.
+    """Write what is offered under some ids, and nothing else is any more.
 
-    Claims stay allocated.
+    Claims stay allocated. Another change of the same ids waits for this one.
+
+    :raises TransactionOvertaken: the last claim of what was not offered any
+        more was released meanwhile
     """
     key = _OFFERED.c.host_id, _OFFERED.c.resource_class
     stored = {
         tuple(row) for row in select_in(conn, sa.select(*key), key[0], ids)
     }
     offered = {tuple(row[name] for name in _KEY): row for row in rows}
-    fresh = [row for name, row in offered.items() if name not in stored]
-    insert(conn, _OFFERED, fresh)
-    if fresh:
-        # Claims may date from when the class was offered before.
-        held = schema.allocations.c
-        amount = sa.select(
-            sa.func.coalesce(sa.func.sum(held.amount), 0)
-        ).where(held.host_id == key[0], held.resource_class == key[1])
-        conn.execute(
-            _updating().values(
-                used=_OFFERED.c.used + amount.scalar_subquery()
-            ),
-            [bound(row, _KEY) for row in fresh],
-        )
-    update(
+    gone = sorted(stored - offered.keys())
+    changed = [row for name, row in offered.items() if name in stored]
+    changed += [claim_sql.not_offered(*name) for name in gone]
+    if update(conn, changed, _FIGURES) != len(changed):
+        raise TransactionOvertaken
+    if gone:
+        lifecycle.drop_unused(conn, gone)
+    # Last: nobody that waits for these rows holds one that is yet to change.
+    insert(
         conn,
-        [row for name, row in offered.items() if name in stored],
-        _FIGURES,
-    )
-    for store_id, name in stored - offered.keys():
-        conn.execute(
-            sa.delete(_OFFERED).where(key[0] == store_id, key[1] == name)
-        )
-
-
-def _updating() -> sa.Update:
-    return sa.update(_OFFERED).where(
-        _OFFERED.c.host_id == sa.bindparam('b_host_id'),
-        _OFFERED.c.resource_class == sa.bindparam('b_resource_class'),
+        _OFFERED,
+        (row for name, row in offered.items() if name not in stored),
     )
 
 
@@ -103,19 +91,23 @@ def update(
     conn: Connection,
     changed: Sequence[Mapping[str, Any]],
     names: Sequence[str],
-) -> None:
+) -> int:
     """Write some columns of rows that are stored, and their use.
 
     Use is changed relative to the stored value: claims may change it at the
     same time. All writers lock rows in the same order.
+
+    :return: how many of the rows there are
     """
     if not changed:
-        return
+        return 0
     table = _OFFERED
     reported: Any = sa.bindparam('b_reported')
-    conn.execute(
+    result = conn.execute(
+        sa.update(table)
+        .where(*(table.c[name] == sa.bindparam(f'b_{name}') for name in _KEY))
         # ``used`` before ``reported``: MariaDB assigns from left to right.
-        _updating().ordered_values(
+        .ordered_values(
             *((table.c[name], sa.bindparam(f'b_{name}')) for name in names),
             (table.c.used, table.c.used - table.c.reported + reported),
             (table.c.reported, reported),
@@ -125,6 +117,7 @@ def update(
             for row in sorted(changed, key=lambda row: [row[n] for n in _KEY])
         ],
     )
+    return result.rowcount
 
 
 def bound(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
