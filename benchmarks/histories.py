@@ -7,7 +7,8 @@ hosts report these instances and the tables are read again and again, each
 time in one snapshot. Between these each caller has an instance of its own for
 a while: it is released just after its selection was sent, selected again
 while it is released, moved without its group, or asked for again by a caller
-that waits for two seconds only. Afterwards an order of each instance's
+that waits for two seconds only, or it takes classes that hosts and an
+aggregate offer only at times. Afterwards an order of each instance's
 operations is searched that explains all answers. It prints what was wrong,
 and fails where anything is. Calls that timed out and claimed nothing are
 counted apart.

@@ -25,12 +25,14 @@ class Member(NamedTuple):
     :ivar group: its server group; empty: none
     :ivar policy: of the group
     :ivar most: members that may be on a host, where they are kept apart
+    :ivar licensed: whether it takes classes that are not always offered
     """
 
     size: int
     group: str = ''
     policy: str = ''
     most: int = 1
+    licensed: bool = False
 
 
 class Refusal(NamedTuple):
@@ -95,8 +97,11 @@ class Room:
 
         Several instances fit if one host had room for all of them. A request
         that lost its claims was refused rightly if as many others may have
-        come first; its first attempt may have been on an old snapshot.
+        come first; its first attempt may have been on an old snapshot. What
+        takes classes that are not always offered may always be refused.
         """
+        if self._members[one.instances[0]].licensed:
+            return None
         beside = sum(
             start <= one.end and end >= one.start
             for start, end in self._changes

@@ -15,12 +15,17 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from scheduler_service.model.inventory import provider_of
 from scheduler_service.store import schema
 from tests.rigs.claim_model import Place
 from tests.rigs.claim_room import Member
 
 # What every instance takes beside its memory.
 VCPUS = 1
+# What licensed instances take one of: of their host, and of the aggregate of
+# all hosts.
+LOCAL, SHARED = 'CUSTOM_LOCAL', 'CUSTOM_SHARED'
+AGGREGATE = 1
 
 
 @dataclasses.dataclass
@@ -40,6 +45,7 @@ class Tables:
     """Rows by their keys.
 
     :ivar inventories: (host id, class) -> capacity, used, reported
+    :ivar not_offered: keys of inventories that only claims need
     :ivar held: (consumer, host id) -> class -> amount
     :ivar places: of instances
     :ivar placements: (uuid, whether of a move) -> JSON
@@ -48,6 +54,7 @@ class Tables:
     """
 
     inventories: dict[tuple[int, str], tuple[int, int, int]]
+    not_offered: set[tuple[int, str]]
     held: dict[tuple[str, int], dict[str, int]]
     places: dict[str, Place]
     placements: dict[tuple[str, bool], str]
@@ -77,11 +84,13 @@ def take(
 
 def read(conn: Connection) -> Tables:
     """Read all claims with one statement."""
-    tables = Tables({}, defaultdict(dict), {}, {}, {}, defaultdict(set))
+    tables = Tables({}, set(), defaultdict(dict), {}, {}, {}, defaultdict(set))
     targets: dict[str, str] = {}
     for kind, a, b, c, d, *numbers in conn.execute(_EVERYTHING):
         if kind == 'inventory':
             tables.inventories[int(a), b] = tuple(numbers)
+            if int(c) == 0:
+                tables.not_offered.add((int(a), b))
         elif kind == 'allocation':
             tables.held[a, int(b)][c] = numbers[0]
         elif kind == 'instance':
@@ -100,7 +109,10 @@ def read(conn: Connection) -> Tables:
 
 
 def capacity(tables: Tables) -> Iterable[str]:
-    """Yield hosts whose use is not explained, or is more than they have."""
+    """Yield hosts whose use is not explained, or is more than they have.
+
+    What is not offered any more has only claims that were made before.
+    """
     sums: Counter[tuple[int, str]] = Counter()
     for (_, host_id), amounts in tables.held.items():
         for name, amount in amounts.items():
@@ -111,7 +123,10 @@ def capacity(tables: Tables) -> Iterable[str]:
                 f'{key} has {used} used, {reported} reported and '
                 f'{sums[key]} allocated'
             )
-        if sums[key] > capacity:
+        if key in tables.not_offered:
+            if not sums[key]:
+                yield f'{key} is neither offered nor allocated'
+        elif sums[key] > capacity:
             yield f'{key} has {sums[key]} allocated of {capacity}'
 
 
@@ -122,10 +137,14 @@ def _claims(
     wanted: dict[tuple[str, int], dict[str, int]] = {}
     for uuid, place in tables.places.items():
         takes = {'MEMORY_MB': members[uuid].size, 'VCPU': VCPUS}
+        if members[uuid].licensed:
+            takes[LOCAL] = 1
         for moving, host in ((False, place.host), (True, place.target)):
             if not host or not (moving or place.is_claimed):
                 continue
             wanted[uuid, hosts[host]] = takes
+            if members[uuid].licensed:
+                wanted[uuid, provider_of(AGGREGATE)] = {SHARED: 1}
             placement = json.loads(tables.placements[uuid, moving] or '{}')
             told = placement.get('selected', {}).get('host')
             if told != host:
@@ -185,7 +204,7 @@ def _everything() -> Any:
             'inventory',
             offered.host_id,
             offered.resource_class,
-            none,
+            offered.max_unit,
             none,
             offered.total - offered.reserved,
             offered.used,

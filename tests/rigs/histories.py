@@ -3,7 +3,8 @@
 Several callers select, move, confirm and release the same instances at the
 same time, and hosts report them, while the tables are read again and again.
 Between these each caller has instances of its own for a while, and does to
-them what goes wrong most easily. Afterwards the answers are explained: see
+them what goes wrong most easily. Some take classes that hosts and an aggregate
+offer only at times. Afterwards the answers are explained: see
 :mod:`tests.rigs.claim_model`.
 """
 
@@ -24,8 +25,10 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from scheduler_service import errors
+from scheduler_service.model import documents
 from scheduler_service.rpc.client import SchedulerClient
 from scheduler_service.store import schema
+from scheduler_service.store.writing import aggregates
 from tests.rigs import claim_samples
 from tests.rigs.claim_model import NOWHERE, Model, Operation, Place
 from tests.rigs.claim_room import Member, Refusal, Room
@@ -49,6 +52,10 @@ _GROUPED = (
     Member(_UNIT_MB, _PAIRED, 'anti-affinity', most=2),
     Member(_UNIT_MB, _TOGETHER, 'affinity'),
 )
+_LICENSED = Member(_UNIT_MB, licensed=True)
+# So many licences a host or the aggregate offers, or none.
+_LICENCES = 3
+_CHANGE_EVERY_S = 0.1
 _MEMBERS = (
     [Member(_UNIT_MB)] * 5 + [Member(2 * _UNIT_MB)] * 3 + [*_GROUPED] * 3
 )
@@ -58,6 +65,7 @@ KINDS = (
     *['select'] * 9, *['release'] * 7, *['move'] * 3, *['confirm'] * 3,
     *['drop_moves'] * 2,
     *['contest'] * 3, *['again'] * 2, *['stray'] * 2, 'repeat',
+    *['licence'] * 3,
 )  # fmt: skip
 # Operations after which an instance is replaced: the search stays small.
 _MOST_OPERATIONS = 40
@@ -80,7 +88,8 @@ def inventory() -> dict[str, Any]:
         'hosts': [
             {'host': host, 'vcpus': 64, 'memory_mb': size, 'local_gb': 100,
              'cpu_allocation_ratio': 1.0, 'ram_allocation_ratio': 1.0,
-             'disk_allocation_ratio': 1.0}
+             'disk_allocation_ratio': 1.0,
+             'resources': _offered(claim_samples.LOCAL, _LICENCES)}
             for host, size in CAPACITY_MB.items()
         ],
         'server_groups': [
@@ -89,7 +98,18 @@ def inventory() -> dict[str, Any]:
              {'max_server_per_host': one.most}}
             for one in _GROUPED
         ],
+        'aggregates': [_aggregate(_LICENCES)],
     }  # fmt: skip
+
+
+def _aggregate(licences: int) -> dict[str, Any]:
+    return {'id': claim_samples.AGGREGATE, 'name': 'all',
+            'hosts': [*CAPACITY_MB],
+            'resources': _offered(claim_samples.SHARED, licences)}  # fmt: skip
+
+
+def _offered(name: str, licences: int) -> dict[str, Any]:
+    return {name: {'total': licences}} if licences else {}
 
 
 @dataclasses.dataclass(eq=False)
@@ -301,6 +321,7 @@ class Caller(threading.Thread):
             'again': self._again,
             'stray': self._stray,
             'repeat': self._repeat,
+            'licence': self._licence,
         }
 
     def run(self) -> None:
@@ -335,10 +356,12 @@ class Caller(threading.Thread):
     def _do_own(self, kind: str) -> None:
         """Do something to an instance that nobody else knows."""
         self._board.count(kind)
-        grouped = kind in ('again', 'stray')
-        one = self._board.own(
-            self._rng.choice(_GROUPED if grouped else _MEMBERS)
-        )
+        members: Sequence[Member] = _MEMBERS
+        if kind in ('again', 'stray'):
+            members = _GROUPED
+        elif kind == 'licence':
+            members = (_LICENSED,)
+        one = self._board.own(self._rng.choice(members))
         self._own[kind](one)
         self._release(one)
         one.done_at = time.monotonic()
@@ -384,6 +407,15 @@ class Caller(threading.Thread):
             self._pause(0.05, 0.1)
             self._call(self._rng.choice(('confirm', 'drop_moves')), [one])
         self._pause(0.05, 0.3)
+
+    def _licence(self, one: Instance) -> None:
+        """Have an instance hold what is not offered any more at times."""
+        if self._call('select', [one]):
+            self._pause(0.02, 0.3)
+            if self._rng.random() < 0.5 and self._call('move', [one]):
+                self._pause(0.02, 0.1)
+                self._call(self._rng.choice(('confirm', 'drop_moves')), [one])
+            self._pause(0, 0.1)
 
     def _repeat(self, one: Instance) -> None:
         """Have an instance selected in haste, until there is an answer."""
@@ -579,6 +611,49 @@ class Reporter(threading.Thread):
             )
 
 
+class Changer(threading.Thread):
+    """Has hosts and an aggregate offer some classes only at times.
+
+    :ivar changes: how many there were
+    """
+
+    def __init__(
+        self, cloud: Cloud, client: SchedulerClient, over: threading.Event
+    ) -> None:
+        super().__init__(name='changer')
+        self.changes = 0
+        self.fault: BaseException | None = None
+        self._store = cloud.store
+        self._client = client
+        self._rng = random.Random(0)
+        self._over = over
+
+    def run(self) -> None:
+        """Change what is offered; nothing while the database is away."""
+        try:
+            while not self._over.wait(_CHANGE_EVERY_S):
+                licences = self._rng.choice((0, _LICENCES))
+                if self._rng.random() < 0.5:
+                    with contextlib.suppress(errors.StoreUnavailable):
+                        self._change_aggregate(licences)
+                else:
+                    self._report(self._rng.choice([*CAPACITY_MB]), licences)
+                self.changes += 1
+        except BaseException as fault:
+            self.fault = fault
+
+    def _change_aggregate(self, licences: int) -> None:
+        parsed = documents.inventory({'aggregates': [_aggregate(licences)]})
+        self._store.write(
+            lambda writer: aggregates.add(writer, parsed.aggregates)
+        )
+
+    def _report(self, host: str, licences: int) -> None:
+        state = {'host': host, 'instances': [], 'resources': _offered(
+            claim_samples.LOCAL, licences)}  # fmt: skip
+        self._client.cast(CONTEXT, 'update_host_state', hosts=[state])
+
+
 class Sampler(threading.Thread):
     """Reads the tables again and again.
 
@@ -666,7 +741,8 @@ def run(
         )
         for n in range(callers)
     ]
-    crowd.append(sampler)
+    changer = Changer(cloud, clients[0], over)
+    crowd += sampler, changer
     if disturb is None:
         crowd += [
             Reporter(clients[n], board, n, over) for n in range(_REPORTERS)
@@ -702,6 +778,7 @@ def run(
             if some
         },
         'samples': sampler.samples,
+        'changes': changer.changes,
         'wrong_samples': len(sampler.wrong),
         'first_wrong': sampler.wrong[:_SHOWN],
     }
@@ -808,8 +885,15 @@ def _told(answer: Any) -> dict[str, Any]:
 
 def _request(some: Sequence[Instance], named: bool = True) -> dict[str, Any]:
     member = some[0].member
+    classes = claim_samples.LOCAL, claim_samples.SHARED
+    licences = {f'resources:{name}': '1' for name in classes}
+    flavor = {
+        'memory_mb': member.size,
+        'vcpus': claim_samples.VCPUS,
+        'extra_specs': licences if member.licensed else {},
+    }
     return {
         'instance_uuids': [one.uuid for one in some],
-        'flavor': {'memory_mb': member.size, 'vcpus': claim_samples.VCPUS},
+        'flavor': flavor,
         'instance_group': member.group if named and member.group else None,
     }
