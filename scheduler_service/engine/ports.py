@@ -220,7 +220,12 @@ Intent = tuple[str, str, str]
 class StageUndoer(Protocol):
     """Keeps the records of stages: see ``store.workers.stage_undoer``."""
 
-    def intend(self, stage: Stage, claims: Sequence[Intent]) -> None: ...
+    def intend(
+        self,
+        stage: Stage,
+        claims: Sequence[Intent],
+        deadline: float | None = None,
+    ) -> None: ...
     def ended(
         self,
         stage: Stage,

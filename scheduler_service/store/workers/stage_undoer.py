@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
+from scheduler_service.engine.jobs import is_late
 from scheduler_service.engine.ports import (
     Intent,
     Stage,
@@ -40,6 +41,8 @@ _PAUSE_S = 1.0
 _PAUSE_RATIO = 20.0
 # So many records are undone at a time.
 _AT_ONCE = 50
+# Pause between tries while the database is unreachable, in seconds.
+_AWAY_S = 0.5
 # The ends of calls are gathered for so long, in seconds.
 _GATHER_S = 0.1
 
@@ -77,14 +80,32 @@ class StageUndoer(Worker):
                 self._given_up.update(instances)
             self.wake()
 
-    def intend(self, stage: Stage, claims: Sequence[Intent]) -> None:
+    def intend(
+        self,
+        stage: Stage,
+        claims: Sequence[Intent],
+        deadline: float | None = None,
+    ) -> None:
         """Record what a stage is about to do, or may have done already.
 
-        Waits a while for an earlier claim that is being undone.
+        Waits a while for an earlier claim that is being undone, and for the
+        database: only the session may be lost, so at first it does not pause.
 
+        :param deadline: monotonic time until which its caller waits
         :raises StageFailed: that takes too long
-        :raises StoreUnavailable: the database does not answer
+        :raises StoreUnavailable: the database does not answer until then
         """
+        pause = 0.0
+        while True:
+            try:
+                self._intend(stage, claims)
+                return
+            except errors.StoreUnavailable:
+                if is_late(deadline) or self._stopping.wait(pause):
+                    raise
+                pause = _AWAY_S
+
+    def _intend(self, stage: Stage, claims: Sequence[Intent]) -> None:
 
         def write(writer: Writer) -> None:
             stage_records.intend(writer.conn, stage.name, claims, replace=True)

@@ -1,6 +1,7 @@
 """Sessions that are ended while the database works."""
 
 import contextlib
+import threading
 import time
 import uuid
 from typing import Any
@@ -8,9 +9,17 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from scheduler_service import stages
+from scheduler_service.factory import build
+from scheduler_service.model import documents
 from scheduler_service.store.connection import Store
 from scheduler_service.store.probe import Probe
+from tests.rigs import address_kills
+from tests.rigs.address_service import AddressService
+from tests.support.databases import listens
+from tests.support.documents import SMALL
 from tests.support.engines import Message, select, start_engine
+from tests.support.services import new_conf
 from tests.support.stores import audit_findings, import_inventory
 from tests.support.waiting import LIMIT_S, wait_until
 
@@ -98,3 +107,68 @@ def test_database_that_ends_the_session_of_its_probe_is_not_lost(
     end_sessions(operator)
     probe.ask()
     probe.close()
+
+
+@pytest.fixture
+def staged(store: Store) -> Any:
+    """An engine with a stage of a plug-in, and its service."""
+    addresses = AddressService()
+    with addresses.running():
+        conf = new_conf(
+            database__connection=store.engine.url.render_as_string(
+                hide_password=False
+            ),
+            scheduler__stages=[f'{address_kills.STAGE} after=claim'],
+            filter_scheduler__plugin_options={'address_url': addresses.url},
+        )
+        running = build(conf, store)
+        assert running.start()
+        yield running, addresses
+        running.stop()
+
+
+def cut(store: Store, operator: sa.Connection, at: int) -> list[str]:
+    """Have a stage's thread lose its session as it records what it does.
+
+    :param at: the statement on its records before which it does
+    :return: which gets that statement
+    """
+    seen: list[str] = []
+    count = 0
+
+    @listens(store, 'before_cursor_execute')
+    def look(conn, cursor, statement, *_):
+        nonlocal count
+        thread = threading.current_thread().name
+        if 'stage_records' in statement and thread.startswith('AddressStage'):
+            count += 1
+            if count == at:
+                seen.append(statement)
+                end_sessions(operator)
+
+    return seen
+
+
+def ask(vm: str) -> Any:
+    return documents.request({'flavor': SMALL, 'instance_uuids': [vm]})
+
+
+@pytest.mark.parametrize('at', [1, 2])
+@pytest.mark.parametrize('moves', [True, False])
+def test_a_stage_goes_on_when_its_session_is_ended(
+    staged, store, operator, monkeypatch, moves, at
+):
+    """Of a move, and of what was recorded too long ago."""
+    engine, addresses = staged
+    vm = str(uuid.uuid4())
+    if moves:
+        engine.select_destinations(ask(vm)).result(60)
+        engine.confirm([vm]).result(60)
+    else:
+        monkeypatch.setattr(stages, '_RECORDED_S', -1.0)
+    lost = cut(store, operator, at)
+    answer = engine.select_destinations(ask(vm), move=moves)
+    (made,) = answer.result(60).placements
+    assert len(lost) == 1
+    assert (made.selected.host, vm) in addresses.addresses
+    assert not audit_findings(store)
