@@ -34,7 +34,8 @@ class PlacePod(Stage):
     def run(self, jobs: Sequence[HostJob], table: HostTable) -> None:
         """Place pods; those that another try has claimed are CLAIMED.
 
-        :raises Conflict: a pod is claimed on another host
+        :raises Conflict: a pod is claimed on another host, or has the uuid of
+            an instance
         :raises NoValidHost: it does not fit, or there is no such host
         """
         for job in jobs:
@@ -57,7 +58,7 @@ class PlacePod(Stage):
         attempt.request = job.request
         if not job.attempts:
             return False
-        held = self._claimer.find(job.request.instance_uuids, False)
+        held = self._claimer.find(job.request.instance_uuids, False, job.kind)
         for placement in held.values():
             selected = placement.selected
             if (selected.host, selected.node) != (job.host, job.node):

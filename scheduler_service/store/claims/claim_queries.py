@@ -29,21 +29,36 @@ _CLAIMS = ('claimed', 'confirmed')
 
 
 def placements(
-    conn: Connection, consumers: Sequence[str], moving: bool = False
+    conn: Connection,
+    consumers: Sequence[str],
+    moving: bool = False,
+    kind: str = 'instance',
 ) -> dict[str, dict[str, Any]]:
     """Return the placement of each consumer that holds a claim.
 
     :param moving: of claims for moves, not of those for present places
+    :param kind: of the consumers: ``instance`` or ``pod``
+    :raises Conflict: a uuid is that of a consumer of the other kind
     """
     table: Any = schema.moves if moving else schema.instances
     uuid = table.c.instance_uuid if moving else table.c.uuid
-    query = sa.select(uuid, table.c.placement).where(
-        uuid.in_(consumers), table.c.placement.is_not(None)
-    )
-    return {
-        consumer: msgspec.json.decode(placement)
-        for consumer, placement in conn.execute(query)
-    }
+    query = sa.select(
+        uuid,
+        table.c.placement,
+        sa.literal('instance') if moving else table.c.kind,
+    ).where(uuid.in_(consumers))
+    placed = {}
+    for consumer, placement, stored in conn.execute(query):
+        if stored != kind:
+            raise errors.Conflict(
+                f'{consumer} is the uuid of an existing {stored}, and cannot '
+                f'be that of a new {kind}',
+                uuid=consumer,
+                kind=stored,
+            )
+        if placement is not None:
+            placed[consumer] = msgspec.json.decode(placement)
+    return placed
 
 
 def held_of(

@@ -127,11 +127,14 @@ class StoreClaimer:
             self._on_released(job.request.instance_uuids)
 
     def find(
-        self, instances: Sequence[str], moves: bool
+        self, instances: Sequence[str], moves: bool, kind: str = 'instance'
     ) -> dict[str, Placement]:
-        """Return the placements that instances hold claims of."""
+        """Return the placements that instances, or pods, hold claims of.
+
+        :raises Conflict: a uuid is that of a consumer of the other kind
+        """
         with self._source.autocommit_connection() as conn:
-            placements = claims.placements(conn, instances, moves)
+            placements = claims.placements(conn, instances, moves, kind)
         return msgspec.convert(placements, dict[str, Placement])
 
     def run_somewhere(self, instances: Sequence[str]) -> bool:
@@ -158,6 +161,9 @@ class StoreClaimer:
             with source.autocommit_connection() as conn:
                 return self._outcomes.recall(conn, job)
         instances, recalled = job.request.instance_uuids, None
+        if job.attempts:
+            # It may have lost to a consumer of the other kind.
+            self.find(instances, False, job.kind)
         if (
             job.contested
             or job.attempt.extender_rounds

@@ -177,7 +177,9 @@ class Outcomes:
         missing = uuids - placements.keys()
         if missing:
             # The request got them, but other requests claimed.
-            others = claims.placements(conn, sorted(missing), job.move)
+            others = claims.placements(
+                conn, sorted(missing), job.move, job.kind
+            )
             placements.update(msgspec.convert(others, dict[str, Placement]))
         if uuids - placements.keys():
             if whole is not None:
