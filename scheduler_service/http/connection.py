@@ -36,6 +36,8 @@ _IPV6_PREFIX = 64
 # Bodies of the largest size that may be arriving at a time.
 _BODIES = 4
 _NEVER = math.inf
+# Pause between two looks whether a client has received a reply, in seconds.
+_LOOK_S = 0.05
 # TLS handshakes that may be unfinished at a time.
 _HANDSHAKES = 200
 # Reasons to close a connection.
@@ -299,6 +301,9 @@ class Connection(web.RequestHandler):
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Return the response to a request, whose body is still arriving."""
         clients = self._clients
+        # Who never reads gets no more time by sending another request.
+        while self.late is _UNREAD and _unsent(self._socket):
+            await asyncio.sleep(_LOOK_S)
         router = clients.router
         if self.late is not _SLOW:
             self._expect(clients.request_timeout, _SLOW)

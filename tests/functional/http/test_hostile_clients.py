@@ -3,6 +3,7 @@
 import contextlib
 import json
 import pathlib
+import re
 import resource
 import socket
 import ssl
@@ -131,6 +132,30 @@ def test_clients_that_never_read_are_dropped_in_time(serve_http, held, buffer):
     server = http.service.daemon.http.server
     wait_until(lambda: server.clients.closed.get('reads too slowly'))
     wait_until(lambda: len(server.clients) == 0)
+
+
+def test_clients_that_never_read_gain_no_time_by_more_requests(
+    serve_http, held
+):
+    """They are not answered either: each of them has a thousand."""
+    http = serve_http(
+        http__request_timeout=1.0, http__max_connections_per_address=300
+    )
+    clients = http.service.daemon.http.server.clients
+    for _ in range(200):
+        sock = held.enter_context(socket.socket())
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.settimeout(LIMIT_S)
+        sock.connect(('127.0.0.1', http.port))
+        with contextlib.suppress(OSError):
+            sock.sendall(GET * 1_000)
+    assert raw_http.healthcheck_seconds(http.port) < LIMIT_S
+    wait_until(lambda: clients.closed.get('reads too slowly') == 200)
+    _, text = http.send('GET', '/metrics')
+    (answered,) = re.findall(
+        r'http_requests_total{route="/healthcheck",status="200"} (\S+)', text
+    )
+    assert float(answered) < 200 * 100
 
 
 @pytest.mark.parametrize('idle_timeout', [2.0, 60.0])
