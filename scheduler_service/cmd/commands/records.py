@@ -6,7 +6,7 @@ allocations, and messages that no daemon could process.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from scheduler_service import errors, moments
@@ -57,7 +57,13 @@ def claim_show(args: Any, conf: Any) -> None:
 
 def claim_release(args: Any, conf: Any) -> int:
     """Release claims; return 1 if there was none."""
-    return _change(args, conf, lifecycle.cancel, 'released')
+    pods: dict[str, str] = {}
+
+    def release(writer: Any, requests: Any) -> Any:
+        pods.update(claim_queries.pods(writer.conn, [*requests]))
+        return lifecycle.cancel(writer, requests)
+
+    return _change(args, conf, release, 'released', pods)
 
 
 def claim_confirm(args: Any, conf: Any) -> int:
@@ -75,14 +81,19 @@ def claim_drop_move(args: Any, conf: Any) -> int:
 
 
 def _change(
-    args: Any, conf: Any, change: Callable[[Any, Any], Any], outcome: str
+    args: Any,
+    conf: Any,
+    change: Callable[[Any, Any], Any],
+    outcome: str,
+    pods: Mapping[str, str] | None = None,
 ) -> int:
     uuids = [dashed(uuid) for uuid in args.instance]
     requests = dict.fromkeys(uuids, outcomes.ReleaseRequest())
     changed = write(conf, lambda writer: change(writer, requests))
     for uuid in uuids:
         result = outcome if uuid in changed else 'nothing to do'
-        output.say(f'{uuid} {result}')
+        of = f' ({pods[uuid]})' if pods and uuid in pods else ''
+        output.say(f'{uuid} {result}{of}')
     return 0 if changed else 1
 
 

@@ -18,13 +18,14 @@ from typing import Any
 from scheduler_service import errors, texts
 from scheduler_service.cmd import output
 from scheduler_service.cmd.commands.inventory import read_document
-from scheduler_service.cmd.connections import call, connected, open_store
+from scheduler_service.cmd.connections import call, connected, open_store, read
 from scheduler_service.cmd.program import run_within
 from scheduler_service.factory import build
 from scheduler_service.model import documents, plain
 from scheduler_service.request_context import RequestContext
 from scheduler_service.rpc.client import SchedulerClient
 from scheduler_service.scheduler import Scheduler
+from scheduler_service.store.claims import claim_queries
 
 import oslo_messaging  # isort: skip
 
@@ -118,12 +119,18 @@ def zone(args: Any, conf: Any) -> None:
 
 def release(args: Any, conf: Any) -> int:
     """Release claims through a daemon; return 1 if there was none."""
+    pods: dict[str, str] = {}
+    # The daemon may use a database that this command cannot reach.
+    with contextlib.suppress(errors.SchedulerError):
+        pods = read(conf, lambda conn: claim_queries.pods(conn, args.instance))
     released = _run(
         args,
         conf,
         lambda scheduler: scheduler.release(args.instance),
         lambda client: client.release(_CONTEXT, args.instance),
     )
+    for uid in pods.keys() & {*released}:
+        output.say(f'{uid} released ({pods[uid]})')
     print(f'{len(released)} of {len(args.instance)} held a claim.')
     return 0 if released else 1
 

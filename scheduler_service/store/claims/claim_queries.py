@@ -61,6 +61,17 @@ def placements(
     return placed
 
 
+def pods(conn: Connection, uuids: Sequence[str]) -> dict[str, str]:
+    """Return which of these uuids are pods, and which pods on which hosts."""
+    inst = schema.instances.c
+    query = sa.select(inst.uuid, inst.request_id, inst.host).where(
+        inst.uuid.in_(uuids), inst.kind == 'pod'
+    )
+    return {
+        uid: f'pod {name} on {host}' for uid, name, host in conn.execute(query)
+    }
+
+
 def held_of(
     conn: Connection, providers: Sequence[int], instance: str
 ) -> dict[str, int]:

@@ -12,7 +12,11 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.cmd import manage
+from scheduler_service.store.claims import pod_claims
+from scheduler_service.store.claims.pod_claims import PodClaim
+from scheduler_service.store.reading import loading
 from tests.support.commands import printed_json
+from tests.support.databases import connect
 from tests.support.documents import SMALL
 
 
@@ -200,3 +204,19 @@ def test_top_prints_tables_on_a_terminal(asking, monkeypatch):
         'MEMORY_MB',
     ):
         assert part in text
+
+
+@pytest.mark.parametrize('command', [('release', '--local'),
+                                     ('claim', 'release')])  # fmt: skip
+def test_a_release_names_the_pods_among_what_it_released(
+    run, ready_sqlite, command
+):
+    pod, uid = 'default/web', '99999999-0000-4000-8000-000000000001'
+    store = connect(ready_sqlite)
+    with store.reading() as conn:
+        host = min(loading.host_names(conn))
+    claim = PodClaim(uid, pod, host, host, {'MEMORY_MB': 64})
+    store.write(lambda writer: pod_claims.confirm(writer, [claim]))
+    status, told, _ = run(*command, uid)
+    assert status == 0
+    assert f'{uid} released (pod {pod} on {host})\n' in told
