@@ -17,6 +17,7 @@ from scheduler_service.http.message import HttpRequest, Reply, refusal
 
 PUBLIC = ('/healthcheck', '/readyz')
 _LOOPBACK = 'localhost'
+_BY_HAND = '; if it was a link, press Enter in the address bar'
 
 
 class Guard:
@@ -24,7 +25,8 @@ class Guard:
 
     Without either, any local program may send requests, and so may any web
     page in a local browser. A request of a page has an Origin if it could
-    change something; if the page's own name resolves to this machine, the
+    change something, and of any most browsers say in Sec-Fetch-Site whether
+    another site sends it; if the page's own name resolves to this machine, the
     Host is that name.
 
     :param token: None: no token is required
@@ -55,8 +57,18 @@ class Guard:
         """Return the client's credentials in the form of policy rules."""
         return {'user_id': request.certificate, 'roles': self._roles}
 
-    def refuse(self, request: HttpRequest) -> Reply | None:
-        """Return the refusal of a request; None: it is admitted."""
+    def refuse(
+        self, request: HttpRequest, is_linked: bool = False
+    ) -> Reply | None:
+        """Return the refusal of a request; None: it is admitted.
+
+        :param is_linked: whether other sites may link what it asks for
+        """
+        headers = request.headers
+        is_foreign = 'Origin' in headers or not (
+            headers.get('Sec-Fetch-Site', 'none') in ('none', 'same-origin')
+            or (is_linked and headers.get('Sec-Fetch-Dest') == 'document')
+        )
         is_public = request.path.rstrip('/') in self._public
         if self.token or self._certificates:
             if is_public or self._has_token(request, 'bearer'):
@@ -64,9 +76,9 @@ class Guard:
             has_certificate = request.certificate is not None
             if has_certificate or self._has_token(request, 'basic'):
                 # A browser sends them to us whatever page asks for it.
-                if 'Origin' not in request.headers:
+                if not is_foreign:
                     return None
-                return refusal(403, 'a web page may not send this request')
+                return refusal(403, f'a web page may not send this{_BY_HAND}')
             return refusal(
                 401,
                 'a bearer token or a client certificate is required; a '
@@ -74,11 +86,11 @@ class Guard:
                 ('WWW-Authenticate', 'Bearer'),
                 *self._log_in(request),
             )
-        if 'Origin' in request.headers:
+        if is_foreign:
             return refusal(
                 403,
                 'a web page may send requests only where [http] token_file or '
-                'ca_file is set',
+                f'ca_file is set{_BY_HAND}',
             )
         if is_public or self._is_addressed(request):
             return None

@@ -46,6 +46,14 @@ _SLOW = 'sends too slowly'
 _UNREAD = 'reads too slowly'
 _TOO_MANY = 'Too many request bodies are arriving'
 _CONTINUE = b'HTTP/1.1 100 Continue\r\n\r\n'
+# A browser takes a reply for nothing else, gives it to no other site's page,
+# and does not keep it.
+_HEADERS = (
+    ('Server', 'scheduler-service'),
+    ('X-Content-Type-Options', 'nosniff'),
+    ('Cross-Origin-Resource-Policy', 'same-origin'),
+    ('Cache-Control', 'no-store'),
+)
 # What aiohttp does by default, and is not done here: the deadlines below end
 # connections, bodies are decompressed by their routes, nothing is logged, and
 # a form of a page that was filled with too much is answered by the page.
@@ -374,10 +382,11 @@ class Connection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """Return the response to what is not valid HTTP; it is the last."""
-        if status >= 500:
-            return super().handle_error(request, status, exc, message)
-        self._clients.router.count_refused(status)
         self._ends = True
+        if status >= 500:
+            super().handle_error(request, status, exc, message)
+            return self._response(refusal(status, 'Internal error'))
+        self._clients.router.count_refused(status)
         first = (message or '').partition('\n')[0]
         return self._response(refusal(status, f'not valid HTTP: {first}'))
 
@@ -387,7 +396,7 @@ class Connection(web.RequestHandler):
             status=reply.status,
             headers=(
                 ('Content-Type', reply.content_type),
-                ('Server', 'scheduler-service'),
+                *_HEADERS,
                 *reply.headers,
             ),
         )

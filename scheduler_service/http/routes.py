@@ -54,6 +54,7 @@ class Route:
     :ivar methods: accepted methods; empty: all
     :ivar needs_hosts: whether requests are refused before the hosts are
         loaded
+    :ivar is_linked: whether pages of others may link it, without a query
     """
 
     name: str
@@ -62,6 +63,7 @@ class Route:
     max_bytes: int
     methods: tuple[str, ...] = ()
     needs_hosts: bool = False
+    is_linked: bool = False
 
 
 HEALTH = Route(
@@ -130,10 +132,11 @@ class Router:
 
     def admit(self, request: HttpRequest) -> Route | Reply:
         """Return the route of a request, or a refusal."""
-        refused = self.guard.refuse(request)
+        route = self._find(request)
+        is_linked = route.is_linked and not request.query
+        refused = self.guard.refuse(request, is_linked)
         if refused is not None:
             return refused
-        route = self._find(request)
         if not route.methods or request.method in route.methods:
             return route
         allowed = ', '.join(route.methods)

@@ -274,9 +274,18 @@ def _csv(
 def named(request: HttpRequest, what: str) -> str:
     """Return the last segment of the path; the query has to be empty."""
     parameters(request)
-    name = parse.unquote(request.path.rstrip('/').rpartition('/')[2])
+    last = request.path.rstrip('/').rpartition('/')[2]
+    name = parse.unquote(last[:-1] if last in ('.=', '..=') else last)
     documents.check_text(name, what)
     return name
+
+
+def segment(name: str) -> str:
+    """Return a name as :func:`named` reads it.
+
+    Clients drop a segment of dots, also where it is percent-encoded.
+    """
+    return parse.quote(name, safe='') + '=' * (name in ('.', '..'))
 
 
 def read_criteria(request: HttpRequest, known: Criteria) -> dict[str, Any]:

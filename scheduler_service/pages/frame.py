@@ -8,7 +8,6 @@ characters, as text.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import http
 import pathlib
 import time
@@ -22,13 +21,15 @@ import msgspec
 from scheduler_service import errors, moments, texts
 from scheduler_service.http.message import JSON, HttpRequest, Reply
 from scheduler_service.http.routes import Route
-from scheduler_service.http.v1 import V1
+from scheduler_service.http.v1 import V1, segment
 from scheduler_service.pages.picture import Pictures
 from scheduler_service.scheduler import Scheduler
 
 _HTML = 'text/html; charset=utf-8'
 # The threads of a page that takes long; all others share some.
 _THREADS = {'/why/{request_id}': 'why'}
+# What costs the daemon much also without a query.
+_COSTLY = ('/why/{request_id}', '/fit', '/cloud.png', '/cloud/{block}')
 _READ = ('GET', 'HEAD')
 _FOLDER = pathlib.Path(__file__).parent
 _TYPES = {
@@ -36,7 +37,7 @@ _TYPES = {
     '.js': 'text/javascript',
     '.svg': 'image/svg+xml',
 }
-# Nothing is loaded from elsewhere, run inline, framed or kept.
+# Nothing is loaded from elsewhere, run inline or framed.
 _SAFETY = (
     (
         'Content-Security-Policy',
@@ -45,9 +46,6 @@ _SAFETY = (
         "base-uri 'none'; frame-ancestors 'none'",
     ),
     ('Referrer-Policy', 'no-referrer'),
-    ('X-Content-Type-Options', 'nosniff'),
-    ('Cross-Origin-Resource-Policy', 'same-origin'),
-    ('Cache-Control', 'no-store'),
 )
 # Programs get their errors as JSON.
 _OF_PROGRAMS = ('/v1/', '/extender/')
@@ -93,9 +91,7 @@ class Frame:
             trim_blocks=True,
             undefined=jinja2.StrictUndefined,
         )
-        self._templates.filters['path'] = functools.partial(
-            parse.quote, safe=''
-        )
+        self._templates.filters['path'] = segment
         self._templates.filters['cell'] = texts.cell
         self._templates.globals['menu'] = MENU
         self._names: set[str] = set()
@@ -112,6 +108,7 @@ class Frame:
         return Route(
             path, lambda request, _: page(self, request),
             _THREADS.get(path, 'pages'), 0, _READ,
+            is_linked=path not in _COSTLY,
         )  # fmt: skip
 
     def stored(self, read: Callable[[], _T]) -> tuple[_T | None, str]:

@@ -15,6 +15,7 @@ from scheduler_service.http.v1 import (
     named,
     one_of,
     read_criteria,
+    segment,
 )
 from scheduler_service.pages import picture
 from scheduler_service.pages.frame import Frame, file, without_empty
@@ -89,7 +90,7 @@ def cell(frame: Frame, request: HttpRequest) -> Reply:
         raise errors.NotFound('There is no host at this point')
     host, table = made.table.host_at(row), made.table
     if not point[3]:
-        path = f'/hosts/{parse.quote(host, safe="")}'
+        path = f'/hosts/{segment(host)}'
         return Reply(302, b'', headers=(('Location', path),))
     state = 'up' if table.number('up')[row] else 'down'
     enabled = 'enabled' if table.number('enabled')[row] else 'disabled'

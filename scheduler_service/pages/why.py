@@ -19,6 +19,7 @@ import msgspec
 from scheduler_service import errors
 from scheduler_service.http.message import HttpRequest, Reply
 from scheduler_service.http.v1 import named, parameters
+from scheduler_service.model import documents
 from scheduler_service.pages.decisions import stacks
 from scheduler_service.pages.frame import Frame, without_empty
 
@@ -57,6 +58,7 @@ class Why:
         :raises ServiceBusy: it is found out for somebody else
         """
         sent = parameters(without_empty(request, ['host']), 'host')
+        documents.check_text(sent)
         bare = dataclasses.replace(request, query='')
         request_id = named(bare, 'request_id')
         for rule in ('show_decision', *(['explain'] if sent else [])):
