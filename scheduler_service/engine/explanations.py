@@ -12,7 +12,7 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from scheduler_service import errors
+from scheduler_service import errors, time_slice
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.topology import Topology
 from scheduler_service.engine.jobs import ExplainJob
@@ -20,6 +20,9 @@ from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.model import Request
 from scheduler_service.pipeline import HostPipeline, explain
 from scheduler_service.pipeline.selection import explanation
+
+# How long the instances of a request may be placed, in seconds: others wait.
+_MOST_S = 5.0
 
 
 class Explainer:
@@ -90,11 +93,19 @@ class Explainer:
         }
         if host is not None:
             report['nodes'] = explain.host_report(results, subject, host)
+        time_slice.begin(_MOST_S, lambda: request.num_instances > 1)
         try:
             result = pipeline.select(Overlay(table), request, self._rng)
         except errors.NoValidHost as error:
             report['error'] = error.to_dict()
             return report
+        except time_slice.TimeSliceOver:
+            raise errors.PayloadTooLarge(
+                f'{request.num_instances} instances are not placed within '
+                f'{_MOST_S:g} s: explain fewer'
+            ) from None
+        finally:
+            time_slice.end()
         return {
             **report,
             **explanation(result.reasons),

@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.engine import selecting
+from scheduler_service.engine import explanations, selecting
 from scheduler_service.engine.jobs import DeliveredMessage
 from scheduler_service.model import documents
 from tests.support.waiting import LIMIT_S
@@ -118,3 +118,13 @@ def test_explanations_are_finished_when_the_scheduler_stops(scheduler):
     assert scheduler.stop(30)
     assert all(one.done() for one in explained)
     assert scheduler._queue.is_drained()
+
+
+def test_an_explanation_that_takes_long_gives_way(scheduler, monkeypatch):
+    monkeypatch.setattr(explanations, '_MOST_S', 0.0)
+    large = scheduler.explain(request(1000))
+    others = [scheduler.explain(request()) for _ in range(3)]
+    with pytest.raises(errors.PayloadTooLarge, match='1000 instances are not'):
+        large.result(60)
+    for one in others:
+        assert len(one.result(60)['placements']) == 1
