@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import difflib
 import io
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,8 @@ from typing import Any
 _MAX_NAMED = 20
 # Values among which a similar one is looked for, which takes half a second.
 _MAX_COMPARED = 20_000
-# Programs that open CSV take a text that begins like this for a formula.
+# Programs that open CSV take a text that begins like this for a formula, also
+# after blanks, or in another form of the character, such as full-width.
 _FORMULA = ('=', '+', '-', '@')
 
 
@@ -61,8 +63,10 @@ def csv_table(
 def csv_cell(value: Any) -> str:
     """Return a value as a cell of CSV; no program takes it for a formula."""
     text = cell(value)
-    is_number = isinstance(value, int | float)
-    return f"'{text}" if text.startswith(_FORMULA) and not is_number else text
+    if isinstance(value, int | float):
+        return text
+    first = unicodedata.normalize('NFKC', text.lstrip()[:1])
+    return f"'{text}" if first in _FORMULA else text
 
 
 def some(names: Sequence[str]) -> str:

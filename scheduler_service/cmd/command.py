@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import io
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -137,6 +138,17 @@ class Lister(Command, lister.Lister):
         self.status = listing.status
         columns, rows, self._remark = output.arranged(listing, args)
         return columns, rows
+
+    def produce_output(
+        self, args: argparse.Namespace, columns: Any, rows: Any
+    ) -> int:
+        """Print rows; of what a terminal obeys, JSON has only DEL by now."""
+        text = io.StringIO()
+        # Names of SQL are a kind of text that YAML cannot write.
+        names = [*map(str, columns)]
+        self.formatter.emit_list(names, rows, text, args)
+        print(text.getvalue().replace('\x7f', r'\u007f'), end='')
+        return 0
 
     def run(self, args: argparse.Namespace) -> int:
         """Print the rows, and on standard error how many were left out."""

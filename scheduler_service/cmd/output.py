@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from scheduler_service import errors, texts
 from scheduler_service.cmd.program import WrongUsage
 from scheduler_service.texts import cell, printable
@@ -79,7 +81,7 @@ def arranged(
 def shown(value: Any, args: Any) -> Any:
     """Return a value as a format prints it: safe for terminals, if as text."""
     if args.formatter in ('json', 'yaml'):
-        return value
+        return msgspec.to_builtins(value, enc_hook=str)
     if args.formatter == 'csv':
         return texts.csv_cell(value)
     if type(value) in (int, float) and args.formatter == 'table':

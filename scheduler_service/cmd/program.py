@@ -11,12 +11,13 @@ import functools
 import io
 import os
 import pathlib
+import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from scheduler_service import errors
+from scheduler_service import cmd, errors
 from scheduler_service.texts import printable
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ def entry_point(failed: int) -> Callable[[Main], Main]:
         _replace_closed()
         _buffer_output()
         try:
+            if signal.getsignal(signal.SIGINT) is cmd.end:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
             try:
                 return main(*argv)
             finally:

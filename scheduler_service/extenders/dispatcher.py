@@ -14,7 +14,6 @@ job belong to the dispatcher's thread until the job is back in the queue.
 from __future__ import annotations
 
 import logging
-import pathlib
 from collections import Counter
 from collections.abc import Callable, Mapping, MutableSet, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +44,7 @@ from scheduler_service.extenders import objects, policy_file
 from scheduler_service.extenders.chain import Chain, ExtenderArgs
 from scheduler_service.extenders.policy_file import Extender
 from scheduler_service.model import Request
+from scheduler_service.model.document_text import read_all
 from scheduler_service.pipeline import Bonuses, HostPipeline
 from scheduler_service.pipeline.weighing import Ranking
 from scheduler_service.stages import WaitingStage
@@ -402,7 +402,8 @@ def policy(conf: Any) -> Policy:
     group = conf.extender
     path = group.policy_file
     try:
-        text = pathlib.Path(path).read_bytes()
+        with open(path, 'rb') as file:
+            text = read_all(file)
     except OSError as fault:
         raise errors.ConfigurationError(
             f'[extender] policy_file cannot be read: {fault}'

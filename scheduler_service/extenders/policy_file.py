@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from scheduler_service import errors
+from scheduler_service.model import document_text
 
 DEFAULT_TIMEOUT_S = 5.0
 _EXTENDED = re.compile(
@@ -268,8 +269,8 @@ def read(text: bytes, source: str) -> PolicyFile:
     :raises ConfigurationError: with the path of the key and what was expected
     """
     try:
-        document = msgspec.yaml.decode(text)
-    except (msgspec.DecodeError, ValueError, RecursionError) as fault:
+        document, _ = document_text.parse(text)
+    except (ValueError, RecursionError) as fault:
         raise errors.ConfigurationError(
             f'{source}: cannot be read as YAML or JSON: {fault}'
         ) from None

@@ -7,10 +7,13 @@ host twice into an entry would lose the first. Stateless.
 from __future__ import annotations
 
 import contextlib
+import errno
+import itertools
 import json
 import math
+import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 import yaml
@@ -18,6 +21,22 @@ import yaml
 from scheduler_service import errors
 
 _JSON_STARTS = (b'{', b'[')
+_PART_BYTES, _MOST_PARTS = 1024**2, 512
+# How many values the aliases of a document may stand for, for each byte of it.
+_MOST_VALUES = 100
+
+
+def read_all(file: BinaryIO) -> bytes:
+    """Return what an open file has.
+
+    :raises OSError: it is too large, such as a device that never ends
+    """
+    parts = iter(lambda: file.read(_PART_BYTES), b'')
+    with contextlib.suppress(MemoryError):
+        first = list(itertools.islice(parts, _MOST_PARTS))
+        if len(first) < _MOST_PARTS:
+            return b''.join(first)
+    raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), file.name)
 
 
 def read(
@@ -163,10 +182,32 @@ def _refuse(node: Any, text: str) -> None:
     raise ValueError(f'line {node.start_mark.line + 1}: {text}')
 
 
+def _count(node: Any, counts: dict[Any, int]) -> int:
+    """Return how many values a node has in all, with those of aliases.
+
+    :param counts: of the nodes that were counted; 0: it is being counted
+    :raises ValueError: a value contains itself
+    """
+    if node not in counts:
+        counts[node] = 0
+        inner = () if isinstance(node, yaml.ScalarNode) else node.value
+        if isinstance(node, yaml.MappingNode):
+            inner = itertools.chain.from_iterable(inner)
+        counts[node] = 1 + sum(_count(each, counts) for each in inner)
+    if not counts[node]:
+        _refuse(node, 'a value contains itself')
+    return counts[node]
+
+
 def _parse_yaml(text: bytes) -> tuple[Any, list[str]]:
     loader = _Loader(text)
     try:
-        return loader.get_single_data(), loader.twice
+        node = loader.get_single_node()
+        if node is None:
+            return None, []
+        if b'*' in text and _count(node, {}) > _MOST_VALUES * len(text):
+            _refuse(node, 'aliases stand for too many values')
+        return loader.construct_document(node), loader.twice
     except yaml.YAMLError as fault:
         raise ValueError(' '.join(str(fault).split())) from None
     except (KeyError, OverflowError, TypeError) as fault:

@@ -8,10 +8,12 @@ Stateless; any thread may call any function.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
+import yaml
 
 from scheduler_service import errors
 from scheduler_service.model import document_text, problems
@@ -191,11 +193,19 @@ def refuse(
 
 
 def dump(document: Any, form: str = 'json') -> bytes:
-    """Write structs or plain values as JSON (indented) or YAML."""
+    """Write structs or plain values as JSON (indented) or YAML.
+
+    In ASCII, where there are characters that :func:`texts.printable` escapes.
+    """
     plain = msgspec.to_builtins(document)
-    if form == 'yaml':
-        return msgspec.yaml.encode(plain)
-    return msgspec.json.format(msgspec.json.encode(plain), indent=2)
+    is_yaml = form == 'yaml'
+    encode = msgspec.yaml.encode if is_yaml else msgspec.json.encode
+    text = encode(plain)
+    if not text.decode().replace('\n', '').isprintable():
+        write = yaml.safe_dump if is_yaml else json.dumps
+        escaped = write(plain, sort_keys=False).replace('\x7f', r'\u007f')
+        text = escaped.encode()
+    return text if is_yaml else msgspec.json.format(text, indent=2)
 
 
 def check_depth(document: Any) -> None:

@@ -1,5 +1,7 @@
 """Values as texts, and CSV that no program takes for formulas."""
 
+import pytest
+
 from scheduler_service import texts
 
 
@@ -23,3 +25,11 @@ def test_csv_has_no_formulas_and_numbers_stay():
     assert texts.csv_table(rows, ['a', 'b']) == (
         "a,b\n'=1,-1\n\"'@x, y\",'-x\n"
     )
+
+
+@pytest.mark.parametrize(
+    'first', [*'=+-@\uff1d\uff0b\uff0d\uff20\ufe62\ufe66\ufe6b', ' =']
+)
+def test_no_form_of_a_character_begins_a_formula(first):
+    assert texts.csv_cell(f'{first}1').startswith("'")
+    assert texts.csv_cell(f'a{first}1')[0] == 'a'

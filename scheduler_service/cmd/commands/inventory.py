@@ -46,8 +46,9 @@ def read_document(
 def _text(path: str, fault: type[errors.SchedulerError]) -> tuple[bytes, str]:
     try:
         if path == '-':
-            return sys.stdin.buffer.read(), 'standard input'
-        return pathlib.Path(path).read_bytes(), path
+            return document_text.read_all(sys.stdin.buffer), 'standard input'
+        with open(path, 'rb') as file:
+            return document_text.read_all(file), path
     except OSError as error:
         raise fault(f'{path}: {error.strerror}', source=path) from None
 

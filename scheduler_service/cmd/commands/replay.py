@@ -8,7 +8,6 @@ import functools
 import math
 import multiprocessing
 import os
-import pathlib
 import random
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from scheduler_service.cmd.program import WrongUsage
 from scheduler_service.conf import effective
 from scheduler_service.engine.simulation import Decision, Simulation, Verdict
 from scheduler_service.model import Request, client_documents, documents
+from scheduler_service.model.document_text import read_all
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.store import clock
 from scheduler_service.store.reading.snapshot import load_snapshot
@@ -290,7 +290,8 @@ def _of_trace(
 
 
 def _rows(path: str) -> Iterable[Mapping[str, Any]]:
-    text = pathlib.Path(path).read_text()
+    with open(path, 'rb') as file:
+        text = read_all(file).decode()
     if path.endswith('.csv'):
         return csv.DictReader(text.splitlines())
     return [msgspec.json.decode(line) for line in text.splitlines() if line]

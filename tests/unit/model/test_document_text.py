@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler_service import errors
+from scheduler_service.extenders import policy_file
 from scheduler_service.model import document_text, documents
 
 
@@ -96,3 +97,49 @@ def test_keys_that_are_no_texts_are_named_with_their_line(key):
         document_text.read(text, 'r.yaml', errors.InvalidRequest)
     quoted = text.replace(key.encode(), f"'{key}'".encode())
     assert document_text.read(quoted, '', errors.InvalidRequest)[1] == []
+
+
+def _doubling(first: str, line: str) -> bytes:
+    """Return a document whose aliases stand for 9 ** 30 values."""
+    lines = [f'a0: &a0 {first}']
+    for at in range(30):
+        aliases = ','.join([f'*a{at}'] * 9)
+        lines.append(f'a{at + 1}: &a{at + 1} {line.format(aliases)}')
+    return '\n'.join(lines).encode()
+
+
+@pytest.mark.parametrize(
+    ('text', 'told'),
+    [
+        (b'a: &a [*a]', 'contains itself'),
+        (b'&a [*a]', 'contains itself'),
+        (b'a: &a {b: {c: [*a]}}', 'contains itself'),
+        (b'a: &a\n  <<: *a', 'contains itself'),
+        (b'? &k [*k]\n: 1', 'contains itself'),
+        (_doubling('[x]', '[{}]'), 'too many values'),
+        (_doubling('{x: 1}', '{{<<: [{}]}}'), 'too many values'),
+    ],
+)
+def test_aliases_that_have_no_end_are_errors(text, told):
+    for fault in (errors.InvalidInventory, errors.InvalidRequest):
+        with pytest.raises(fault, match=told):
+            documents.read(text, 'a.yaml', fault)
+    with pytest.raises(errors.ConfigurationError, match=told):
+        policy_file.read(text, 'a.yaml')
+
+
+def test_aliases_are_values():
+    text = b'a: &a {x: [1]}\nb: *a\nc: [*a, *a]\nd: {<<: *a, y: 2}'
+    value = {'x': [1]}
+    assert documents.read(text) == {
+        'a': value, 'b': value, 'c': [value, value], 'd': {'x': [1], 'y': 2},
+    }  # fmt: skip
+
+
+def test_a_file_without_end_is_too_large():
+    with (
+        open('/dev/zero', 'rb') as file,
+        pytest.raises(OSError, match='File too large') as raised,
+    ):
+        document_text.read_all(file)
+    assert raised.value.filename == '/dev/zero'

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+import yaml
 
 from scheduler_service import errors
 from scheduler_service.model import documents
@@ -50,3 +53,22 @@ def test_document_is_the_same_when_written_and_read_again(form):
     inventory = documents.inventory({'hosts': [{'host': 'a', 'vcpus': 1}]})
     text = documents.dump(inventory, form)
     assert documents.inventory(documents.read(text)) == inventory
+
+
+@pytest.mark.parametrize('form', ['json', 'yaml'])
+@pytest.mark.parametrize(
+    'odd',
+    ['\x7f', '\x80', '\x9b2J', '\u200b', '\u202e', '\u2066', '\u2028',
+     '\ufeff', '\U000e0001', '\\\u202e', '\n\u202e\n', '\x1b[2J'],
+)  # fmt: skip
+def test_what_a_terminal_obeys_is_escaped_in_documents(form, odd):
+    document = {f'k{odd}': [odd, f'é {odd} x' * 30, 'é\uff1d', 'a\nb\n', '']}
+    text = documents.dump(document, form).decode()
+    assert text.replace('\n', '').isprintable()
+    read = json.loads if form == 'json' else yaml.safe_load
+    assert read(text) == document
+
+
+def test_other_characters_stay_as_they_are():
+    for form in ('json', 'yaml'):
+        assert 'é\uff1d' in documents.dump({'a': 'é\uff1d'}, form).decode()
