@@ -9,6 +9,7 @@ from collections import Counter
 from datetime import datetime, timedelta
 
 import pytest
+import yaml
 
 from scheduler_service.cmd import daemon_register, manage, status
 from scheduler_service.factory import build
@@ -104,6 +105,7 @@ def test_daemons_are_listed_and_differences_are_warned_about(
     assert '[filter_scheduler] host_subset_size,3,1' in found
     # What a daemon had is kept, by fingerprint and time.
     newest, *_ = past = json.loads(run('configuration', 'list', '-f', 'json'))
+    assert yaml.safe_load(run('configuration', 'list', '-f', 'yaml')) == past
     assert [row['daemon'] for row in past].count('two') == 2
     assert newest['daemon'] == 'two'
     words = ['configuration', 'diff', '-f', 'csv', first['configuration']]
