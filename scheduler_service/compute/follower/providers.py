@@ -35,7 +35,10 @@ from scheduler_service.compute.placement.client import (
     Provider,
 )
 from scheduler_service.compute.placement.sharing import SharedProviders
-from scheduler_service.compute.placement.undoing import ForgottenClaims
+from scheduler_service.compute.placement.undoing import (
+    MARKED_S,
+    ForgottenClaims,
+)
 from scheduler_service.engine.health import Health
 from scheduler_service.model import (
     STANDARD_FIELDS,
@@ -119,8 +122,6 @@ _AT_ONCE = 2
 _TURN_S = 1.0
 # Pauses between tries to read the provider of a new node, in seconds.
 _NEW_LEAST_S, _NEW_MOST_S = 0.2, 60.0
-# Made allocations are recorded within this time, in seconds.
-_MARKING_S = 0.4
 
 
 class _Node(NamedTuple):
@@ -172,6 +173,8 @@ class ProviderFollower(Worker):
         self._touched: dict[str, bool] = {}
         # Host -> monotonic time at which it is read once more.
         self._again: dict[str, float] = {}
+        # The latest time that _read_later set.
+        self._later_at = 0.0
         # (host, node) -> a node that is not in the store yet.
         self._new: dict[tuple[str, str], _New] = {}
         # Hosts that are waited for, with what is set once they are read.
@@ -413,6 +416,7 @@ class ProviderFollower(Worker):
             that they did not change
         """
         with self._taken(again=not first):
+            self._claims.mark_made()
             read_at, since = time.monotonic(), self._now()
             nodes = self._nodes()
             self._unread = [
@@ -452,6 +456,7 @@ class ProviderFollower(Worker):
     def _read_nodes(self, nodes: Sequence[_Node]) -> None:
         if not nodes:
             return
+        self._claims.mark_made([node.id for node in nodes])
         since = self._now()
         providers = {}
         for node in nodes:
@@ -548,7 +553,9 @@ class ProviderFollower(Worker):
         for part in in_chunks(providers.items(), _HOSTS_AT_ONCE):
             ids = [node.id for node, _ in part]
             with self._store.reading() as conn:
-                counted = placement_records.made_before(conn, ids, since)
+                counted, others = placement_records.made_before(
+                    conn, ids, since
+                )
             reports = []
             for node, alone in part:
                 provider = self._shared.add_to(alone)
@@ -564,6 +571,20 @@ class ProviderFollower(Worker):
                 self._written[node.uuid] = mark
             if reports:
                 self._write_reports(reports)
+            self._read_later(
+                node.host for node, _ in part if node.id in others
+            )
+
+    def _read_later(self, hosts: Iterable[str]) -> None:
+        """Read service hosts once more, little by little.
+
+        A claim that was made while they were read counts twice until then.
+        """
+        for host in hosts:
+            if host not in self._again:
+                earliest = time.monotonic() + _AGAIN_S
+                due_at = max(self._later_at + _TURN_S / _AT_ONCE, earliest)
+                self._again[host] = self._later_at = due_at
 
     def _with_vcpus(self, node: _Node, provider: Provider) -> Provider:
         """Return a provider without the bound that it has no vCPUs."""
@@ -582,7 +603,7 @@ class ProviderFollower(Worker):
         with self._store.reading() as conn:
             unmarked = placement_records.has_unmarked(conn, host_ids)
         if unmarked:
-            time.sleep(_MARKING_S)
+            time.sleep(MARKED_S)
 
     def _write_reports(self, reports: Sequence[HostReport]) -> None:
         try:

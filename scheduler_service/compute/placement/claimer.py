@@ -97,6 +97,7 @@ class PlacementClaimer(Stage):
         self._health = health
         self._engine = queue
         self._queue = PlacementQueue()
+        client.under_way = self._queue.consumers
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(

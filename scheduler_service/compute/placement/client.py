@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
@@ -131,11 +131,13 @@ class PlacementClient:
     written or not.
 
     :param adapter: of keystoneauth1, with authentication and endpoint
+    :ivar under_way: returns the consumers that this daemon claims for just now
     """
 
     def __init__(self, adapter: Any) -> None:
         self._adapter = adapter
         self._readers = ThreadPoolExecutor(_READERS, 'placement-reads')
+        self.under_way: Callable[[], Collection[str]] = lambda: ()
 
     def check(self) -> None:
         """Check that the service answers, and is new enough.

@@ -7,7 +7,6 @@ goes with the next transaction, or a moment later with one of its own.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,17 +17,21 @@ from scheduler_service.compute.placement.claims import AllocationRequest
 from scheduler_service.engine.ports import Intent, StageRecord
 from scheduler_service.store import rows
 from scheduler_service.store.claims import stage_records
-from scheduler_service.store.claims.stage_records import BeingUndone
+from scheduler_service.store.claims.stage_records import (
+    MOST_KEPT,
+    BeingUndone,
+)
 from scheduler_service.store.connection import (
     PersistentWriter,
     Store,
     Writer,
 )
 
-LOG = logging.getLogger(__name__)
 # The end of a call is recorded after this time, in seconds: also under load,
 # where there is always a next call.
 _RECORD_S = 0.2
+# Pause between tries while the database is away, in seconds.
+_AWAY_S = 0.5
 
 
 class _Ended(NamedTuple):
@@ -56,6 +59,7 @@ class PlacementJournal:
     def __init__(self, store: Store) -> None:
         self._writer = PersistentWriter(store)
         self.ended: list[_Ended] = []
+        self._due_at = 0.0
         self.unsure: set[str] = set()
         self.refusals: dict[str, str] = {}
 
@@ -129,23 +133,21 @@ class PlacementJournal:
         """
         if not self.ended:
             return None
-        left_s = self.ended[0].at + _RECORD_S - time.monotonic()
+        due_at = max(self.ended[0].at + _RECORD_S, self._due_at)
+        left_s = due_at - time.monotonic()
         if left_s > 0:
             return left_s
         self.flush()
-        return None
+        return self.flush_due()
 
     def flush(self) -> None:
-        """Record which calls ended.
-
-        Where the database does not answer, the ends are dropped: the
-        follower of the providers looks the allocations up some minutes later.
-        """
+        """Record which calls ended; later where the database is away."""
         ended, self.ended = self.ended, []
         try:
             self._writer.write(lambda writer: _mark(writer, ended))
         except errors.StoreUnavailable:
-            LOG.debug('The ends of %d calls are not recorded', len(ended))
+            self.ended = ended[-MOST_KEPT:]
+            self._due_at = time.monotonic() + _AWAY_S
 
     def close(self) -> None:
         """Record which calls ended, and close the connection."""

@@ -59,7 +59,6 @@ class Call:
 
     def __init__(self, tasks: Sequence[ClaimTask] = ()) -> None:
         self.tasks = tasks
-        self.is_under_way = bool(tasks)
 
 
 class PlacementQueue:
@@ -69,7 +68,7 @@ class PlacementQueue:
         self._changed = threading.Condition()
         self._waiting: deque[ClaimTask] = deque()
         self._busy: set[str] = set()
-        self._under_way = 0
+        self._under_way: set[Call] = set()
         self._stopping = False
 
     def put(self, tasks: Sequence[ClaimTask]) -> None:
@@ -94,10 +93,11 @@ class PlacementQueue:
                     for task in tasks:
                         self._waiting.remove(task)
                         self._busy.update(task.hosts)
-                    self._under_way += 1
+                    call = Call(tasks)
+                    self._under_way.add(call)
                     # The rest may be for another thread.
                     self._changed.notify()
-                    return Call(tasks)
+                    return call
                 left_s = min(left_s, until - time.monotonic())
                 if left_s <= 0:
                     return None
@@ -111,12 +111,19 @@ class PlacementQueue:
         call.
         """
         with self._changed:
-            if call.is_under_way:
-                call.is_under_way = False
-                self._under_way -= 1
+            if call in self._under_way:
+                self._under_way.remove(call)
                 for task in call.tasks:
                     self._busy -= task.hosts.keys()
                 self._changed.notify_all()
+
+    def consumers(self) -> set[str]:
+        """Return the consumers whose calls did not end yet."""
+        with self._changed:
+            tasks = [*self._waiting]
+            for call in self._under_way:
+                tasks += call.tasks
+            return {each.consumer for one in tasks for each in one.allocations}
 
     def stop(self) -> None:
         """Give out no more tasks."""
@@ -139,7 +146,7 @@ class PlacementQueue:
             return [], math.inf
         if is_full or count >= MOST_AT_ONCE or not self._under_way:
             return tasks, 0.0
-        if count >= _MIN_BATCH and self._under_way < _CALLS:
+        if count >= _MIN_BATCH and len(self._under_way) < _CALLS:
             return tasks, 0.0
         since = min(task.since for task in tasks)
         return tasks, since + _MAX_WAIT_S - time.monotonic()

@@ -86,19 +86,26 @@ def unconfirmed(
 
 
 def unmarked(
-    conn: Connection, older_than: float, limit: int
+    conn: Connection,
+    older_than: float,
+    limit: int,
+    host_ids: Sequence[int] | None = None,
 ) -> list[StageRecord]:
-    """Return records of old claims whose calls have no recorded end.
+    """Return records of claims whose calls have no recorded end.
 
     A daemon died before it recorded that their allocations were made. Only
     records that are due for a check: see
     :func:`stage_records.postpone`.
 
-    :param older_than: seconds since the claim, by the database's clock
+    :param older_than: seconds since the call began, or else since the claim,
+        by the database's clock
+    :param host_ids: on these hosts; None: on any
     """
     placed, moving = schema.instances, schema.moves
     before = clock.read(conn) - older_than
-    claimed_at = sa.func.coalesce(moving.c.created_at, placed.c.created_at)
+    began_at = sa.func.coalesce(
+        _TABLE.c.asked_at, moving.c.created_at, placed.c.created_at
+    )
     query = (
         RECORDS.outerjoin(placed, placed.c.uuid == _TABLE.c.instance_uuid)
         .outerjoin(
@@ -109,11 +116,13 @@ def unmarked(
         .where(
             _MINE,
             _TABLE.c.made_at.is_(None),
-            claimed_at < before,
+            began_at < before,
             IS_HELD,
             IS_DUE,
         )
     )
+    if host_ids is not None:
+        query = query.where(_TABLE.c.host_id.in_(host_ids))
     return stage_records.read(conn, query.limit(limit))
 
 
@@ -135,16 +144,21 @@ def has_unmarked(
 
 def made_before(
     conn: Connection, host_ids: Sequence[int], before: float
-) -> dict[int, list[str]]:
+) -> tuple[dict[int, list[str]], set[int]]:
     """Return the instances whose allocations were made before, by host id.
 
     :param before: time by the database's clock
+    :return: beside them, the ids of hosts that have records of others
     """
     by_host: dict[int, list[str]] = {}
+    others: set[int] = set()
     for part in in_chunks(host_ids):
-        query = sa.select(_TABLE.c.host_id, _TABLE.c.instance_uuid).where(
-            _MINE, _TABLE.c.host_id.in_(part), _TABLE.c.made_at <= before
-        )
-        for host_id, uuid in conn.execute(query):
-            by_host.setdefault(host_id, []).append(uuid)
-    return by_host
+        query = sa.select(
+            _TABLE.c.host_id, _TABLE.c.instance_uuid, _TABLE.c.made_at
+        ).where(_MINE, _TABLE.c.host_id.in_(part))
+        for host_id, uuid, made_at in conn.execute(query):
+            if made_at is not None and made_at <= before:
+                by_host.setdefault(host_id, []).append(uuid)
+            else:
+                others.add(host_id)
+    return by_host, others

@@ -1,4 +1,4 @@
-"""Releases claims whose allocations somebody deleted.
+"""Compares claims with their allocations: some were deleted, or not noted.
 
 A :class:`ForgottenClaims` belongs to the thread that follows the providers.
 Its methods raise PlacementUnavailable or StoreUnavailable where the service or
@@ -29,10 +29,12 @@ _SWEPT_AT_ONCE = 50
 _UNCONFIRMED_S = 60.0
 # Likewise if its allocations may not be made: longer than any call takes.
 _UNMARKED_S = 300.0
+# A daemon that lives records made allocations within this time, in seconds.
+MARKED_S = 0.4
 
 
 class ForgottenClaims:
-    """Finds claims without allocations."""
+    """Finds claims without allocations, and allocations without a record."""
 
     def __init__(
         self, store: Store, client: PlacementClient, health: Health
@@ -86,8 +88,7 @@ class ForgottenClaims:
             unmarked = placement_records.unmarked(
                 conn, _UNMARKED_S, _SWEPT_AT_ONCE
             )
-        self._each(unconfirmed, self._look)
-        self._each(unmarked, self._mark)
+        self._each([*unconfirmed, *unmarked], self._look)
 
     def release_forgotten_on(self, host_ids: Sequence[int]) -> None:
         """Release such claims on some hosts, however young they are."""
@@ -97,18 +98,39 @@ class ForgottenClaims:
             )
         self._each(unconfirmed, self._look)
 
-    def _look(self, record: StageRecord) -> bool:
-        """Release a claim without allocations; return whether it has some."""
+    def mark_made(self, host_ids: Sequence[int] | None = None) -> None:
+        """Record what was made, though no daemon recorded the call's end.
+
+        It was killed just then, or the database was away.
+
+        :param host_ids: on these hosts; None: on any
+        """
+        under_way = self._client.under_way()
+        with self._store.reading() as conn:
+            unmarked = placement_records.unmarked(
+                conn, MARKED_S, _SWEPT_AT_ONCE, host_ids
+            )
+        self._each(
+            [each for each in unmarked if each.instance_uuid not in under_way],
+            self._mark,
+        )
+
+    def _has_allocations(self, record: StageRecord) -> bool:
         held = self._client.allocations(record.instance_uuid)['allocations']
-        if any(uuid in held for uuid in placement_records.allocations(record)):
+        return any(
+            uuid in held for uuid in placement_records.allocations(record)
+        )
+
+    def _look(self, record: StageRecord) -> None:
+        """Release a claim without allocations."""
+        if self._has_allocations(record):
             self._postpone(record)
-            return True
+            return
         self._store.write(lambda writer: _release(writer, record))
         self._health.count('placement_claims_forgotten')
-        return False
 
     def _mark(self, record: StageRecord) -> None:
-        if self._look(record):
+        if self._has_allocations(record):
             claim = record.instance_uuid, record.host_uuid, record.document
             self._store.write(
                 lambda writer: stage_records.end_calls(

@@ -35,6 +35,9 @@ from scheduler_service.store.connection import in_chunks
 # Seconds in which a call may take effect after its connection was closed; also
 # how long a call is under way at most.
 CALL_ENDS_S = 300.0
+# How many ends of calls are kept while the database is away; the oldest are
+# dropped. A record without an end is looked at for as long as a call takes.
+MOST_KEPT = 1000
 # The longest time between two checks of a record, in seconds.
 _LONGEST_PAUSE_S = 60.0
 # For how long a claim waits until an earlier one is undone, in seconds.

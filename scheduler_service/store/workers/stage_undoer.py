@@ -124,9 +124,6 @@ class StageUndoer(Worker):
     ) -> None:
         """Note that a stage's calls for claims ended; recorded soon.
 
-        Where the database does not answer, that is not recorded: what is
-        released is then undone again for some minutes.
-
         :param made: whether it is done
         :param sure: whether each call was answered
         """
@@ -153,7 +150,13 @@ class StageUndoer(Worker):
                     time.monotonic() - call.at,
                 )
 
-        self._store.write(write)
+        try:
+            self._store.write(write)
+        except errors.StoreUnavailable:
+            with self._lock:
+                kept = [*ended, *self._ended]
+                self._ended = kept[-stage_records.MOST_KEPT :]
+            raise
 
     def _run(self) -> None:
         due_at = 0.0
