@@ -17,10 +17,7 @@ from scheduler_service.compute.placement.claims import AllocationRequest
 from scheduler_service.engine.ports import Intent, StageRecord
 from scheduler_service.store import rows
 from scheduler_service.store.claims import stage_records
-from scheduler_service.store.claims.stage_records import (
-    MOST_KEPT,
-    BeingUndone,
-)
+from scheduler_service.store.claims.stage_records import BeingUndone
 from scheduler_service.store.connection import (
     PersistentWriter,
     Store,
@@ -59,7 +56,6 @@ class PlacementJournal:
     def __init__(self, store: Store) -> None:
         self._writer = PersistentWriter(store)
         self.ended: list[_Ended] = []
-        self._due_at = 0.0
         self.unsure: set[str] = set()
         self.refusals: dict[str, str] = {}
 
@@ -133,12 +129,11 @@ class PlacementJournal:
         """
         if not self.ended:
             return None
-        due_at = max(self.ended[0].at + _RECORD_S, self._due_at)
-        left_s = due_at - time.monotonic()
+        left_s = self.ended[0].at + _RECORD_S - time.monotonic()
         if left_s > 0:
             return left_s
         self.flush()
-        return self.flush_due()
+        return _AWAY_S if self.ended else None
 
     def flush(self) -> None:
         """Record which calls ended; later where the database is away."""
@@ -146,8 +141,7 @@ class PlacementJournal:
         try:
             self._writer.write(lambda writer: _mark(writer, ended))
         except errors.StoreUnavailable:
-            self.ended = ended[-MOST_KEPT:]
-            self._due_at = time.monotonic() + _AWAY_S
+            self.ended = ended[-stage_records.MOST_KEPT :]
 
     def close(self) -> None:
         """Record which calls ended, and close the connection."""

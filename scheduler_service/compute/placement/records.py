@@ -148,16 +148,17 @@ def made_before(
     """Return the instances whose allocations were made before, by host id.
 
     :param before: time by the database's clock
-    :return: beside them, the ids of hosts that have records of others
+    :return: beside them, the ids of hosts that have other records: of calls
+        that may end just now, and of released claims
     """
     by_host: dict[int, list[str]] = {}
     others: set[int] = set()
     for part in in_chunks(host_ids):
-        query = sa.select(
-            _TABLE.c.host_id, _TABLE.c.instance_uuid, _TABLE.c.made_at
-        ).where(_MINE, _TABLE.c.host_id.in_(part))
-        for host_id, uuid, made_at in conn.execute(query):
-            if made_at is not None and made_at <= before:
+        counts = sa.and_(_TABLE.c.made_at <= before, IS_HELD)
+        query = sa.select(_TABLE.c.host_id, _TABLE.c.instance_uuid, counts)
+        query = query.where(_MINE, _TABLE.c.host_id.in_(part))
+        for host_id, uuid, is_counted in conn.execute(query):
+            if is_counted:
                 by_host.setdefault(host_id, []).append(uuid)
             else:
                 others.add(host_id)

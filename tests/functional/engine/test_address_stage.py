@@ -16,13 +16,17 @@ from scheduler_service.factory import build, engine_config
 from scheduler_service.model import documents
 from scheduler_service.scheduler import Scheduler
 from scheduler_service.store import schema
+from scheduler_service.store.connection import Store
 from tests.rigs import address_kills
 from tests.rigs.address_service import AddressService
+from tests.support.databases import migrated_database
 from tests.support.documents import SMALL
 from tests.support.services import new_conf
 from tests.support.stores import HOSTS, claim_state, import_two_hosts
+from tests.support.tcp_proxy import Mode, through_proxy
 from tests.support.waiting import LIMIT_S, wait_until
 
+AWAY_S = 5.0
 STAGES = (f'{address_kills.STAGE} after=claim',)
 
 
@@ -274,3 +278,40 @@ def test_an_instance_goes_elsewhere_while_an_undo_may_yet_be_carried_out(
     # A late call for the first host takes nothing from the second.
     assert other != host
     assert (other, vm) in addresses.addresses
+
+
+@pytest.mark.db
+def test_a_record_goes_though_the_database_was_away_when_its_call_ended(
+    addresses, postgresql
+):
+    database = migrated_database(postgresql[1])
+    with through_proxy(database) as (proxy, proxied):
+        store = Store.connect(proxied, max_pool_size=20)
+        import_two_hosts(store)
+
+        def cut(method: str, phase: str) -> None:
+            if (method, phase) == ('PUT', 'done'):
+                proxy.become(Mode.REFUSE)
+
+        addresses.on_phase = cut
+        conf = new_conf(
+            database__connection=proxied,
+            scheduler__stages=[*STAGES],
+            filter_scheduler__plugin_options={'address_url': addresses.url},
+        )
+        engine = build(conf, store)
+        assert engine.start()
+        try:
+            (vm,), answer = select(engine)
+            wait_until(lambda: addresses.addresses)
+            # The end was to be recorded long before this is over.
+            until = time.monotonic() + AWAY_S
+            wait_until(lambda: time.monotonic() > until)
+            proxy.become(Mode.FORWARD)
+            answer.result(LIMIT_S)
+            engine.release([vm]).result(LIMIT_S)
+            wait_until(lambda: not addresses.addresses)
+            wait_until(lambda: not records(store))
+        finally:
+            engine.stop()
+            store.dispose()
