@@ -32,6 +32,10 @@ from tests.support.waiting import wait_until
 HOSTS = 60
 _QUIET_S = 8.0
 # In which a slow machine places what a test asks for.
+# A caller that gets no answer for so long fails the run, in seconds.
+_PATIENCE_S = 300.0
+# In which a database that was killed is up again, in seconds.
+_REVIVED_S = 300.0
 _GROUPS = 40
 _MOST_INSTANCES = 60
 _SIZES_MB = (256, 512, 1024, 4096)
@@ -82,7 +86,8 @@ class Caller(threading.Thread):
     timeout_s = 15.0
 
     def __init__(self, cloud: Cloud, seed: int, over: threading.Event) -> None:
-        super().__init__(name=f'caller-{seed}')
+        # A fault of the rig ends the process, whatever callers wait for.
+        super().__init__(name=f'caller-{seed}', daemon=True)
         self.known: dict[str, Known] = {}
         self.done: Counter[str] = Counter()
         self.untrue: list[str] = []
@@ -255,12 +260,16 @@ class Caller(threading.Thread):
             self.known[one] = Known()
 
     def _repeat(self, method: str, uuids: list[str]) -> None:
-        while True:
-            try:
+        """Call until it is answered.
+
+        :raises AssertionError: that takes far too long
+        """
+        until = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < until:
+            with contextlib.suppress(NoAnswer):
                 self._call(method, uuids)
                 return
-            except NoAnswer:
-                continue
+        raise AssertionError(f'{method} of {uuids} is not answered')
 
     def _call(self, method: str, *args: Any, **how: Any) -> Any:
         """Call, and count.
@@ -429,15 +438,19 @@ def disturb(
 
 
 def revive(database: servers.Server) -> None:
-    """Start a server again that was killed."""
-    up = False
-    while not up:
+    """Start a server again that was killed.
+
+    :raises AssertionError: it does not come up
+    """
+    until = time.monotonic() + _REVIVED_S
+    while time.monotonic() < until:
         database.relaunch()
         # What a killed one left holds its memory for a moment: a new one then
         # ends at once.
         with contextlib.suppress(RuntimeError):
             database.wait(lambda: servers.answers(database.port))
-            up = True
+            return
+    raise AssertionError('the database does not come up again')
 
 
 def wrong_rows(cloud: Cloud, known: dict[str, Known]) -> list[str]:
