@@ -6,7 +6,11 @@ An error is made from keyword facts, which travel over the message bus in
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from scheduler_service.time_slice import TimeSliceOver
 
 
 class SchedulerError(Exception):
@@ -69,7 +73,36 @@ def as_scheduler_error(fault: BaseException) -> SchedulerError:
     """Return an exception as an error that callers may see."""
     if isinstance(fault, SchedulerError):
         return fault
-    return SchedulerError(f'Internal error: {fault}')
+    return SchedulerError(f'Internal error: {text_of(fault)}')
+
+
+def text_of(fault: BaseException) -> str:
+    """Return what any exception says, or its kind where it says nothing."""
+    try:
+        return str(fault) or type(fault).__name__
+    except BaseException:
+        return type(fault).__name__
+
+
+def raise_named(name: str, fault: BaseException) -> NoReturn:
+    """Raise a fault of a filter or weigher as an error that names it.
+
+    Errors of this module, and the end of a time slice, stay as they are.
+    """
+    if isinstance(fault, SchedulerError | TimeSliceOver):
+        raise fault
+    kind = type(fault).__name__
+    text = f'{name} failed: {kind}: {text_of(fault)}'
+    raise FilterFault(text, filter=name, fault=kind) from fault
+
+
+@contextlib.contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Raise what a filter or weigher raises as an error that names it."""
+    try:
+        yield
+    except BaseException as fault:
+        raise_named(name, fault)
 
 
 def without_traceback(error: SchedulerError) -> SchedulerError:

@@ -314,8 +314,11 @@ def scope_of(
     if not request.is_rebuild:
         _add_destination(request, scope)
         scoped = ScopedRequest(request, aggregates, settings, scope)
-        for request_filter in BUILT_IN:
-            request_filter(scoped)
+        try:
+            for request_filter in BUILT_IN:
+                request_filter(scoped)
+        except BaseException as fault:
+            errors.raise_named(request_filter.__name__, fault)
     request.__dict__[_CACHE_KEY] = aggregates, settings, scope
     return scope
 

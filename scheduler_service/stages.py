@@ -189,13 +189,15 @@ class ReservingStage(WaitingStage, abc.ABC):
                     )
                     encoded = msgspec.json.encode(reservation).decode()
                     made[placement.instance_uuid] = encoded
-            except Exception as fault:
+            except BaseException as fault:
                 raise self._failed(fault) from fault
         return made
 
-    def _failed(self, fault: Exception, **facts: Any) -> errors.StageFailed:
+    def _failed(
+        self, fault: BaseException, **facts: Any
+    ) -> errors.StageFailed:
         return errors.StageFailed(
-            f'The stage {self.name} failed: {fault or type(fault).__name__}',
+            f'The stage {self.name} failed: {errors.text_of(fault)}',
             stage=self.name,
             **facts,
         )
@@ -264,13 +266,13 @@ class ReservingStage(WaitingStage, abc.ABC):
             raise
         except errors.SchedulerError:
             raise
-        except Exception as fault:
+        except BaseException as fault:
             LOG.warning(
                 'Stage %s failed for instance %s on host %s: %s',
                 self.name,
                 reservation.instance_uuid,
                 reservation.host,
-                fault or type(fault).__name__,
+                errors.text_of(fault),
                 # A service that does not answer is no fault of the program.
                 exc_info=not isinstance(fault, OSError),
             )
@@ -281,23 +283,23 @@ class ReservingStage(WaitingStage, abc.ABC):
     ) -> dict[str, Undone | Exception]:
         """Undo reservations by their records."""
         with ThreadPoolExecutor(_UNDOERS, 'undo') as pool:
-            results = [*pool.map(self._undo, records)]
+            results = dict(pool.map(self._undo, records))
         unsure |= {
-            record.instance_uuid
-            for record, result in zip(records, results, strict=True)
+            instance
+            for instance, result in results.items()
             if isinstance(result, Exception)
         }
-        return {
-            record.instance_uuid: result
-            for record, result in zip(records, results, strict=True)
-        }
+        return results
 
-    def _undo(self, record: StageRecord) -> Undone | Exception:
+    def _undo(self, record: StageRecord) -> tuple[str, Undone | Exception]:
+        result: Undone | Exception = Undone.DONE
         try:
             reservation = msgspec.json.decode(
                 record.document, type=Reservation
             )
             self.undo(reservation, self._settings)
         except Exception as fault:
-            return fault
-        return Undone.DONE
+            result = fault
+        except BaseException as fault:
+            result = self._failed(fault)
+        return record.instance_uuid, result

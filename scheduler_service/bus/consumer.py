@@ -29,7 +29,7 @@ from amqp.exceptions import (
     PreconditionFailed,
 )
 
-from scheduler_service import errors
+from scheduler_service import errors, worker
 from scheduler_service.bus import options as bus_options
 from scheduler_service.bus import wire
 from scheduler_service.bus.connection import Connection, Dialler
@@ -119,8 +119,8 @@ class RabbitConsumer(Consumer):
         self._stopping = self._paused = False
         self._held: list[Request] = []
         self._look_at = self._beat_at = math.inf
-        self._thread = threading.Thread(
-            target=self._run, name='bus', daemon=True
+        self._thread = worker.new_thread(
+            'bus', self._run, health.vital_thread_ended
         )
 
     # Any thread:

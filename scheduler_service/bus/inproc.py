@@ -23,6 +23,7 @@ import oslo_messaging
 from oslo_messaging._drivers import base
 from oslo_serialization import jsonutils
 
+from scheduler_service import worker
 from scheduler_service.bus import wire
 from scheduler_service.bus.wire import Consumer, Publication, Request
 
@@ -100,6 +101,7 @@ class InprocConsumer(Consumer):
         exchange: str,
         names: Sequence[str],
         take: Callable[[Request], None],
+        on_end: worker.OnEnd | None = None,
     ) -> None:
         super().__init__(exchange)
         self._bus = _broker_of(url)
@@ -109,9 +111,7 @@ class InprocConsumer(Consumer):
             collections.deque()
         )
         self._stopping = self._ended = False
-        self._thread = threading.Thread(
-            target=self._run, name='bus', daemon=True
-        )
+        self._thread = worker.new_thread('bus', self._run, on_end)
 
     def start(self) -> None:
         with self._bus.changed:

@@ -51,7 +51,7 @@ class DaemonRegister(Worker):
         introspection: Introspection,
         health: Health,
     ) -> None:
-        super().__init__('daemon-register')
+        super().__init__('daemon-register', health.thread_ended)
         self._health = health
         self._store = store
         self.entry = entry

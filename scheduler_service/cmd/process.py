@@ -27,9 +27,10 @@ from scheduler_service import conf as options
 from scheduler_service import errors
 from scheduler_service.cmd import log_levels
 from scheduler_service.cmd.daemon import UNREACHABLE_S, Daemon
-from scheduler_service.cmd.program import release, start_thread, write_file
+from scheduler_service.cmd.program import release, write_file
 from scheduler_service.conf import effective, option_names
 from scheduler_service.rpc import transport
+from scheduler_service.worker import OnEnd, new_thread, start_thread
 
 LOG = logging.getLogger(__name__)
 _NAME = 'scheduler-service'
@@ -58,7 +59,10 @@ def run(conf: Any, read: Callable[[], Any]) -> NoReturn:
     # Where the watchdog aborts the process, the journal gets its stacks.
     faulthandler.enable()
     daemon = Daemon(conf)
-    handle(signal.SIGUSR2, lambda: write_report(daemon), 'report').start()
+    # Another process takes over its requests.
+    daemon.scheduler.health.on_vital_end = lambda: _end_process(1)
+    ended = daemon.scheduler.health.thread_ended
+    handle(signal.SIGUSR2, 'report', write_report, daemon).start()
     # When signals to stop came; unlike an event, a queue may be used by a
     # handler, which interrupts the main thread that waits for it.
     stops: list[float] = []
@@ -76,7 +80,9 @@ def run(conf: Any, read: Callable[[], Any]) -> NoReturn:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     # A reload that is requested during the start follows it.
-    reloading = handle(signal.SIGHUP, lambda: reload(daemon, read), 'reload')
+    reloading = handle(
+        signal.SIGHUP, 'reload', lambda daemon: reload(daemon, read), daemon
+    )
     LOG.info('Starting %s on topic %s', daemon.name, conf.scheduler.topic)
     limit = conf.scheduler.graceful_shutdown_timeout
     starting = start_thread(daemon.start, 'start')
@@ -98,7 +104,9 @@ def run(conf: Any, read: Callable[[], Any]) -> NoReturn:
             {**status, 'awaited': daemon.awaited()},
         )
         served = threading.Event()
-        feed_watchdog(daemon.scheduler.introspection.stalled_for, served)
+        feed_watchdog(
+            daemon.scheduler.introspection.stalled_for, served, ended
+        )
         notify('READY=1')
         reloading.start()
         while not stops:
@@ -115,7 +123,7 @@ def run(conf: Any, read: Callable[[], Any]) -> NoReturn:
     _end_process()
 
 
-def _end_process() -> NoReturn:
+def _end_process(status: int = 0) -> NoReturn:
     """End the process without waiting for its threads.
 
     Threads may wait for a broker or a database that does not answer. Their
@@ -126,7 +134,7 @@ def _end_process() -> NoReturn:
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(status)
 
 
 def tune_gc() -> None:
@@ -142,7 +150,10 @@ def tune_gc() -> None:
 
 
 def handle(
-    number: signal.Signals, work: Callable[[], None], name: str
+    number: signal.Signals,
+    name: str,
+    work: Callable[[Daemon], None],
+    daemon: Daemon,
 ) -> threading.Thread:
     """Return a thread, not started yet, that does some work after a signal.
 
@@ -155,12 +166,9 @@ def handle(
     def run() -> None:
         while True:
             requests.get()
-            try:
-                work()
-            except Exception:
-                LOG.exception('Handling a signal failed')
+            work(daemon)
 
-    return threading.Thread(target=run, name=name, daemon=True)
+    return new_thread(name, run, daemon.scheduler.health.thread_ended)
 
 
 def notify(state: str) -> None:
@@ -181,7 +189,9 @@ def notify(state: str) -> None:
 
 
 def feed_watchdog(
-    stalled_for: Callable[[], float], stopping: threading.Event
+    stalled_for: Callable[[], float],
+    stopping: threading.Event,
+    on_end: OnEnd,
 ) -> None:
     """Feed systemd's watchdog on a thread, if there is one.
 
@@ -215,7 +225,7 @@ def feed_watchdog(
             if stopping.wait(min(_CHECK_S, limit / 4)):
                 return
 
-    threading.Thread(target=run, name='watchdog', daemon=True).start()
+    new_thread('watchdog', run, on_end).start()
 
 
 def reload(daemon: Daemon, read: Callable[[], Any]) -> None:
@@ -230,7 +240,7 @@ def reload(daemon: Daemon, read: Callable[[], Any]) -> None:
     count = health.count
     try:
         _reload(daemon, read())
-    except Exception as fault:
+    except BaseException as fault:
         count('reloads', 'refused')
         health.degrade(
             'reload',
@@ -239,7 +249,7 @@ def reload(daemon: Daemon, read: Callable[[], Any]) -> None:
             'Reload accepted again',
             logging.ERROR,
         )
-        daemon.refused(str(fault))
+        daemon.refused(errors.text_of(fault))
         expected = isinstance(fault, _EXPECTED)
         LOG.error(
             'The new configuration cannot be used, and the running one '

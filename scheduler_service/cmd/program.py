@@ -15,13 +15,11 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from scheduler_service import cmd, errors
 from scheduler_service.texts import printable
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
+from scheduler_service.worker import start_thread
 
 T = TypeVar('T')
 Main = Callable[..., int]
@@ -168,25 +166,6 @@ def os_error_text(fault: OSError) -> str:
     if fault.filename is not None:
         return f'{fault.filename}: {text}'
     return f'standard output: {text}' if fault.errno in _OF_OUTPUT else text
-
-
-def start_thread(work: Callable[[], T], name: str) -> Future[T]:
-    """Run work on a daemon thread; return the future of its result.
-
-    The process does not join the thread at its end.
-    """
-    from concurrent.futures import Future
-
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as fault:
-            future.set_exception(fault)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return future
 
 
 def run_within(seconds: float, work: Callable[[], T], name: str) -> T:

@@ -60,7 +60,10 @@ class HttpServing:
         for router, address, options in self._listeners(conf):
             from scheduler_service.http.server import Server
 
-            served = Server(conf.http, router, self._tls, address)
+            served = Server(
+                conf.http, router, self._tls, address,
+                scheduler.health.thread_ended,
+            )  # fmt: skip
             self._servers.append((options, served))
         if conf.http.bind_port is not None:
             self.server = self._servers[0][1]

@@ -73,7 +73,7 @@ class Explainer:
             ]
             found = (one for one in reports if 'error' not in one)
             job.finish(next(found, reports[0]))
-        except Exception as fault:
+        except BaseException as fault:
             job.fail(errors.as_scheduler_error(fault))
         finally:
             self._queue.give_back(job)

@@ -32,6 +32,8 @@ _SLOW_BATCH_S = 1.0
 _REPEAT_S = 30.0
 # Seconds for which a measured value counts, where no other follows it.
 _MEASURED_S = 30.0
+# Seconds for which it shows that a thread was started again.
+_RESTARTED_S = 60.0
 # Causes that are outages, and how many occurrences wait to be stored.
 _OUTAGES = DATABASE, 'broker'
 _MOST_WAITING = 1000
@@ -61,6 +63,7 @@ class Health(Measurements):
 
     :param clock: monotonic seconds
     :ivar occurred: what the store does not have yet; outages once they end
+    :ivar on_vital_end: ends the process, if it is a daemon's
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -71,6 +74,7 @@ class Health(Measurements):
         self._ended: dict[str, tuple[_Degradation, str]] = {}
         self._checks: list[Callable[[], None]] = []
         self.occurred = collections.deque[Occurrence](maxlen=_MOST_WAITING)
+        self.on_vital_end: Callable[[], None] = lambda: None
 
     def degrade(
         self,
@@ -134,6 +138,20 @@ class Health(Measurements):
                 (each.text, now - each.since)
                 for _, each in sorted(self._causes.items())
             ]
+
+    def thread_ended(self, name: str, fault: BaseException) -> None:
+        """Record that a thread is started again: see ``worker:new_thread``."""
+        self.degrade(
+            f'thread {name}',
+            f'thread {name} failed and is started again: '
+            f'{errors.text_of(fault)}',
+            lasts_s=_RESTARTED_S,
+        )
+
+    def vital_thread_ended(self, name: str, fault: BaseException) -> None:
+        """Record the same of a thread that the daemon cannot replace."""
+        self.thread_ended(name, fault)
+        self.on_vital_end()
 
     def add_check(self, check: Callable[[], None]) -> None:
         """Have *check* called before each look at what changed.

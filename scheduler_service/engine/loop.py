@@ -63,7 +63,7 @@ class EngineLoop(Worker):
         batch_size: int,
         monitor: StoreMonitor,
     ) -> None:
-        super().__init__('engine')
+        super().__init__('engine', parts.health.vital_thread_ended)
         self._source, self._claimer = parts.source, parts.claimer
         self._journal = parts.journal
         self._health, self._queue = parts.health, parts.queue
@@ -92,7 +92,7 @@ class EngineLoop(Worker):
             work, done = self._changes.popleft()
             try:
                 work()
-            except Exception as fault:
+            except BaseException as fault:
                 done.set_exception(fault)
             else:
                 done.set_result(None)
@@ -125,7 +125,7 @@ class EngineLoop(Worker):
                 self._give_back(jobs)
                 if self._stopping.wait(RETRY_S):
                     return
-            except Exception as fault:
+            except BaseException as fault:
                 self._isolate(jobs, fault)
 
     def _decide(self, batch: list[Job]) -> None:
@@ -215,7 +215,7 @@ class EngineLoop(Worker):
                 job.fail(errors.StoreUnavailable())
         self._queue.requeue([job for job in left if not job.done()])
 
-    def _isolate(self, jobs: list[Job], fault: Exception) -> None:
+    def _isolate(self, jobs: list[Job], fault: BaseException) -> None:
         """Have each job of a batch that failed decided alone, once more.
 
         It is not known what was claimed for them, which is found then.

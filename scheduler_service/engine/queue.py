@@ -256,7 +256,7 @@ class RequestQueue:
                     work()
             except errors.SchedulerError as error:
                 job.attempt.failure = failure or error
-            except Exception as fault:
+            except BaseException as fault:
                 LOG.exception('Calling another service for a request failed')
                 job.attempt.failure = failure or errors.as_scheduler_error(
                     fault

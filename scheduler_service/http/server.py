@@ -22,7 +22,7 @@ from typing import Any, cast
 
 from aiohttp import web
 
-from scheduler_service import tls_verify
+from scheduler_service import tls_verify, worker
 from scheduler_service.http.connection import Clients, Connection
 from scheduler_service.http.routes import Router
 
@@ -58,11 +58,13 @@ class Server:
     :param group: options of [http]
     :param context: of TLS; None: without
     :param address: host and port to listen on
+    :param on_end: called where its thread ended unforeseen
     :ivar clients: the open connections
     """
 
     _loop: asyncio.AbstractEventLoop
     _listener: socket.socket
+    _ended: asyncio.Event
 
     def __init__(
         self,
@@ -70,13 +72,15 @@ class Server:
         router: Router,
         context: ssl.SSLContext | None,
         address: tuple[str, int],
+        on_end: worker.OnEnd | None = None,
     ) -> None:
         self._address = address
+        self._on_end = on_end
         self._tls = context
         self._most: int = group.max_connections
         self.clients = Clients(group, router)
         self._thread: threading.Thread | None = None
-        self._ended = asyncio.Event()
+        self._stopping = threading.Event()
 
     def use(
         self, group: Any, router: Router, context: ssl.SSLContext | None
@@ -127,20 +131,25 @@ class Server:
         )
         self._listener.setblocking(False)
         self._limit_connections()
+        self._new_loop()
+        self._thread = worker.new_thread(
+            'http', self._serve, self._on_end, self._stopping.wait
+        )
+        self._thread.start()
+
+    def _new_loop(self) -> None:
+        self._ended = asyncio.Event()
         self._loop = asyncio.SelectorEventLoop()
         self._http = web.Server(
             lambda request: cast(Connection, request.protocol).answer(request),
             loop=self._loop,
         )
-        self._thread = threading.Thread(
-            target=self._serve, name='http', daemon=True
-        )
-        self._thread.start()
 
     def end(self) -> None:
         """Stop serving; requests in progress have two seconds."""
         if self._thread is None:
             return
+        self._stopping.set()
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._ended.set)
         self._thread.join()
@@ -150,17 +159,21 @@ class Server:
         try:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(self._main())
-        except Exception:
-            LOG.exception('The HTTP server failed, and serves no more')
+        except BaseException:
+            # The thread starts again, on the same socket.
+            self._new_loop()
+            raise
 
     async def _main(self) -> None:
         self._loop.add_reader(self._listener, self._accept)
         ticking = self._loop.create_task(self._tick())
         try:
-            await self._ended.wait()
+            if not self._stopping.is_set():
+                await self._ended.wait()
         finally:
             self._loop.remove_reader(self._listener)
-            self._listener.close()
+            if self._stopping.is_set():
+                self._listener.close()
             await self._close_connections()
             ticking.cancel()
 

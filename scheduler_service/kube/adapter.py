@@ -102,7 +102,9 @@ class Adapter(base.Adapter):
             self._parts = [*self._followers]
             if group.keep_hosts:
                 holder = leases.new_holder(conf.scheduler.server)
-                keeper = HostKeeper(store, holder, self._nodes, book)
+                keeper = HostKeeper(
+                    store, holder, self._nodes, book, health.thread_ended
+                )
                 self._parts.append(keeper)
         elif _counts_pods(conf):
             self._parts = [

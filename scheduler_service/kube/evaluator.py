@@ -539,9 +539,10 @@ def _reject(
             row = int(sent.rows[at])
             key = host_filter.name, row
             if key not in results.reasons:
-                reason = host_filter.reason(
-                    sent.table, row, results.request, settings
-                )
+                with errors.naming(host_filter.name):
+                    reason = host_filter.reason(
+                        sent.table, row, results.request, settings
+                    )
                 text = f'{host_filter.name}: {reason}'[:_MAX_REASON_LENGTH]
                 results.reasons[key] = text.replace('%', ' percent')
             text = into[names[at]] = results.reasons[key]

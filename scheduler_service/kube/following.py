@@ -46,7 +46,7 @@ class Follower(Worker):
         health: Health,
         name: str = '',
     ) -> None:
-        super().__init__(f'kube-{name or kind}')
+        super().__init__(f'kube-{name or kind}', health.thread_ended)
         self._api = api
         self._resource = kind
         self._kind = name or kind

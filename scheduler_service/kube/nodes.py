@@ -26,7 +26,7 @@ from scheduler_service.store.records.audit import Finding
 from scheduler_service.store.records.leases import Lease, LeaseLost
 from scheduler_service.store.writing import aggregates as aggregate_rows
 from scheduler_service.store.writing import hosts as host_rows
-from scheduler_service.worker import Worker
+from scheduler_service.worker import OnEnd, Worker
 
 LOG = logging.getLogger(__name__)
 # Changes that come together are written together.
@@ -112,8 +112,9 @@ class HostKeeper(Worker):
         holder: str,
         nodes: NodeSink,
         book: PodBook | None = None,
+        on_end: OnEnd | None = None,
     ) -> None:
-        super().__init__('kube-hosts')
+        super().__init__('kube-hosts', on_end)
         self._nodes, self._book = nodes, book
         nodes.on_change = self.wake
         if book is not None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from scheduler_service import errors
 from scheduler_service.columns.dictionary import Floats, Mask
 from scheduler_service.columns.load import Formula
 from scheduler_service.columns.table import HostTable
@@ -177,7 +178,8 @@ class CapacityCheck(ComparisonFilter):
     ) -> tuple[str, Floats] | None:
         """Return the ratios that a filter states for a class, or None."""
         for host_filter in self.stating:
-            stated = host_filter.ratios(table, settings)
+            with errors.naming(host_filter.name):
+                stated = host_filter.ratios(table, settings)
             if stated is not None and stated[0] == name:
                 return stated
         return None

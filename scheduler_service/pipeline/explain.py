@@ -86,7 +86,8 @@ def rejections(
         out = ~mask
         if out.any():
             alone = out & (failing == 1)
-            causes.append(_rejection(host_filter, subject, out, alone))
+            with errors.naming(host_filter.name):
+                causes.append(_rejection(host_filter, subject, out, alone))
     return causes
 
 
@@ -198,12 +199,14 @@ def _reason(host_filter: HostFilter, subject: Subject, row: int) -> str:
 def _host_result(
     host_filter: HostFilter, mask: Mask, subject: Subject, row: int
 ) -> dict[str, Any]:
-    passes = bool(mask[row])
-    why = '' if passes else _reason(host_filter, subject, row)
+    passes, why, missed = bool(mask[row]), '', None
+    if not passes:
+        with errors.naming(host_filter.name):
+            why = _reason(host_filter, subject, row)
+            missed = host_filter.miss(
+                subject.table, subject.request, subject.settings
+            )
     result = {'filter': host_filter.name, 'passes': passes, 'reason': why}
-    missed = None if passes else host_filter.miss(
-        subject.table, subject.request, subject.settings
-    )  # fmt: skip
     if missed is not None and 0 < missed[0][row] < np.inf:
         result |= {'lacks': float(missed[0][row]), 'unit': missed[1]}
     return result

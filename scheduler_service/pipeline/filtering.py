@@ -166,10 +166,8 @@ class Filtering:
                 elif form == COMPARISONS and not verdict:
                     verdict = None
                 steps.append((host_filter, form, verdict, each_time))
-        except errors.SchedulerError:
-            raise
-        except Exception as fault:
-            raise named(host_filter.name, fault) from fault
+        except BaseException as fault:
+            errors.raise_named(host_filter.name, fault)
         return steps
 
     def _kept_mask(
@@ -323,7 +321,8 @@ class Filtering:
                 isinstance(host_filter, CountFilter)
                 and host_filter.column == 'num_instances'
             ):
-                limit = host_filter.limit(table, self.settings)
+                with errors.naming(host_filter.name):
+                    limit = host_filter.limit(table, self.settings)
                 count = table.number('num_instances')
                 rooms[host_filter.name] = np.ceil(limit - count)[rows]
         found = {
@@ -374,10 +373,8 @@ class Filtering:
             if form == ONE_HOST:
                 return host_filter.passing(table, request, among)
             return host_filter.mask(table, request, self.settings)
-        except errors.SchedulerError:
-            raise
-        except Exception as fault:
-            raise named(host_filter.name, fault) from fault
+        except BaseException as fault:
+            errors.raise_named(host_filter.name, fault)
 
 
 def _with_preparation(host_filter: HostFilter) -> tuple[HostFilter, int, Any]:
@@ -401,19 +398,6 @@ def is_counted(step: Step) -> bool:
     """
     host_filter, _, verdict, _ = step
     return verdict is not None or not host_filter.mandatory
-
-
-def named(name: str, fault: Exception) -> errors.FilterFault:
-    """Return a fault of a filter or weigher as an error that names it.
-
-    Errors of this package are raised as they are: raised from itself, one
-    would be a reference cycle.
-    """
-    return errors.FilterFault(
-        f'{name} failed: {type(fault).__name__}: {fault}',
-        filter=name,
-        fault=type(fault).__name__,
-    )
 
 
 def _and(passed: Mask, form: int, verdict: Any) -> None:

@@ -278,10 +278,13 @@ class HostPipeline:
 
         :param request: that names the providers of its devices
         """
-        return all(
-            host_filter.has_devices(table, row, request, self.settings)
-            for host_filter in self.filters
-        )
+        for host_filter in self.filters:
+            with errors.naming(host_filter.name):
+                if not host_filter.has_devices(
+                    table, row, request, self.settings
+                ):
+                    return False
+        return True
 
     def filter_results(
         self, table: HostTable, request: Request

@@ -17,7 +17,6 @@ from scheduler_service.filters.pools.built_in import (
     is_bare,
 )
 from scheduler_service.model import Pool, ZoneRequest
-from scheduler_service.pipeline.filtering import named
 from scheduler_service.pipeline.weighing import RandomSource
 from scheduler_service.settings import Settings
 
@@ -226,10 +225,8 @@ class PoolPipeline:
                 current = list(pool_filter.filter(context, current, zone))
             except errors.ForcedPoolFilteredOut as error:
                 raise self._with_reason(error, steps, storage, zone) from None
-            except errors.SchedulerError:
-                raise
-            except Exception as fault:
-                raise named(name, fault) from fault
+            except BaseException as fault:
+                errors.raise_named(name, fault)
             steps.append((name, current))
         return steps
 
@@ -276,6 +273,7 @@ def _missed(
     zone: ZoneRequest,
 ) -> Sequence[str]:
     """Return why a filter leaves out a pool; other bases do not say."""
-    made: Any = filter_class(storage)
-    missed = made.missed(pool, zone) if hasattr(made, 'missed') else ()
-    return missed or [getattr(made, 'why', PoolFilter.why)]
+    with errors.naming(filter_class.name or filter_class.__name__):
+        made: Any = filter_class(storage)
+        missed = made.missed(pool, zone) if hasattr(made, 'missed') else ()
+        return missed or [getattr(made, 'why', PoolFilter.why)]

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from scheduler_service import errors
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.columns.topology import Topology
@@ -198,18 +199,22 @@ class SelectionBuilder:
             selection = self._make(table, row, forced)
             self._kept[row, forced] = selection
         for host_filter in () if forced else self._numa:
-            limits = host_filter.numa_limits(
-                table, row, request, self._settings
-            )
+            with errors.naming(host_filter.name):
+                limits = host_filter.numa_limits(
+                    table, row, request, self._settings
+                )
             if limits:
                 return msgspec.structs.replace(selection, numa_limits=limits)
         return selection
 
     def _make(self, table: HostTable, row: int, forced: bool) -> Selection:
         limits: dict[str, int] = {}
-        for host_filter in () if forced else self._filters:
-            stated = host_filter.limits(table, row, self._settings)
-            limits.update((name, int(v)) for name, v in stated.items())
+        try:
+            for host_filter in () if forced else self._filters:
+                stated = host_filter.limits(table, row, self._settings)
+                limits.update((name, int(v)) for name, v in stated.items())
+        except BaseException as fault:
+            errors.raise_named(host_filter.name, fault)
         return Selection(
             host=table.host_at(row),
             node=table.node_at(row),

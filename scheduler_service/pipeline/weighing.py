@@ -17,7 +17,7 @@ from scheduler_service.columns.dictionary import Floats, Mask, Rows
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import EACH_TIME, least_number
 from scheduler_service.model import Request
-from scheduler_service.pipeline.filtering import is_plugin, named
+from scheduler_service.pipeline.filtering import is_plugin
 from scheduler_service.settings import Settings
 from scheduler_service.weighers.base import ColumnWeigher, Weigher
 
@@ -68,10 +68,8 @@ class Weighing:
             if raw is None:
                 try:
                     key = weigher.weight_key(table, request, self._settings)
-                except errors.SchedulerError:
-                    raise
-                except Exception as fault:
-                    raise named(weigher.name, fault) from fault
+                except BaseException as fault:
+                    errors.raise_named(weigher.name, fault)
                 if key is None:
                     continue
                 if key is not EACH_TIME:
@@ -175,17 +173,21 @@ class Weighing:
 
     def counts(self, table: HostTable, weigher: Weigher) -> bool:
         """Whether the multiplier of a weigher is not 0 on some host."""
-        return _multiplier(weigher, table, self._settings) is not None
+        with errors.naming(weigher.name):
+            return _multiplier(weigher, table, self._settings) is not None
 
     def _active(self, table: HostTable) -> Iterator[Term]:
         """Yield the weighers whose multiplier is not 0, with load columns."""
         for weigher in self.weighers:
-            multiplier = _multiplier(weigher, table, self._settings)
-            if multiplier is None:
-                continue
             column = None
-            if isinstance(weigher, ColumnWeigher):
-                column = weigher.column(table, self._settings)
+            try:
+                multiplier = _multiplier(weigher, table, self._settings)
+                if multiplier is None:
+                    continue
+                if isinstance(weigher, ColumnWeigher):
+                    column = weigher.column(table, self._settings)
+            except BaseException as fault:
+                errors.raise_named(weigher.name, fault)
             yield Term(weigher, weigher.sign * multiplier, column)
 
 
@@ -264,14 +266,12 @@ def raw_weights(
     """
     try:
         raw = weigher.weigh(table, rows, request, settings)
-    except errors.SchedulerError:
-        raise
-    except Exception as fault:
-        raise named(weigher.name, fault) from fault
-    if raw is None:
-        return None
-    if not np.isfinite(raw).all():
-        raw = _with_worst(raw, weigher.sign * weigher.multiplier(settings))
+        if raw is None:
+            return None
+        if not np.isfinite(raw).all():
+            raw = _with_worst(raw, weigher.sign * weigher.multiplier(settings))
+    except BaseException as fault:
+        errors.raise_named(weigher.name, fault)
     if weigher.minval is not None:
         raw = np.maximum(raw, weigher.minval)
     if weigher.maxval is not None:

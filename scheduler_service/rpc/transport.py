@@ -178,7 +178,8 @@ def new_consumer(
         topic = f'{target.exchange}/{target.topic}'
         names = f'{topic}.{target.server}', topic
         exchange = conf.control_exchange
-        return InprocConsumer(address(conf, url), exchange, names, take)
+        parsed, on_end = address(conf, url), health.vital_thread_ended
+        return InprocConsumer(parsed, exchange, names, take, on_end)
     settings.log_unused()
     return RabbitConsumer(settings, target, take, health)
 

@@ -81,7 +81,7 @@ class Mirror(Worker):
         on_pass: Callable[[], None] = lambda: None,
         on_new: OnNew | None = None,
     ) -> None:
-        super().__init__('mirror')
+        super().__init__('mirror', health.thread_ended)
         self._options = options
         # Options to use from the next turn on.
         self._next: MirrorOptions | None = None

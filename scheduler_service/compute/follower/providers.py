@@ -161,7 +161,7 @@ class ProviderFollower(Worker):
         leading: Callable[[], bool],
         shared: SharedProviders,
     ) -> None:
-        super().__init__('providers')
+        super().__init__('providers', health.thread_ended)
         self._store = store
         self._client = client
         self._health = health

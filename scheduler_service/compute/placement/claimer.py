@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, MutableSet, Sequence
 
 import msgspec
 
-from scheduler_service import errors
+from scheduler_service import errors, worker
 from scheduler_service.columns import HostTable
 from scheduler_service.compute.placement import candidates, claims, records
 from scheduler_service.compute.placement.candidates import (
@@ -100,8 +100,8 @@ class PlacementClaimer(Stage):
         client.under_way = self._queue.consumers
         self._stopping = threading.Event()
         self._threads = [
-            threading.Thread(
-                target=self._run, name=f'placement-{number}', daemon=True
+            worker.new_thread(
+                f'placement-{number}', self._run, health.thread_ended
             )
             for number in range(_THREADS)
         ]
@@ -190,7 +190,7 @@ class PlacementClaimer(Stage):
         journal.refusals.clear()
         try:
             results = self._make(recorded, journal)
-        except Exception as fault:
+        except BaseException as fault:
             is_away = isinstance(fault, errors.PlacementUnavailable)
             if len(recorded) > 1 and not is_away:
                 # What is wrong with one fails no other.
@@ -211,7 +211,7 @@ class PlacementClaimer(Stage):
         for task in recorded:
             try:
                 self._finish_or_undo(task, results, journal)
-            except Exception as fault:
+            except BaseException as fault:
                 self._fail(task, fault)
 
     def _is_intended(self, task: ClaimTask, journal: PlacementJournal) -> bool:
@@ -227,7 +227,7 @@ class PlacementClaimer(Stage):
             age = time.monotonic() - task.since
             if not task.is_recorded or age >= stage_records.CALL_ENDS_S:
                 self._intend(task, journal)
-        except Exception as fault:
+        except BaseException as fault:
             if task.is_recorded:
                 journal.end(task.allocations, made=False)
             self._fail(task, fault)
@@ -419,7 +419,7 @@ class PlacementClaimer(Stage):
             '; '.join(f'{host}: {why}' for host, why in reasons.items())
         )
 
-    def _fail(self, task: ClaimTask, fault: Exception) -> None:
+    def _fail(self, task: ClaimTask, fault: BaseException) -> None:
         """Give up a job after a fault.
 
         Allocations that may have been made are undone from their records,

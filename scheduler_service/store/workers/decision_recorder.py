@@ -112,7 +112,8 @@ class DecisionRecorder(Worker):
         journal: Journal | None = None,
         health: Health | None = None,
     ) -> None:
-        super().__init__('decision-recorder')
+        on_end = health.thread_ended if health else None
+        super().__init__('decision-recorder', on_end)
         self._store = store
         self._writer = PersistentWriter(store)
         self.outcome_retention = outcome_retention

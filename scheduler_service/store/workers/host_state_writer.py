@@ -181,7 +181,7 @@ class HostStateWriter(Worker):
         service_down_time: float = 60.0,
         claim_timeout: float = 0.0,
     ) -> None:
-        super().__init__('host-state-writer')
+        super().__init__('host-state-writer', health.thread_ended)
         self._store = store
         self.service_down_time = service_down_time
         self.claim_timeout = claim_timeout

@@ -15,6 +15,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent import futures
+from functools import partial
 from typing import NamedTuple
 
 from scheduler_service import errors
@@ -32,7 +34,7 @@ from scheduler_service.store.claims.stage_records import (
     UndoAttempt,
 )
 from scheduler_service.store.connection import Store, Writer, in_chunks
-from scheduler_service.worker import Worker
+from scheduler_service.worker import Worker, start_thread
 
 LOG = logging.getLogger(__name__)
 # The least pause between two looks at all records, in seconds, and how many
@@ -43,6 +45,8 @@ _PAUSE_RATIO = 20.0
 _AT_ONCE = 50
 # Pause between tries while the database is unreachable, in seconds.
 _AWAY_S = 0.5
+# How long other stages wait for one that undoes, in seconds.
+_PATIENCE_S = 1.0
 # The ends of calls are gathered for so long, in seconds.
 _GATHER_S = 0.1
 
@@ -65,13 +69,15 @@ class StageUndoer(Worker):
     """
 
     def __init__(self, store: Store, health: Health) -> None:
-        super().__init__('stage-undoer')
+        super().__init__('stage-undoer', health.thread_ended)
         self.stages: Callable[[], Sequence[Stage]] = lambda: ()
         self._store = store
         self._health = health
         self._lock = threading.Lock()
         self._given_up: set[str] = set()
         self._ended: list[_Ended] = []
+        # Stage -> its undoing under way.
+        self._undoing: dict[str, futures.Future[bool]] = {}
 
     def released(self, instances: Iterable[str]) -> None:
         """Note that this daemon gave up claims of instances."""
@@ -184,7 +190,11 @@ class StageUndoer(Worker):
         :return: seconds until the next look is due
         :raises StoreUnavailable: the database does not answer
         """
-        stages = {stage.name: stage for stage in self.stages()}
+        stages = {
+            stage.name: stage
+            for stage in self.stages()
+            if not self._is_undoing(stage.name)
+        }
         if not stages:
             return _PAUSE_S
         start = time.monotonic()
@@ -201,19 +211,33 @@ class StageUndoer(Worker):
                 for record in records
                 if record.stage == name
             }
-            results = self.undo(stage, [*alone.values()])
-            for instance, result in results.items():
-                if isinstance(result, Exception):
-                    LOG.warning(
-                        'Stage %s of instance %s is undone later: %s',
-                        name,
-                        instance,
-                        result,
-                    )
-                else:
-                    is_answered = True
+            if alone:
+                undo = partial(self._undo_each, stage, [*alone.values()])
+                future = self._undoing[name] = start_thread(undo, 'undo')
+                futures.wait([future], _PATIENCE_S)
+                is_answered |= not self._is_undoing(name) and future.result()
         has_more = is_answered and len(records) == _AT_ONCE
         return 0.0 if has_more else pause
+
+    def _is_undoing(self, name: str) -> bool:
+        """Whether a stage has not come back from undoing.
+
+        :raises Exception: of its undoing, which has ended
+        """
+        future = self._undoing.get(name)
+        if future is not None and future.done():
+            del self._undoing[name]
+            future.result()
+        return name in self._undoing
+
+    def _undo_each(self, stage: Stage, records: Sequence[StageRecord]) -> bool:
+        """Undo what a stage did; return whether any was undone."""
+        results = self.undo(stage, records)
+        for instance, result in results.items():
+            if isinstance(result, Exception):
+                text = 'Stage %s of instance %s is undone later: %s'
+                LOG.warning(text, stage.name, instance, result)
+        return any(isinstance(each, Undone) for each in results.values())
 
     def undo(
         self, stage: Stage, records: Sequence[StageRecord], held: bool = False
@@ -244,8 +268,9 @@ class StageUndoer(Worker):
         results: Mapping[str, Undone | Exception] = {}
         try:
             results = stage.undo_all(to_undo, unsure)
-        except Exception as fault:
-            results = {each.instance_uuid: fault for each in to_undo}
+        except BaseException as fault:
+            failed = errors.as_scheduler_error(fault)
+            results = {each.instance_uuid: failed for each in to_undo}
 
         def end(writer: Writer) -> None:
             for attempt in attempts:

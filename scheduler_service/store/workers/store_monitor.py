@@ -43,7 +43,7 @@ class StoreMonitor(Worker):
     """
 
     def __init__(self, store: Store, health: Health, retry_s: float) -> None:
-        super().__init__('store-monitor')
+        super().__init__('store-monitor', health.thread_ended)
         self.pause: Callable[[], None] = lambda: None
         self.resume: Callable[[], None] = lambda: None
         self._store = store
@@ -164,10 +164,7 @@ class StoreMonitor(Worker):
         probe = Probe(self._store)
         try:
             while not self._stopping.wait(_INTERVAL_S):
-                try:
-                    self._check(probe)
-                except Exception:
-                    LOG.exception('Watching the database failed')
+                self._check(probe)
         finally:
             probe.close()
 
