@@ -235,8 +235,12 @@ class StageUndoer(Worker):
         results = self.undo(stage, records)
         for instance, result in results.items():
             if isinstance(result, Exception):
-                text = 'Stage %s of instance %s is undone later: %s'
-                LOG.warning(text, stage.name, instance, result)
+                LOG.warning(
+                    'Stage %s of instance %s is undone later: %s',
+                    stage.name,
+                    instance,
+                    result,
+                )
         return any(isinstance(each, Undone) for each in results.values())
 
     def undo(
