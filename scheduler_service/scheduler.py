@@ -116,8 +116,9 @@ class Scheduler:
         self._undoer = StageUndoer(store, self.health)
         self.outcomes = Outcomes(store, options.outcome_retention, self.health)
         self._source = StoreHostSource(
-            store, options.snapshot_max_age, self._on_history_changed, journal
-        )
+            store, options.snapshot_max_age, self._on_history_changed,
+            journal, self.health,
+        )  # fmt: skip
         parts = Parts(
             self._source,
             StoreClaimer(self._source, self.outcomes, self._undoer.released),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler_service import errors
 from scheduler_service import extender_wire as wire
+from scheduler_service.engine.health import SNAPSHOT
 from scheduler_service.http.message import Reply, refusal
 from scheduler_service.http.routes import Listener, Route, Router
 from scheduler_service.policies import Enforcer
@@ -174,7 +175,9 @@ class HttpServing:
         status = self._scheduler.status()
         age = status['snapshot_age']
         checks = {
-            'snapshot': age is not None and age < _MAX_SNAPSHOT_AGE_S,
+            'snapshot': age is not None
+            and age < _MAX_SNAPSHOT_AGE_S
+            and not self._scheduler.health.is_degraded(SNAPSHOT),
             'database': status['database'] == 'up',
             'bus': 'broker' not in ' '.join(status['degraded']),
             **{name: check() for name, check in more.items()},
@@ -217,7 +220,7 @@ class HttpServing:
             return tls_settings(*paths), files
         except (OSError, TypeError, ValueError) as fault:
             raise errors.ConfigurationError(
-                f'[http] the certificate does not load: {fault}'
+                f'[http] cert_file, key_file or ca_file does not load: {fault}'
             ) from None
 
 

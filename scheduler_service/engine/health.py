@@ -23,6 +23,7 @@ from scheduler_service.moments import Occurrence
 
 LOG = logging.getLogger(__name__)
 DATABASE = 'database'
+SNAPSHOT = 'snapshot'
 _LOCKS = 'locks'
 _QUEUE = 'queue'
 _BATCHES = 'batches'

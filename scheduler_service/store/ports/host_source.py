@@ -19,6 +19,7 @@ from sqlalchemy.engine import Connection
 from scheduler_service import errors
 from scheduler_service.columns.changes import Update
 from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.engine.health import SNAPSHOT, Health
 from scheduler_service.engine.journal import Journal
 from scheduler_service.engine.ports import PendingClaims
 from scheduler_service.store import claims
@@ -103,6 +104,8 @@ class StoreHostSource:
     :param on_history_changed: called when the database went back in time,
         before everything is loaded again
     :param journal: gets what is done to the hosts of the snapshot
+    :param health: learns whether hosts can be read; where the database does
+        not answer, the engine's thread reports that
     """
 
     def __init__(
@@ -111,8 +114,10 @@ class StoreHostSource:
         max_age: float,
         on_history_changed: Callable[[], None],
         journal: Journal | None = None,
+        health: Health | None = None,
     ) -> None:
         self.store = store
+        self._health = health or Health()
         self._journal = journal or Journal()
         self.snapshot: Snapshot | None = None
         self.refreshed_at = 0.0
@@ -276,6 +281,17 @@ class StoreHostSource:
         self.loading = True
         try:
             yield
+            self._health.recover(SNAPSHOT)
+        except errors.StoreUnavailable:
+            raise
+        except Exception as fault:
+            self._health.degrade(
+                SNAPSHOT,
+                f'hosts cannot be brought up to date: {fault!r:.300}',
+                'Hosts can be brought up to date again',
+                logging.ERROR,
+            )
+            raise
         finally:
             self.loading = False
 

@@ -1,5 +1,6 @@
 """Health, readiness and metrics over HTTP."""
 
+import dataclasses
 import socket
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from scheduler_service import errors
 from tests.support import kube, requirements
 from tests.support.documents import CONTEXT, SMALL
+from tests.support.waiting import wait_until
 
 
 def test_requests_are_counted_when_a_daemon_serves(serve_http):
@@ -73,6 +75,29 @@ def test_readiness_is_503_when_the_database_is_away(serve_http):
     http.service.daemon.scheduler.health.degrade('database', 'gone')
     status, ready = http.send('GET', '/readyz')
     assert (status, ready['database']) == (503, 'bad')
+
+
+def test_readiness_is_503_while_hosts_cannot_be_brought_up_to_date(serve_http):
+    """Whatever the fault is: here no connection can be set up."""
+    http = serve_http()
+    daemon = http.service.daemon
+    limits = daemon.store.timeouts
+
+    def set_up_by(timeouts):
+        daemon.store.timeouts = timeouts
+        source = daemon.scheduler._source
+        daemon.scheduler._loop.between_batches(source.drop).result()
+
+    set_up_by(dataclasses.replace(limits, lock='word'))
+    wait_until(lambda: http.send('GET', '/readyz')[0] == 503)
+    _, ready = http.send('GET', '/readyz')
+    assert (ready['snapshot'], ready['database']) == ('bad', 'ok')
+    (text,) = ready['degraded']
+    assert text.startswith('hosts cannot be brought up to date: ValueError(')
+    assert http.service.client.ping(CONTEXT)['degraded'] == [text]
+    set_up_by(limits)
+    wait_until(lambda: http.send('GET', '/readyz')[0] == 200)
+    assert http.send('GET', '/readyz')[1]['degraded'] == []
 
 
 def test_nodes_are_waited_for_where_a_cluster_is_followed(serve_http):
