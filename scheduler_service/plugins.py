@@ -57,7 +57,7 @@ def host_filters(
     """
     universe: dict[str, Any] = {}
     for path in available:
-        kinds = _classes(path)
+        kinds = _classes(path, 'available_filters: ')
         if len(kinds) == 1 and kinds[0] in hosts.BUILT_IN:
             LOG.warning(
                 'available_filters: %s is built in: it needs no entry beside '
@@ -214,9 +214,10 @@ def _entry_points(namespace: str) -> dict[str, metadata.EntryPoint]:
     }
 
 
-def _classes(path: str) -> list[Any]:
+def _classes(path: str, option: str = '') -> list[Any]:
     """Return the class at a dotted path, or the classes of a function.
 
+    :param option: what errors begin with
     :raises FilterNotFound: it cannot be imported
     """
     target = _FUNCTIONS.get(path) or _namesake(path)
@@ -226,7 +227,7 @@ def _classes(path: str) -> list[Any]:
             target = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError, ValueError) as fault:
             raise errors.FilterNotFound(
-                f'{path} cannot be loaded: {fault}', names=[path]
+                f'{option}{path} cannot be loaded: {fault}', names=[path]
             ) from fault
     if inspect.isclass(target):
         return [target]
@@ -237,8 +238,8 @@ def _classes(path: str) -> list[Any]:
         ]
     except Exception as fault:
         raise errors.FilterNotFound(
-            f'{path} is neither a class nor a function that returns classes: '
-            f'{fault}',
+            f'{option}{path} is neither a class nor a function that returns '
+            f'classes: {fault}',
             names=[path],
         ) from fault
 

@@ -178,7 +178,8 @@ class Enforcer:
             self._read()
         except Exception as fault:
             raise errors.ConfigurationError(
-                f'The policy file cannot be read: {fault}'
+                '[oslo_policy] policy_file or policy_dirs cannot be read: '
+                f'{fault}'
             ) from None
         for name in self.unknown_rules():
             LOG.warning('Policy: %s: there is no such rule, ignored', name)

@@ -52,6 +52,11 @@ def new_store(conf: Any, for_command: bool = False) -> Store:
             '[database] connection is not set; for example '
             'postgresql+psycopg://scheduler@localhost/scheduler'
         )
+    wait_s = conf.database.pool_timeout
+    if not 0 <= (wait_s or 0) <= effective.LONGEST_S:
+        raise errors.ConfigurationError(
+            f'[database] pool_timeout: {wait_s} is below 0, or too long'
+        )
     limits = timeouts(conf)
     if for_command:
         limits = dataclasses.replace(limits, statement=0, whole_tables=True)
@@ -61,7 +66,7 @@ def new_store(conf: Any, for_command: bool = False) -> Store:
         connection_recycle_time=conf.database.connection_recycle_time,
         max_pool_size=conf.database.max_pool_size,
         max_overflow=conf.database.max_overflow,
-        pool_timeout=conf.database.pool_timeout,
+        pool_timeout=wait_s,
     )
 
 

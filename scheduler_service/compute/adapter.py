@@ -64,16 +64,17 @@ class Adapter(base.Adapter):
         self._first_pass = FirstPass(store, with_placement)
         if with_placement:
             self.providers = self._follow_placement(conf)
-        mirror = self.mirror = Mirror(
-            store,
-            self._mirror_options(conf),
-            health,
-            leases.new_holder(conf.scheduler.server),
-            self.providers.touch if self.providers else None,
-            lambda: self._first_pass.record(Progress.NOTHING),
-            self._on_hosts_read,
-            self.providers.add_new if self.providers else None,
-        )
+        with core_options.place(conf, options.GROUP, 'api_database'):
+            mirror = self.mirror = Mirror(
+                store,
+                self._mirror_options(conf),
+                health,
+                leases.new_holder(conf.scheduler.server),
+                self.providers.touch if self.providers else None,
+                lambda: self._first_pass.record(Progress.NOTHING),
+                self._on_hosts_read,
+                self.providers.add_new if self.providers else None,
+            )
         self._scheduler.host_state_writer.is_current = lambda: (
             mirror.is_current
         )

@@ -41,11 +41,13 @@ Unset: ``[DEFAULT] transport_url``, the bus of the daemon's own interface.
     cfg.StrOpt(
         'control_exchange',
         default='nova',
+        required=True,
         help='The exchange that the compute service publishes requests to.',
     ),
     cfg.StrOpt(
         'topic',
         default='scheduler',
+        required=True,
         help="""
 The topic that the compute service publishes requests to.
 
@@ -239,6 +241,7 @@ are compared with the clock of the daemon's host.
         mutable=True,
         default=3.0,
         min=1.0,
+        max=1e6,
         help="""
 How long connecting to a database of the compute service may take, in seconds.
 """,
@@ -248,6 +251,7 @@ How long connecting to a database of the compute service may take, in seconds.
         mutable=True,
         default=20.0,
         min=1.0,
+        max=1e6,
         help="""
 How long a statement in a database of the compute service may take, in seconds.
 

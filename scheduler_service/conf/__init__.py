@@ -83,12 +83,19 @@ _QUIET = [
 ]
 
 
+class _Options(cfg.ConfigOpts):  # type: ignore[misc]
+    def _validate_cli_options(self, namespace: Any = None) -> None:
+        """Leave it to ``effective.faults``; here a fault ends the process."""
+
+    _check_required_opts = _validate_cli_options
+
+
 def new_config(adapters: Sequence[Any] = ()) -> Any:
     """Return a configuration object with every option registered.
 
     :param adapters: modules of options of adapters
     """
-    conf = cfg.ConfigOpts()
+    conf = _Options()
     for module in MODULES:
         conf.register_opts(module.OPTS, group=module.GROUP)
     conf.register_opts(scheduler.UPGRADE_OPTS, group=scheduler.UPGRADE_GROUP)

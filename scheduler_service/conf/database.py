@@ -16,6 +16,7 @@ OPTS = [
         'connect_timeout',
         default=3,
         min=2,
+        max=1_000_000,
         help="""
 How long opening a connection may take, in seconds.
 
@@ -41,6 +42,7 @@ timeouts. 0: the limit of the server applies. MariaDB rounds to whole seconds.
         'response_timeout',
         default=3.0,
         min=1.0,
+        max=1e6,
         help="""
 After how many seconds without a response the database counts as unreachable.
 

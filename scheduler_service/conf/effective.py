@@ -50,6 +50,11 @@ _PARTS = 'files', 'packages'
 _PLUGINS = 'scheduler_service.', 'designate.scheduler.filters'
 _FAULT = re.compile(r'from (.*?) is not valid: (.*)', re.DOTALL)
 _FILE = re.compile(r"detail='([^']*)'")
+# Larger numbers are not exact, and no column of a table has them.
+_LARGEST = 2**53
+# Of a time, in seconds: no thread can wait longer. Options of floating-point
+# numbers with a lower bound are times, or ratios.
+LONGEST_S = 1e9
 
 
 class Option(NamedTuple):
@@ -253,10 +258,25 @@ def faults(conf: Any) -> list[str]:
         except RecursionError:
             texts.append(f'[{group}] {opt.dest}: it refers to itself')
         else:
-            # A comparison with bounds never rejects NaN.
-            if isinstance(value, float) and not math.isfinite(value):
-                texts.append(f'[{group}] {opt.dest}: {value} is not a number')
+            if text := _unusable(opt, value):
+                source = _source(conf, group, opt.dest)
+                texts.append(f'[{group}] {opt.dest} ({source}): {text}')
     return texts
+
+
+def _unusable(opt: Any, value: Any) -> str:
+    """Return why a value of the right type cannot be used; '' if it can."""
+    needed = opt.required or not isinstance(opt, cfg.StrOpt)
+    if value in (None, '') and opt.default is not None and needed:
+        return 'it needs a value'
+    # A comparison with bounds never rejects NaN.
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'{value} is not a number'
+    is_time = isinstance(opt, cfg.FloatOpt) and opt.type.min is not None
+    limit = LONGEST_S if is_time else _LARGEST
+    if isinstance(value, int | float) and abs(value) > limit:
+        return f'{value} is larger than {limit:g}'
+    return ''
 
 
 def check(conf: Any) -> None:

@@ -45,6 +45,7 @@ Related options:
     cfg.StrOpt(
         'default_pool_id',
         default=DEFAULT_POOL_ID,
+        required=True,
         deprecated_opts=_dns_service_names('default_pool_id'),
         help="""
 The id of the pool that the filters default_pool, fallback and

@@ -108,6 +108,7 @@ service.
     cfg.StrOpt(
         'topic',
         default='scheduler-service',
+        required=True,
         help="""
 The topic on the message bus that the daemon serves.
 
@@ -122,6 +123,7 @@ Related options:
     cfg.StrOpt(
         'exchange',
         default='openstack',
+        required=True,
         help="""
 The exchange that the daemon binds its queues to.
 

@@ -22,6 +22,7 @@ extenders and with casts.
     cfg.StrOpt(
         'endpoint',
         default='http://localhost:4318',
+        required=True,
         help='The URL of the collector; ``/v1/traces`` is appended.',
     ),
     cfg.FloatOpt(

@@ -43,6 +43,7 @@ The log names each of them. Otherwise the daemon does not start with a
     cfg.StrOpt(
         'domain',
         default='scheduler-service.local',
+        required=True,
         help="""
 The domain of the scheduler's own labels, annotations and extended resources.
 

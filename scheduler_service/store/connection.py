@@ -177,6 +177,9 @@ class Store:
                 parsed = parsed.set(
                     drivername=f'mysql{plus}{driver}'
                 ).update_query_dict({'charset': 'utf8mb4'})
+            if parsed.get_backend_name() == 'sqlite':
+                # There is no pool that connections are waited for in.
+                options.pop('pool_timeout', None)
             engine = engines.create_engine(
                 parsed.render_as_string(hide_password=False),
                 max_retries=0,

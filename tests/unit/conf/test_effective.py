@@ -68,6 +68,37 @@ def test_no_number_is_a_fault(parsed, value):
     assert multiplier.startswith('[filter_scheduler] ram_weight_multiplier')
 
 
+def test_a_number_without_a_value_is_a_fault_but_where_none_has_a_meaning(
+    parsed, tmp_path
+):
+    conf = parsed(
+        '[database]\nlock_timeout =\npool_timeout =\n'
+        '[scheduler]\nclaim_timeout =\ntopic =\nserver =\n'
+    )
+    assert effective.faults(conf) == [
+        f'[database] lock_timeout ({tmp_path}/a.conf): it needs a value',
+        f'[scheduler] topic ({tmp_path}/a.conf): it needs a value',
+    ]
+
+
+def test_a_number_that_nothing_can_hold_is_a_fault(parsed, tmp_path):
+    conf = parsed(
+        f'[history]\nkeep_bytes = {2**53}\nkeep_days = 1e10\n'
+        f'[scheduler]\ndecisions_kept = {2**53 + 1}\n'
+        '[filter_scheduler]\nram_weight_multiplier = -1e12\n'
+    )
+    days, kept = effective.faults(conf)
+    assert days.startswith(f'[history] keep_days ({tmp_path}/a.conf): ')
+    assert kept.startswith('[scheduler] decisions_kept ')
+
+
+@pytest.mark.parametrize('value', ['', 'word', '2'])
+def test_a_switch_of_the_command_line_is_a_fault_as_any_other(parsed, value):
+    """The library would end the process, or the thread that reloads."""
+    (fault,) = effective.faults(parsed(f'[DEFAULT]\ndebug = {value}\n'))
+    assert fault.startswith('[DEFAULT] debug (')
+
+
 def test_differences_are_named(parsed):
     before = parsed('[scheduler]\ntopic = a\nbatch_size = 2\n')
     after = parsed('[scheduler]\ntopic = b\nbatch_size = 3\n', 'b.conf')
