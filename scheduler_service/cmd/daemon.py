@@ -20,6 +20,7 @@ from scheduler_service.cmd.connections import new_store, registration
 from scheduler_service.cmd.daemon_register import DaemonRegister
 from scheduler_service.cmd.program import run_within
 from scheduler_service.cmd.serving import HttpServing
+from scheduler_service.conf import effective, option_names
 from scheduler_service.factory import build
 from scheduler_service.model import documents
 from scheduler_service.rpc import transport
@@ -290,21 +291,26 @@ class Daemon:
             self._notifier.transport.cleanup()
 
 
-def check(conf: Any) -> None:
-    """Check all that a start and a reload check, without either.
+def checked(conf: Any, starts: bool = False) -> Daemon:
+    """Return the daemon of a configuration that a start could use.
 
-    No server is contacted.
+    The start, a reload and commands check a configuration by this alone. No
+    server is contacted.
 
+    :param starts: have the log as the options say, for what follows
     :raises ConfigurationError: the configuration cannot be used
     """
+    transport.prepare(conf)
+    effective.check(conf)
     log_levels.check(conf)
+    if starts:
+        log_levels.set_up(conf)
+        option_names.warn(conf)
     transport.rabbit(conf)
     notifier = new_notifier(conf, None, 'check')
     if notifier is not None:
         notifier.transport.cleanup()
-    daemon = Daemon(conf)
-    daemon.reconfigure(conf)
-    daemon.dispose()
+    return Daemon(conf)
 
 
 def _remaining(deadline: float) -> float:

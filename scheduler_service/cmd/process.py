@@ -26,10 +26,9 @@ from typing import Any, NoReturn
 from scheduler_service import conf as options
 from scheduler_service import errors
 from scheduler_service.cmd import log_levels
-from scheduler_service.cmd.daemon import UNREACHABLE_S, Daemon
+from scheduler_service.cmd.daemon import UNREACHABLE_S, Daemon, checked
 from scheduler_service.cmd.program import release, write_file
 from scheduler_service.conf import effective, option_names
-from scheduler_service.rpc import transport
 from scheduler_service.worker import OnEnd, new_thread, start_thread
 
 LOG = logging.getLogger(__name__)
@@ -47,18 +46,19 @@ _CHECK_S = 2.0
 _EXPECTED = (errors.SchedulerError, *options.FAULTS)
 
 
-def run(conf: Any, read: Callable[[], Any]) -> NoReturn:
+def run(read: Callable[[], Any]) -> NoReturn:
     """Serve until SIGTERM or SIGINT; end the process with status 0.
 
-    :param conf: parsed options
-    :param read: reads them anew, for a reload
+    :param read: reads the command line and the files into a new object
+    :raises ConfigurationError: the configuration cannot be used
     """
+    conf = read()
     # A request passes from thread to thread: a wait of Python's default of 5
     # ms for the interpreter would cost more than scheduling the request.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     # Where the watchdog aborts the process, the journal gets its stacks.
     faulthandler.enable()
-    daemon = Daemon(conf)
+    daemon = checked(conf, starts=True)
     # Another process takes over its requests.
     daemon.scheduler.health.on_vital_end = lambda: _end_process(1)
     ended = daemon.scheduler.health.thread_ended
@@ -267,12 +267,11 @@ def reload(daemon: Daemon, read: Callable[[], Any]) -> None:
 def _reload(daemon: Daemon, conf: Any) -> None:
     running = daemon.conf
     effective.register_like(conf, running)
-    effective.check(conf)
-    transport.address(conf)
+    # As a restart would use the files; what needs one stays as it is below.
+    checked(conf).dispose()
     option_names.warn(conf)
     waiting = effective.keep(conf, running)
     changed = effective.differences(running, conf)
-    log_levels.check(conf)
     apply = daemon.reconfigure(conf)
     apply()
     log_levels.change(conf, running)

@@ -37,26 +37,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     from scheduler_service import conf as options
     from scheduler_service.cmd import adapters
     from scheduler_service import errors
-    from scheduler_service.cmd import log_levels, process
-    from scheduler_service.conf import effective, option_names
-    from scheduler_service.rpc import transport
+    from scheduler_service.cmd import process
 
     gc.freeze()
     gc.enable()
 
     def read() -> Any:
-        conf = adapters.new_config()
-        transport.prepare(conf)
-        return _parse(conf, words)
+        return _parse(adapters.new_config(), words)
 
     try:
-        conf = read()
-        effective.check(conf)
-        transport.address(conf)
-        log_levels.check(conf)
-        log_levels.set_up(conf)
-        option_names.warn(conf)
-        process.run(conf, read)
+        process.run(read)
     except (OSError, errors.ConfigurationError) as fault:
         line = program.error_line(fault)
     except options.FAULTS as fault:

@@ -85,7 +85,7 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
             raise _Remark('; '.join(remarks))
 
     def check_start(self) -> None:
-        daemon.check(self._conf)
+        daemon.checked(self._conf).dispose()
 
     def check_notifications(self) -> str | None:
         try:

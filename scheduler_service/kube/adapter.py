@@ -183,7 +183,7 @@ class Adapter(base.Adapter):
         :return: applies them; with other credentials all is listed anew
         :raises ConfigurationError: an option cannot be used
         """
-        pods = _pod_pipeline(conf)
+        pods = _pod_pipeline(conf) if self._evaluator else None
         if _claims_pods(conf) and self._book is None:
             raise errors.ConfigurationError(
                 '[extender] api_server: what pods take is claimed from the '
@@ -193,7 +193,7 @@ class Adapter(base.Adapter):
 
         def apply() -> None:
             self._decisions.enabled = conf.kubernetes.record_decisions
-            if self._evaluator is not None:
+            if self._evaluator is not None and pods is not None:
                 self._evaluator.use(pods)
             if api is None or self._api is None:
                 return

@@ -43,7 +43,12 @@ _COMMAND_QUEUE_TTL_S = 60
 
 
 def prepare(conf: Any) -> None:
-    """Register on *conf* what oslo.messaging registers on cfg.CONF alone."""
+    """Register the options of oslo.messaging on *conf*.
+
+    Some it registers on cfg.CONF alone, and others when they are used.
+    """
+    conf.register_opts(dict(opts.list_opts())[None])
+    options.register(conf)
     for group, option in effective.registered(cfg.CONF):
         if group in _GLOBAL_GROUPS:
             conf.register_opt(option, group=group)
@@ -190,7 +195,7 @@ def rabbit(conf: Any, url: str | None = None) -> RabbitOptions | None:
     :param url: of the bus, in place of the option's
     :raises ConfigurationError: an option cannot be used
     """
-    conf.register_opts(dict(opts.list_opts())[None])
+    prepare(conf)
     parsed = address(conf, url)
     return RabbitOptions(conf, parsed) if parsed.transport == RABBIT else None
 

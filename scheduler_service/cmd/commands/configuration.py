@@ -78,7 +78,7 @@ def check(args: Any, conf: Any) -> int:
     unknown = option_names.unknown(conf)
     for text in unknown:
         output.say(f'unknown name: {text}')
-    daemon.check(conf)
+    daemon.checked(conf).dispose()
     unenforced = _unenforced(conf)
     for text in unenforced:
         output.say(f'policy of server groups that nothing enforces: {text}')
@@ -149,9 +149,7 @@ def _of(name: str | None, conf: Any) -> Document:
 def _of_files(conf: Any) -> Document:
     # Registers the driver's options, without a connection.
     oslo_messaging.get_rpc_transport(conf).cleanup()
-    faults = effective.faults(conf)
-    if faults:
-        raise errors.ConfigurationError('; '.join(faults))
+    effective.check(conf)
     return effective.document(conf)
 
 

@@ -65,7 +65,7 @@ _NEXT_CANDIDATES = 2
 
 
 class PlacementClaimer(Stage):
-    """Threads that make allocations.
+    """Threads that make allocations; the first ones start them.
 
     :param queue: lends jobs, and gets each of them back
     :param undoer: undoes allocations by their records
@@ -105,8 +105,6 @@ class PlacementClaimer(Stage):
             )
             for number in range(_THREADS)
         ]
-        for thread in self._threads:
-            thread.start()
 
     def prepare(self, job: HostJob) -> None:
         """Work out the allocations of a job that is selected.
@@ -147,6 +145,9 @@ class PlacementClaimer(Stage):
 
     def run(self, jobs: Sequence[HostJob], table: HostTable) -> None:
         """Hand jobs over to the threads."""
+        for thread in self._threads:
+            if thread.ident is None:
+                thread.start()
         tasks = [_task(job) for job in jobs]
         self._engine.lend(jobs)
         self._queue.put(tasks)
@@ -158,7 +159,8 @@ class PlacementClaimer(Stage):
         self._queue.stop()
         deadline = time.monotonic() + _STOP_S
         for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.ident is not None:
+                thread.join(max(0.0, deadline - time.monotonic()))
 
     def _run(self) -> None:
         journal = PlacementJournal(self._store)

@@ -63,15 +63,16 @@ class Running:
         self._head = self.path.read_text().removesuffix(f'{text}\n')
         self.process.wait_for('Ready:')
 
-    def reload(self, text):
+    def reload(self, text, whole=False):
         """Reload with other lines; return what the log says of it.
 
         :param text: None: the file is gone
+        :param whole: the lines are all that the file has
         """
         if text is None:
             self.path.unlink()
         else:
-            self.path.write_text(self._head + text)
+            self.path.write_text(text if whole else self._head + text)
         before = len(self._ended())
         self.process.popen.send_signal(signal.SIGHUP)
         return wait_until(lambda: self._ended()[before:])[0]
@@ -171,10 +172,21 @@ def test_a_configuration_with_faults_changes_nothing(
     line = running.reload('[broken\n')
     assert file in line
     assert file in running.reload(None)
+    # A full disk, or an editor that empties the file before it writes.
+    line = running.reload('', whole=True)
+    assert '[database] connection is not set' in line
+    line = running.reload(f'{SECOND}[database]\nlock_timeout =\n')
+    assert f'[database] lock_timeout ({file}): it needs a value' in line
+    # The library that reads the command line as well ended the thread.
+    line = running.reload(f'{SECOND}[DEFAULT]\ndebug = word\n')
+    assert f'[DEFAULT] debug ({file}): ' in line
+    # What only a restart would use: the running daemon has no such port.
+    line = running.reload(f'{SECOND}[http]\nbind_port = 1\nkey_file = a\n')
+    assert '[http] key_file also needs cert_file' in line
     answer = client.select_destinations(CONTEXT, {'flavor': TINY})
     assert hosts_of(answer) == ['h2']
     status = client.ping(CONTEXT)
-    assert status['counters']['reloads'] == {'refused': 4}
+    assert status['counters']['reloads'] == {'refused': 8}
     assert status['reload_refused'] is True
     refused = 'the last reload was refused: the files cannot be used, and a '
 
