@@ -94,13 +94,15 @@ class RequestContext:
     ) -> None:
         """Check a request that names instances or a group that exist already.
 
-        A group without a project is open to all projects.
+        A group without a project is open to all projects. Of hints, those of
+        the filters on instances count.
 
         :param present: its instances that the snapshot has
         :raises Forbidden: one belongs to another project
         """
         rule = 'select_destinations'
-        for placed in present.values():
+        hinted = table.instances.among(request.hinted_instances)
+        for placed in (*present.values(), *hinted.values()):
             self.authorize_project(
                 rule, placed.project_id, f'instance {placed.uuid}'
             )

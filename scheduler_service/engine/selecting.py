@@ -80,7 +80,12 @@ class Recall(Stage):
             return
         present = table.instances.among(request.instance_uuids)
         held: Mapping[str, Placement] = {}
-        if present or request.instance_group or request.stored_groups:
+        if (
+            present
+            or request.instance_group
+            or request.stored_groups
+            or request.hinted_instances
+        ):
             self._check_present(job, present, table)
             held = self._claimed_before(present, job)
         if held:

@@ -629,6 +629,18 @@ class Request(Document, dict=True):
         return None if value in (None, '', []) else value
 
     @property
+    def hinted_instances(self) -> list[str]:
+        """Instances with which, or apart from which, it is to be placed."""
+        if not self.scheduler_hints:
+            return []
+        names = 'same_host', 'different_host'
+        hints = [self.scheduler_hints.get(name) for name in names]
+        lists = (hint if isinstance(hint, list) else [hint] for hint in hints)
+        return [
+            uuid for uuids in lists for uuid in uuids if isinstance(uuid, str)
+        ]
+
+    @property
     def named_places(self) -> tuple[list[str], list[str]]:
         """Service hosts and nodes that are forced or required."""
         target = self.requested_destination

@@ -17,8 +17,11 @@ from scheduler_service.compute.follower.mirror import Mirror, MirrorOptions
 from scheduler_service.engine.health import Health
 from scheduler_service.store import schema
 from scheduler_service.store.reading import loading
+from tests.support import compute
+from tests.support.compute import ComputeCaller, new_topic
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.nova_databases import NovaDatabases, cell_uuid, utc_now
+from tests.support.nova_wire import flavor
 from tests.support.services import connected, hosts_of, new_conf
 from tests.support.stores import (
     claim_on,
@@ -456,6 +459,37 @@ def test_a_daemon_places_instances_on_mirrored_hosts(nova, store):
             )
         assert hosts_of(answer) == ['c1']
     finally:
+        daemon.stop()
+
+
+def test_a_rebuild_is_looked_up_before_the_next_poll(nova, store):
+    nova.add_host('c1', vcpus=1, cpu_allocation_ratio=1.0)
+    url, topic = f'inproc://{uuid.uuid4().hex}/', new_topic()
+    conf = new_conf(
+        database__connection=store.engine.url.render_as_string(
+            hide_password=False
+        ),
+        compute__api_database=nova.api,
+        compute__poll_interval=3600.0,
+        compute__enabled=True,
+        compute__topic=topic,
+    )
+    daemon = Daemon(conf, url)
+    daemon.start()
+    caller = ComputeCaller(url, topic)
+    try:
+        wait_until(lambda: hosts(store))
+        instance = nova.add_instance('c1')
+        reply = caller.select(
+            uuids=[instance],
+            flavor=flavor(vcpus=2),
+            force_hosts=['c1'],
+            scheduler_hints={'_nova_check_type': ['rebuild']},
+        )
+        assert compute.hosts_of(reply) == [['c1']]
+        assert instances(store) == {instance: 'c1'}
+    finally:
+        caller.transport.cleanup()
         daemon.stop()
 
 

@@ -31,7 +31,6 @@ from tests.support.waiting import wait_until
 
 HOSTS = 60
 _QUIET_S = 8.0
-# In which a slow machine places what a test asks for.
 # A caller that gets no answer for so long fails the run, in seconds.
 _PATIENCE_S = 300.0
 # In which a database that was killed is up again, in seconds.

@@ -49,7 +49,7 @@ def http(serve_external):
         compute__topic=new_topic(),
         filter_scheduler__enabled_filters=[
             'ComputeFilter', 'CoreFilter', 'RetryFilter',
-            'ServerGroupAffinityFilter',
+            'SameHostFilter',             'ServerGroupAffinityFilter',
         ],
         filter_scheduler__weight_classes=['RAMWeigher'],
     )  # fmt: skip
@@ -193,6 +193,9 @@ FIELDS = {
     ],
     'a server group of another project': [
         Field({'instance_group': THEIR_GROUP}, group(uuid=THEIR_GROUP)),
+    ],
+    'another one in the hint ``same_host``': [
+        same(scheduler_hints={'same_host': [THEIR_INSTANCE]}),
     ],
     'hosts of members of a server group': [
         Field({'group_hosts': ['compute-3']},
