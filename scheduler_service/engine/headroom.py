@@ -52,6 +52,9 @@ class ZoneUsage(NamedTuple):
     :ivar capacity: (total - reserved) x allocation ratio
     :ivar used: by claims, and by what hosts reported
     :ivar free: what is left of the capacity of hosts that are up and enabled
+    :ivar out: what is left of that of hosts that are down or disabled
+    :ivar over: what is used beyond the capacity of hosts: capacity + over =
+        used + free + out
     """
 
     zone: str
@@ -59,6 +62,8 @@ class ZoneUsage(NamedTuple):
     capacity: float
     used: float
     free: float
+    out: float
+    over: float
 
 
 def by_zone(
@@ -94,10 +99,10 @@ def _usage(
         )
         sums[label] = sums.get(label, 0) + of_zones
     return [
-        ZoneUsage(zone, label, float(capacity), float(used), float(free))
+        ZoneUsage(zone, label, *of_zone.tolist())
         for label, of_zones in sums.items()
-        for zone, (capacity, used, free) in zip(names, of_zones.T, strict=True)
-        if capacity or used
+        for zone, of_zone in zip(names, of_zones.T, strict=True)
+        if of_zone.any()
     ] + _of_aggregates(table, settings, whole)
 
 
@@ -117,7 +122,8 @@ def _of_aggregates(
             for row in given[:1]:
                 most = table.capacity(name, settings)[row]
                 used = table.resources[name].used[row]
-                of_one = np.array([most, used, max(most - used, 0.0)])
+                left = most - used
+                of_one = np.array([most, used, max(left, 0), 0, -min(left, 0)])
                 sums[key] = sums.get(key, 0) + of_one
     return [ZoneUsage(*key, *of_all.tolist()) for key, of_all in sums.items()]
 
@@ -195,17 +201,17 @@ def _sums(
     zones: int,
     own: npt.NDArray[np.bool_] | bool,
 ) -> npt.NDArray[np.float64]:
-    """Return capacity, use and what is free of each zone, float64[3, n].
+    """Return the sums of each zone as in :class:`ZoneUsage`, float64[5, n].
 
     :param own: whether hosts offer the class themselves, bool[n]
     """
     offered = (columns.total >= 0) & own
     capacity = np.where(offered, columns.capacity(default_ratio), 0.0)
     used = np.where(offered, columns.used, 0) * 1.0
-    free = np.maximum(capacity - used, 0) * available
-    return np.array(
-        [np.bincount(codes, sums, zones) for sums in (capacity, used, free)]
-    )
+    left = np.maximum(capacity - used, 0)
+    over = np.maximum(used - capacity, 0)
+    of_hosts = capacity, used, left * available, left * ~available, over
+    return np.array([np.bincount(codes, sums, zones) for sums in of_hosts])
 
 
 def zone_rows(
@@ -229,7 +235,8 @@ def zone_rows(
             'resource': use.resource_class,
             'capacity': round(use.capacity),
             'used': round(use.used),
-            'out': max(round(use.capacity - use.used - use.free), 0),
+            'over': round(use.over),
+            'out': round(use.out),
             'free': round(use.free),
             'full': (
                 round((use.capacity - use.free) / use.capacity * 100, 1)

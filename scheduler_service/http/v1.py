@@ -409,8 +409,10 @@ _HOST = _row(
 )
 # How full a zone is, or with a flavor, how many more instances fit.
 _PLACE = _row(
-    'zone resource capacity used out free full ends_first',
-    **dict.fromkeys(('capacity', 'used', 'out', 'free', 'full'), _NUMBER),
+    'zone resource capacity used over out free full ends_first',
+    **dict.fromkeys(
+        ('capacity', 'used', 'over', 'out', 'free', 'full'), _NUMBER
+    ),
     ends_first={'type': ['boolean', 'string']},
 )
 _DAEMON = _row(

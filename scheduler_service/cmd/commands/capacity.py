@@ -34,8 +34,8 @@ def capacity(args: Any, conf: Any) -> output.Listing:
     rows = headroom.zone_rows(snapshot.hosts, settings, args.zone)
     _check_zone(args, conf, snapshot, rows)
     columns = [
-        'zone', 'resource', 'capacity', 'used', 'out', 'free', 'full',
-        'ends_first',
+        'zone', 'resource', 'capacity', 'used', 'over', 'out', 'free',
+        'full', 'ends_first',
     ]  # fmt: skip
     return output.Listing(rows, columns)
 

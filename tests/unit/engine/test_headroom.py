@@ -54,8 +54,8 @@ def test_zones_are_summed_up():
             'aggregates': [in_zone(1, 'north', 'a', 'b', 'c')],
         }
     )
-    assert found['north', 'VCPU'] == ('north', 'VCPU', 40.0, 3.0, 25.0)
-    assert found['nova', 'VCPU'] == ('nova', 'VCPU', 16.0, 0.0, 16.0)
+    assert found['north', 'VCPU'] == ('north', 'VCPU', 40, 3, 25, 12, 0)
+    assert found['nova', 'VCPU'] == ('nova', 'VCPU', 16, 0, 16, 0, 0)
 
 
 def test_reserved_and_own_ratios_count():
@@ -83,14 +83,14 @@ def test_what_an_aggregate_offers_is_told_once():
     for whole, place in ((True, 'aggregate x'), (False, 'aggregates')):
         found = told(cloud, whole=whole)
         assert found['nova', 'CUSTOM_X'].capacity == 2.0
-        assert found[place, 'CUSTOM_X'] == (place, 'CUSTOM_X', 5.0, 1.0, 4.0)
+        assert found[place, 'CUSTOM_X'][2:] == (5, 1, 4, 0, 0)
     # Also where none of its hosts is up.
-    assert found['aggregates', 'CUSTOM_Z'][2:] == (3.0, 0.0, 3.0)
+    assert found['aggregates', 'CUSTOM_Z'][2:] == (3, 0, 3, 0, 0)
 
 
 def test_use_beyond_the_capacity_leaves_nothing_free_elsewhere():
     found = told({'hosts': [host('a', 2, vcpus_used=9), host('b', 2)]})
-    assert found['nova', 'VCPU'][2:] == (8.0, 9.0, 4.0)
+    assert found['nova', 'VCPU'][2:] == (8, 9, 4, 0, 5)
 
 
 ZONES = [f'z{n:03}' for n in range(headroom.MOST_ZONES + 7)]
@@ -122,7 +122,7 @@ def test_many_zones_and_classes_are_told_apart_where_all_are_wanted():
     assert {zone for zone, _ in found} == {*ZONES}
     assert {name for _, name in found} == {*CLASSES, 'VCPU', 'MEMORY_MB'}
     for zone in ZONES:
-        assert found[zone, 'VCPU'] == (zone, 'VCPU', 2.0, 0.0, 2.0)
+        assert found[zone, 'VCPU'] == (zone, 'VCPU', 2, 0, 2, 0, 0)
 
 
 def test_nothing_is_told_before_the_hosts_are_loaded():
@@ -178,6 +178,36 @@ AGGREGATE = st.fixed_dictionaries(
         ),
     }
 )
+
+
+@given(hosts=st.lists(HOST, min_size=1, max_size=5))
+@settings(deadline=None, max_examples=50)
+def test_what_is_free_out_and_over_is_counted_host_by_host(hosts):
+    names = [f'h{number}' for number in range(len(hosts))]
+    found = told(
+        {
+            'hosts': [
+                {'host': name, **host}
+                for name, host in zip(names, hosts, strict=True)
+            ]
+        }
+    )
+    capacity = [h['memory_mb'] * h['ram_allocation_ratio'] for h in hosts]
+    left = [
+        most - host['memory_mb_used']
+        for most, host in zip(capacity, hosts, strict=True)
+    ]
+    up = [host['status'] == 'enabled' for host in hosts]
+    if not sum(capacity) + sum(h['memory_mb_used'] for h in hosts):
+        assert ('nova', 'MEMORY_MB') not in found
+        return
+    assert found['nova', 'MEMORY_MB'][2:] == (
+        sum(capacity),
+        sum(host['memory_mb_used'] for host in hosts),
+        sum(max(left[n], 0) for n in range(len(hosts)) if up[n]),
+        sum(max(left[n], 0) for n in range(len(hosts)) if not up[n]),
+        sum(max(-more, 0) for more in left),
+    )
 
 
 def request(flavor, **more):
