@@ -38,6 +38,8 @@ class HostFilter:
     :cvar once: runs for the first instance of a request only, because what
         it looks at does not change while the request is placed
     :cvar rebuild: runs also when a rebuild in place is checked
+    :cvar by_name: checks what a request names: hosts, zones, aggregates,
+        groups and traits; a host that fails it is no near miss
     :cvar policy: policy of server groups that claims enforce with the filter
     :cvar why: the reason of every host that fails, unless ``reason`` says more
     :cvar vectorised: false for a filter that visits hosts one by one; such
@@ -50,6 +52,7 @@ class HostFilter:
     mandatory: ClassVar[bool] = False
     once: ClassVar[bool] = False
     rebuild: ClassVar[bool] = False
+    by_name: ClassVar[bool] = False
     vectorised: ClassVar[bool] = True
     policy: ClassVar[str] = ''
     why: ClassVar[str] = 'does not pass'
@@ -193,6 +196,8 @@ class RowFilter(HostFilter, abc.ABC):
 
     The filter runs with every request, at no cost for other hosts.
     """
+
+    by_name = True
 
     @abc.abstractmethod
     def row_set(

@@ -26,6 +26,7 @@ from scheduler_service.filters.capacity import (
 )
 from scheduler_service.model import STANDARD_CLASSES, Request
 from scheduler_service.settings import Settings
+from scheduler_service.texts import nearest
 
 
 class CapacityCheck(ComparisonFilter):
@@ -165,7 +166,10 @@ class CapacityCheck(ComparisonFilter):
                 lacks = amount - room
                 capacity = table.resources[name].used[row] + room
                 shared = used_of_aggregate(table, row, name, capacity)
-            if not 0 < lacks < np.inf:
+            if name not in table.resources:
+                near = nearest(name, [*table.resources])
+                shared = f'no host offers {name}{near}'
+            elif not 0 < lacks < np.inf:
                 shared = 'not offered in such units'
             reasons.append(
                 f'{amount} {name} asked, '

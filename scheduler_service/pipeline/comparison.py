@@ -74,6 +74,36 @@ def _amounts(
     return amounts
 
 
+def fittest(
+    pipeline: HostPipeline, table: HostTable, request: Request
+) -> dict[str, Any] | None:
+    """Return the host that has most left of what a request asks for.
+
+    Among those that are as the request names them, by the resource class of
+    which each has the least share.
+
+    :return: ``host``, ``node`` and ``amounts``; None: there is none
+    """
+    form = next(iter(request.forms(table.resources)))
+    share = np.full(len(table), np.inf)
+    for each, mask in pipeline.filter_results(table, form):
+        if each.by_name:
+            share[~mask] = -np.inf
+    for name, asked in form.resources.items():
+        if name in table.resources:
+            columns = table.resources[name]
+            left = table.capacity(name, pipeline.settings) - columns.used
+            share = np.minimum(share, left / asked)
+    if not len(table) or share.max() == -np.inf:
+        return None
+    row = int(share.argmax())
+    return {
+        'host': table.host_at(row),
+        'node': table.node_at(row),
+        'amounts': _amounts(pipeline, table, form, row),
+    }
+
+
 def _weights(
     pipeline: HostPipeline,
     table: HostTable,

@@ -75,27 +75,36 @@ def rejections(
 
     ``out``: number of rejected hosts; ``alone``: number of rejected hosts that
     every other filter passes; ``closest``: the host that misses least, among
-    the ``alone`` hosts where there are any; ``reason``: that of the closest or
-    first host.
+    the ``alone`` hosts where there are any, else among those that are as the
+    request names them; ``reason``: that of the closest or first host.
     """
     failing = np.zeros(len(subject.table), np.int32)
-    for _, mask in results:
+    named = np.ones(len(subject.table), np.bool_)
+    for host_filter, mask in results:
         failing += ~mask
+        if host_filter.by_name:
+            named &= mask
     causes = []
     for host_filter, mask in results:
         out = ~mask
         if out.any():
             alone = out & (failing == 1)
+            masks = out, alone, out & named
             with errors.naming(host_filter.name):
-                causes.append(_rejection(host_filter, subject, out, alone))
+                causes.append(_rejection(host_filter, subject, *masks))
     return causes
 
 
 def _rejection(
-    host_filter: HostFilter, subject: Subject, out: Mask, alone: Mask
+    host_filter: HostFilter,
+    subject: Subject,
+    out: Mask,
+    alone: Mask,
+    named: Mask,
 ) -> dict[str, Any]:
     table, request, settings = subject.table, subject.request, subject.settings
-    among = np.flatnonzero(alone if alone.any() else out)
+    near = alone if alone.any() else named
+    among = np.flatnonzero(near if near.any() else out)
     entry: dict[str, Any] = {
         'filter': host_filter.name,
         'out': int(np.count_nonzero(out)),
@@ -103,7 +112,7 @@ def _rejection(
     }
     row = int(among[0])
     missed = host_filter.miss(table, request, settings)
-    if missed is not None:
+    if missed is not None and near.any():
         lacking, unit = missed
         near = np.where(lacking[among] > 0, lacking[among], np.inf)
         row = int(among[near.argmin()])
@@ -155,7 +164,9 @@ def decisive_filter(facts: Mapping[str, Any]) -> str:
 
 
 def _short_cause(cause: dict[str, Any]) -> str:
-    text = f'{cause["filter"]} alone keeps out {cause["alone"]}'
+    text = f'{cause["filter"]} keeps out {cause["out"]}'
+    if cause['alone']:
+        text = f'{cause["filter"]} alone keeps out {cause["alone"]}'
     closest = cause.get('closest')
     if closest:
         lacks = f'lacks {figure(closest["lacks"])} {closest["unit"]}'

@@ -172,6 +172,7 @@ class Aggregates(HostFilter):
 
     name = 'aggregates'
     mandatory = True
+    by_name = True
     once = True
 
     def mask(
@@ -235,6 +236,7 @@ class Traits(HostFilter):
 
     name = 'traits'
     mandatory = True
+    by_name = True
     once = True
 
     def mask(
@@ -366,6 +368,7 @@ class EarlierInstances(RowFilter):
 
     name = 'earlier_instances'
     mandatory = True
+    by_name = False
 
     def __init__(self, filters: Sequence[HostFilter]) -> None:
         self._cells = any(

@@ -115,8 +115,11 @@ class PoolPipeline:
             causes = self._rejections(context, pools, zone, rng, steps)
             alone = [cause for cause in causes if cause['alone']]
             for cause in alone or causes:
+                keeps = f'alone keeps out {cause["alone"]}'
+                if not alone:
+                    keeps = f'keeps out {cause["out"]}'
                 summary += (
-                    f'; {cause["filter"]} alone keeps out {cause["alone"]} '
+                    f'; {cause["filter"]} {keeps} '
                     f'({cause["closest"]["pool"]}: {cause["reason"]})'
                 )
             raise errors.NoValidPoolFound(
@@ -165,7 +168,10 @@ class PoolPipeline:
                 (_missed(self.filters[number], storage, pool, zone), pool)
                 for pool in alone or out
             ]
-            reasons, pool = min(missed, key=lambda pair: len(pair[0]))
+            reasons, pool = min(
+                missed,
+                key=lambda pair: (len(pair[0]), -_alike(pair[1], zone)),
+            )
             reason = '; '.join(reasons)
             causes.append(
                 {
@@ -264,6 +270,15 @@ def _hint(steps: Steps, pools: Mapping[str, Pool]) -> str:
         f'; {bare} of the pools without attributes, which [pool_scheduler] '
         'keep_pools_without_attributes would keep'
     )
+
+
+def _alike(pool: Pool, zone: ZoneRequest) -> int:
+    """Return how many attributes of a zone a pool has, in any case."""
+    asked, has = (
+        {(key.lower(), value.lower()) for key, value in each.items()}
+        for each in (zone.attributes, pool.attributes)
+    )
+    return len(asked & has)
 
 
 def _missed(

@@ -189,10 +189,15 @@ def _relaxed(
 ) -> dict[str, Any]:
     """Return how many hosts pass, and what would let some pass."""
     hosts = relaxations.passing(pipeline, table, request)
-    smallest = [] if hosts else relaxations.smallest(pipeline, table, request)
+    if hosts:
+        return {'passing': hosts, 'relaxations': []}
+    smallest = relaxations.smallest(pipeline, table, request)
     return {
         'passing': hosts,
         'relaxations': [change._asdict() for change in smallest],
+        'fittest': None
+        if smallest
+        else comparison.fittest(pipeline, table, request),
     }
 
 
@@ -211,17 +216,17 @@ def _print(row: dict[str, Any], report: dict[str, Any]) -> None:
         output.table(
             rows, ['change', 'hosts'], title='What would let hosts pass'
         )
-    else:
+    elif fittest := report['fittest']:
         output.say('No single change lets a host pass.')
+        _print_amounts(fittest)
+    else:
+        output.say('No host is as the request names it.')
 
 
 def _print_nodes(nodes: Sequence[dict[str, Any]]) -> None:
     output.filter_results(nodes)
     for node in nodes:
-        output.table(
-            node['amounts'], ['resource', 'asked', 'free', 'lacks'],
-            title=f'Amounts of {node["host"]} ({node["node"]})',
-        )  # fmt: skip
+        _print_amounts(node)
         if weights := node.get('weights'):
             output.table(
                 weights['weighers'],
@@ -231,6 +236,13 @@ def _print_nodes(nodes: Sequence[dict[str, Any]]) -> None:
                     f'{weights["equal"]} others weigh as much as that'
                 ),
             )
+
+
+def _print_amounts(node: dict[str, Any]) -> None:
+    output.table(
+        node['amounts'], ['resource', 'asked', 'free', 'lacks'],
+        title=f'Amounts of {node["host"]} ({node["node"]})',
+    )  # fmt: skip
 
 
 def _print_changes(nodes: Sequence[dict[str, Any]]) -> None:

@@ -68,6 +68,8 @@ class AvailabilityZoneFilter(AggregateFilter):
     ``map_az_to_placement_aggregate``.
     """
 
+    by_name = True
+
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:

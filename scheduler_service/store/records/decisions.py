@@ -182,6 +182,8 @@ def _line_of(kind: str, request: Mapping[str, Any]) -> str:
         'group': request.get('instance_group'),
         **request.get('scheduler_hints', {}),
         **request.get('attributes', {}),
+        **flavor.get('extra_specs', {}),
+        **((image or {}).get('properties') or {}),
     }
     words = [
         f'{name} {", ".join(map(str, value))}'

@@ -257,6 +257,25 @@ def test_what_is_not_recorded_is_said_in_a_line(run, select, ready_sqlite):
     assert found['relaxations']
 
 
+def test_where_two_changes_are_needed_the_fittest_host_is_shown(run, select):
+    """It has least of no resource, among those that are asked for by name."""
+    flavor = {'vcpus': 999, 'memory_mb': 999_999, 'root_gb': 1}
+    select(flavor, request_id='req-two', availability_zone='north')
+    _, out, _ = run('why', 'req-two', '-f', 'json')
+    found = json.loads(out)
+    assert found['relaxations'] == []
+    fittest = found['fittest']
+    # The zone has two hosts, of which this one has more memory.
+    assert fittest['host'] == 'compute-2'
+    by_class = {row['resource']: row for row in fittest['amounts']}
+    assert by_class['VCPU']['asked'] == 999
+    assert by_class['MEMORY_MB']['free'] == 8194
+    assert by_class['MEMORY_MB']['lacks'] == 999_999 - 8194
+    _, out, _ = run('why', 'req-two')
+    assert 'No single change lets a host pass.' in out
+    assert 'Amounts of compute-2' in out
+
+
 def why_instance(run):
     _, out, _ = run('claim', 'list', '-f', 'json')
     return json.loads(out)[0]['uuid']

@@ -120,7 +120,7 @@ def test_a_host_passes_when_it_has_room_for_all(host, amounts, fits):
             {FPGA: 1},
             f'1 {FPGA} asked, not offered in such units',
         ),
-        ({}, {FPGA: 1}, f'1 {FPGA} asked, not offered in such units'),
+        ({}, {FPGA: 1}, f'1 {FPGA} asked, no host offers {FPGA}'),
     ],
 )
 def test_each_class_without_room_is_named_with_what_lacks(

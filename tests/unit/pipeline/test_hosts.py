@@ -14,6 +14,7 @@ from scheduler_service.filters.hosts import (
     all_filters,
 )
 from scheduler_service.filters.hosts.affinity_filter import (
+    SameHostFilter,
     ServerGroupAntiAffinityFilter,
 )
 from scheduler_service.filters.hosts.all_hosts_filter import AllHostsFilter
@@ -299,6 +300,80 @@ def test_refusal_counts_names_and_measures():
         'is disabled (broken)); RamFilter alone keeps out 4 (closest: a '
         'lacks 512 MB)'
     )
+
+
+def refusal(document, **request):
+    with pytest.raises(errors.NoValidHost) as caught:
+        choose(pipeline(), document, **request)
+    return caught.value
+
+
+INSTANCE = '11111111-0000-4000-8000-000000000001'
+IN_ZONES = {
+    'hosts': [
+        {'host': 'near', 'memory_mb': 500, 'memory_mb_used': 400},
+        {'host': 'full', 'memory_mb': 500, 'memory_mb_used': 500},
+        {'host': 'far', 'memory_mb': 900, 'memory_mb_used': 101},
+    ],
+    'aggregates': [
+        {'id': 1, 'hosts': ['near', 'full'],
+         'metadata': {'availability_zone': 'north'}},
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    'named',
+    [
+        {'availability_zone': 'north'},
+        {'force_nodes': ['near', 'full']},
+        {'ignore_hosts': ['far']},
+        {'scheduler_hints': {'same_host': [INSTANCE]}},
+    ],
+)
+def test_the_nearest_miss_is_a_host_as_the_request_names_it(named):
+    """One elsewhere lacks less, and is of no use."""
+    hosts = [
+        {**host, 'status': 'enabled' if host['host'] == 'far' else 'disabled'}
+        for host in IN_ZONES['hosts']
+    ]
+    document = {
+        **IN_ZONES, 'hosts': hosts,
+        'instances': [{'uuid': INSTANCE, 'host': 'near'}],
+    }  # fmt: skip
+    chain = HostPipeline(
+        [*[kind() for kind in every_filter()], SameHostFilter()],
+        [RAMWeigher()],
+        RATIO,
+    )
+    with pytest.raises(errors.NoValidHost) as caught:
+        choose(chain, document, flavor={'memory_mb': 800}, **named)
+    by_name = {c['filter']: c for c in caught.value.facts['filters']}
+    miss = by_name.get('RamFilter') or by_name['resources']
+    assert miss['closest']['host'] == 'near'
+    assert 'keeps out 0' not in str(caught.value)
+    assert 'closest: near lacks' in str(caught.value)
+
+
+def test_no_miss_is_near_where_no_host_is_as_the_request_names_it():
+    refused = refusal(
+        IN_ZONES, flavor={'memory_mb': 800}, availability_zone='west'
+    )
+    causes = refused.facts['filters']
+    assert not any('closest' in cause for cause in causes)
+    assert 'closest' not in str(refused)
+
+
+@pytest.mark.parametrize(
+    ('name', 'hint'),
+    [('CUSTOM_GPU_A10', '; is CUSTOM_GPU_A100 meant?'), ('IPV4_ADDRESS', '')],
+)
+def test_a_class_that_nobody_offers_gets_the_nearest_name(name, hint):
+    resources = {'CUSTOM_GPU_A100': {'total': 1}}
+    document = {'hosts': [{'host': 'a', 'resources': resources}]}
+    specs = {f'resources:{name}': '1'}
+    refused = refusal(document, flavor={'vcpus': 0, 'extra_specs': specs})
+    assert f'1 {name} asked, no host offers {name}{hint})' in str(refused)
 
 
 def test_no_hosts_at_all_is_said():

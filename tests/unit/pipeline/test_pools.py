@@ -88,6 +88,17 @@ def test_a_refusal_says_what_the_nearest_pool_lacks():
     )
 
 
+def test_a_pool_that_differs_in_case_alone_is_the_nearest():
+    other = Pool(id=BARE, name='other', attributes={'level': 'Bronze'})
+    with pytest.raises(errors.NoValidPoolFound) as caught:
+        choose(
+            ['attribute'], {**POOLS, BARE: other},
+            attributes={'level': 'bronze'},
+        )  # fmt: skip
+    (cause,) = caught.value.facts['filters']
+    assert cause['closest']['pool'] == 'other'
+
+
 def test_pools_that_several_filters_leave_out_are_no_ones_alone():
     class Foreign:
         """A filter of another base."""
