@@ -71,7 +71,9 @@ def test_a_decision_says_what_was_asked_by_whom_and_who_decided(
     caller = context.RequestContext(
         user_id='me', project_id='p', roles=['member']
     )
-    asked = dict(ASKED)
+    # Two flavors of one name may differ in these alone.
+    specs = {'hw:cpu_policy': 'shared'}
+    asked = {**ASKED, 'flavor': {**ASKED['flavor'], 'extra_specs': specs}}
     if outcome != 'chosen':
         asked['availability_zone'] = 'nowhere'
     with contextlib.suppress(errors.NoValidHost):
@@ -87,7 +89,8 @@ def test_a_decision_says_what_was_asked_by_whom_and_who_decided(
     )
     line = '2 x flavor small (2 vCPUs, 512 MB, 1 GB), image cirros, '
     zone = '' if outcome == 'chosen' else 'zone nowhere, '
-    assert shown['asked'] == (f'{line}{zone}query ["=", "$vcpus_used", 0]')
+    rest = 'query ["=", "$vcpus_used", 0], hw:cpu_policy shared'
+    assert shown['asked'] == f'{line}{zone}{rest}'
     assert shown['user_id'] == 'me'
     assert shown['daemon'] == service.daemon.name
     assert shown['configuration'] == fingerprint(service.daemon.conf)
