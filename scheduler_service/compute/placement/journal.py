@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from scheduler_service import errors
 from scheduler_service.compute.placement import records as placement_records
@@ -17,7 +16,7 @@ from scheduler_service.compute.placement.claims import AllocationRequest
 from scheduler_service.engine.ports import Intent, StageRecord
 from scheduler_service.store import rows
 from scheduler_service.store.claims import stage_records
-from scheduler_service.store.claims.stage_records import BeingUndone
+from scheduler_service.store.claims.stage_records import BeingUndone, CallEnd
 from scheduler_service.store.connection import (
     PersistentWriter,
     Store,
@@ -29,18 +28,6 @@ from scheduler_service.store.connection import (
 _RECORD_S = 0.2
 # Pause between tries while the database is away, in seconds.
 _AWAY_S = 0.5
-
-
-class _Ended(NamedTuple):
-    """Calls that ended together, at a monotonic time.
-
-    :ivar sure: whether each was answered
-    """
-
-    at: float
-    allocations: Sequence[AllocationRequest]
-    made: bool
-    sure: bool
 
 
 class PlacementJournal:
@@ -55,7 +42,7 @@ class PlacementJournal:
 
     def __init__(self, store: Store) -> None:
         self._writer = PersistentWriter(store)
-        self.ended: list[_Ended] = []
+        self.ended: list[CallEnd] = []
         self.unsure: set[str] = set()
         self.refusals: dict[str, str] = {}
 
@@ -68,7 +55,7 @@ class PlacementJournal:
         """
 
         def write(writer: Writer) -> None:
-            _mark(writer, self.ended)
+            stage_records.end_all(writer.conn, self.ended)
             stage_records.intend(
                 writer.conn, placement_records.STAGE, _claims(allocations)
             )
@@ -117,10 +104,11 @@ class PlacementJournal:
         late = [each for each in allocations if each.consumer in unsure]
         sure = [each for each in allocations if each.consumer not in unsure]
         self.unsure = unsure - {each.consumer for each in late}
-        if late:
-            self.ended.append(_Ended(now, late, made, sure=False))
-        if sure:
-            self.ended.append(_Ended(now, sure, made, sure=True))
+        self.ended += [
+            CallEnd(placement_records.STAGE, _claims(each), made, is_sure, now)
+            for each, is_sure in ((late, False), (sure, True))
+            if each
+        ]
 
     def flush_due(self) -> float | None:
         """Record which calls ended, if the first of them did a while ago.
@@ -139,7 +127,9 @@ class PlacementJournal:
         """Record which calls ended; later where the database is away."""
         ended, self.ended = self.ended, []
         try:
-            self._writer.write(lambda writer: _mark(writer, ended))
+            self._writer.write(
+                lambda writer: stage_records.end_all(writer.conn, ended)
+            )
         except errors.StoreUnavailable:
             self.ended = ended[-stage_records.MOST_KEPT :]
 
@@ -148,18 +138,6 @@ class PlacementJournal:
         if self.ended:
             self.flush()
         self._writer.drop()
-
-
-def _mark(writer: Writer, ended: Sequence[_Ended]) -> None:
-    for call in ended:
-        stage_records.end_calls(
-            writer.conn,
-            placement_records.STAGE,
-            _claims(call.allocations),
-            call.made,
-            call.sure,
-            time.monotonic() - call.at,
-        )
 
 
 def _claims(allocations: Sequence[AllocationRequest]) -> list[Intent]:

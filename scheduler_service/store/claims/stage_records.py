@@ -124,6 +124,19 @@ class UndoAttempt(NamedTuple):
     until: float | None
 
 
+class CallEnd(NamedTuple):
+    """Calls of a stage that ended together, at a monotonic time.
+
+    The other fields are as of :func:`end_calls`.
+    """
+
+    stage: str
+    claims: Sequence[Intent]
+    made: bool
+    sure: bool
+    at: float
+
+
 class BeingUndone(Exception):
     """What an earlier claim of an instance left is not undone yet."""
 
@@ -310,6 +323,12 @@ def end_calls(
         )
         if made and changed.rowcount < len(keys):
             _record_again(conn, stage, keys, values)
+
+
+def end_all(conn: Connection, ended: Iterable[CallEnd]) -> None:
+    """Record what :func:`end_calls` does, of several calls."""
+    for *calls, at in ended:
+        end_calls(conn, *calls, age=time.monotonic() - at)
 
 
 def _among(

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
 from functools import partial
-from typing import NamedTuple
 
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
@@ -31,6 +30,7 @@ from scheduler_service.engine.ports import (
 from scheduler_service.store.claims import stage_records
 from scheduler_service.store.claims.stage_records import (
     BeingUndone,
+    CallEnd,
     UndoAttempt,
 )
 from scheduler_service.store.connection import Store, Writer, in_chunks
@@ -46,19 +46,9 @@ _AT_ONCE = 50
 # Pause between tries while the database is unreachable, in seconds.
 _AWAY_S = 0.5
 # How long other stages wait for one that undoes, in seconds.
-_PATIENCE_S = 1.0
+_MAX_WAIT_S = 1.0
 # The ends of calls are gathered for so long, in seconds.
 _GATHER_S = 0.1
-
-
-class _Ended(NamedTuple):
-    """Calls of a stage that ended together, at a monotonic time."""
-
-    stage: str
-    claims: Sequence[Intent]
-    made: bool
-    sure: bool
-    at: float
 
 
 class StageUndoer(Worker):
@@ -75,7 +65,7 @@ class StageUndoer(Worker):
         self._health = health
         self._lock = threading.Lock()
         self._given_up: set[str] = set()
-        self._ended: list[_Ended] = []
+        self._ended: list[CallEnd] = []
         # Stage -> its undoing under way.
         self._undoing: dict[str, futures.Future[bool]] = {}
 
@@ -136,7 +126,7 @@ class StageUndoer(Worker):
         if claims:
             at = time.monotonic()
             with self._lock:
-                self._ended.append(_Ended(stage.name, claims, made, sure, at))
+                self._ended.append(CallEnd(stage.name, claims, made, sure, at))
             self.wake()
 
     def _record_ends(self) -> None:
@@ -144,20 +134,10 @@ class StageUndoer(Worker):
             ended, self._ended = self._ended, []
         if not ended:
             return
-
-        def write(writer: Writer) -> None:
-            for call in ended:
-                stage_records.end_calls(
-                    writer.conn,
-                    call.stage,
-                    call.claims,
-                    call.made,
-                    call.sure,
-                    time.monotonic() - call.at,
-                )
-
         try:
-            self._store.write(write)
+            self._store.write(
+                lambda writer: stage_records.end_all(writer.conn, ended)
+            )
         except errors.StoreUnavailable:
             with self._lock:
                 kept = [*ended, *self._ended]
@@ -214,7 +194,7 @@ class StageUndoer(Worker):
             if alone:
                 undo = partial(self._undo_each, stage, [*alone.values()])
                 future = self._undoing[name] = start_thread(undo, 'undo')
-                futures.wait([future], _PATIENCE_S)
+                futures.wait([future], _MAX_WAIT_S)
                 is_answered |= not self._is_undoing(name) and future.result()
         has_more = is_answered and len(records) == _AT_ONCE
         return 0.0 if has_more else pause
