@@ -64,7 +64,6 @@ class Server:
 
     _loop: asyncio.AbstractEventLoop
     _listener: socket.socket
-    _ended: asyncio.Event
 
     def __init__(
         self,
@@ -138,7 +137,6 @@ class Server:
         self._thread.start()
 
     def _new_loop(self) -> None:
-        self._ended = asyncio.Event()
         self._loop = asyncio.SelectorEventLoop()
         self._http = web.Server(
             lambda request: cast(Connection, request.protocol).answer(request),
@@ -150,8 +148,6 @@ class Server:
         if self._thread is None:
             return
         self._stopping.set()
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._ended.set)
         self._thread.join()
         self.clients.router.close(cancel=True)
 
@@ -166,16 +162,13 @@ class Server:
 
     async def _main(self) -> None:
         self._loop.add_reader(self._listener, self._accept)
-        ticking = self._loop.create_task(self._tick())
         try:
-            if not self._stopping.is_set():
-                await self._ended.wait()
+            await self._tick()
         finally:
             self._loop.remove_reader(self._listener)
             if self._stopping.is_set():
                 self._listener.close()
             await self._close_connections()
-            ticking.cancel()
 
     async def _close_connections(self) -> None:
         deadline = self._loop.time() + _SHUTDOWN_S
@@ -191,7 +184,7 @@ class Server:
 
     async def _tick(self) -> None:
         most, has_dropped = 0, False
-        while True:
+        while not self._stopping.is_set():
             most = max(most, len(self.clients))
             if has_dropped or most - len(self.clients) >= _ENDED:
                 most = len(self.clients)

@@ -156,3 +156,20 @@ def test_a_load_balancer_may_ask_for_the_status_alone(serve_http):
             reply = b''.join(iter(lambda: sock.recv(65536), b''))
         assert reply.startswith(b'HTTP/1.1 200 '), path
         assert reply.endswith(b'\r\n\r\n')
+
+
+def test_connections_are_watched_again_after_a_fault(serve_http):
+    http = serve_http()
+    assert http.send('GET', '/healthcheck') == (200, 'OK')
+    http.close()
+    clients = http.service.daemon.http.server.clients
+    # No reason to close a connection is counted in this: a fault.
+    counts, clients.closed = clients.closed, None
+
+    def is_seen():
+        degraded = http.service.client.ping(CONTEXT)['degraded']
+        return any('thread http failed' in text for text in degraded)
+
+    wait_until(is_seen)
+    clients.closed = counts
+    assert http.send('GET', '/healthcheck') == (200, 'OK')
