@@ -140,10 +140,12 @@ class ComputeEndpoint:
         submit = partial(
             self._submit, translated, incoming.deadline, message, future
         )
-        if self._rebuilds.is_settled(request):
+        if self._rebuilds.is_verified(request):
             submit()
         else:
-            self._thread.submit(self._settle, request, submit, future, message)
+            self._thread.submit(
+                self._submit_verified, request, submit, future, message
+            )
         return Pending(
             future,
             ReplyForm(
@@ -153,7 +155,7 @@ class ComputeEndpoint:
             ),
         )
 
-    def _settle(
+    def _submit_verified(
         self,
         request: Request,
         submit: Callable[[], None],
@@ -162,12 +164,12 @@ class ComputeEndpoint:
     ) -> None:
         """Submit a request once it is known whether it is a rebuild."""
         try:
-            self._rebuilds.settle(request, message.context)
+            self._rebuilds.verify(request, message.context)
             submit()
         except errors.StoreUnavailable as error:
             returned = future.returnable
             future.set_exception(RequestReturned() if returned else error)
-        except Exception as fault:
+        except BaseException as fault:
             future.set_exception(errors.as_scheduler_error(fault))
 
     def _submit(
@@ -242,11 +244,7 @@ class ComputeEndpoint:
         self, request: Request
     ) -> tuple[str | None, str | None] | None:
         """Return the requested (host, node) if it does not exist."""
-        target = request.requested_destination
-        hosts = [target.host if target else None, *(request.force_hosts or ())]
-        nodes = [target.node if target else None, *(request.force_nodes or ())]
-        host = next(filter(None, hosts), None)
-        node = next(filter(None, nodes), None)
+        host, node = (next(iter(n), None) for n in request.named_places)
         snapshot = self._scheduler.snapshot()
         if snapshot is None:
             return None

@@ -300,7 +300,7 @@ def _serve(
         raise errors.InvalidRequest(f'hosts: at most {_MAX_HOSTS}')
     name_caller(args.context)
     placed = read(args.spec, args.context)
-    orderer.rebuilds.settle(placed, args.context)
+    orderer.rebuilds.verify(placed, args.context)
     try:
         names = orderer.order(placed, args.hosts, args.weights)
     except errors.NoValidHost:

@@ -47,7 +47,7 @@ class RebuildCheck:
         # (user, project) -> monotonic time of the line in the log
         self._logged_at: dict[tuple[str, str], float] = {}
 
-    def is_settled(self, request: Request) -> bool:
+    def is_verified(self, request: Request) -> bool:
         """Whether nothing has to be looked up; does not wait.
 
         It is no rebuild, or the snapshot has its instances on their host.
@@ -60,13 +60,13 @@ class RebuildCheck:
         placed = snapshot.hosts.instances.among(request.instance_uuids)
         return _are_there([*placed.values()], request)
 
-    def settle(self, request: Request, context: Mapping[str, Any]) -> None:
+    def verify(self, request: Request, context: Mapping[str, Any]) -> None:
         """Have a request judged as any other, unless it is a rebuild.
 
         :param context: of the caller
         :raises StoreUnavailable: the database does not answer
         """
-        if self.is_settled(request):
+        if self.is_verified(request):
             return
         placed: Sequence[PlacedInstance] = ()
         # Users cannot name a host, so that their hints delay nobody.

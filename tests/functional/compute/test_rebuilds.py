@@ -158,7 +158,7 @@ def test_the_databases_are_read_once_at_most(make_store, asked, is_one, reads):
 
     check = RebuildCheck(store, lambda: None, catch_up)
     request = translate(spec(**asked), [THERE], CONTEXT).request
-    check.settle(request, CONTEXT)
+    check.verify(request, CONTEXT)
     assert request.is_rebuild == is_one
     assert len(done) == reads
 

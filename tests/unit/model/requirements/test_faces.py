@@ -315,7 +315,7 @@ def faces(recorder: Recorder, enforcer: Any, tmp_path_factory: Any) -> Any:
 def compute(recorder: Recorder) -> Any:
     """A function that has the compute interface read arguments."""
     scheduler: Any = recorder
-    rebuilds: Any = SimpleNamespace(is_settled=lambda request: True)
+    rebuilds: Any = SimpleNamespace(is_verified=lambda request: True)
     endpoint = ComputeEndpoint(scheduler, rebuilds, lambda: None, False)
 
     def read_(arguments: Any) -> None:
