@@ -8,14 +8,8 @@ import os
 import signal
 import sys
 
-
-def end(*_: object) -> None:
-    """End the process without a line, as interrupted."""
-    os._exit(130)
-
-
 if (
     os.path.basename(sys.argv[0]).startswith('scheduler-')
     and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 ):
-    signal.signal(signal.SIGINT, end)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from scheduler_service import cmd, errors
+from scheduler_service import errors
 from scheduler_service.texts import printable
 from scheduler_service.worker import start_thread
 
@@ -52,7 +52,7 @@ def entry_point(failed: int) -> Callable[[Main], Main]:
         _replace_closed()
         _buffer_output()
         try:
-            if signal.getsignal(signal.SIGINT) is cmd.end:
+            if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
             try:
                 return main(*argv)

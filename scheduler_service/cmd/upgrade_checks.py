@@ -79,8 +79,7 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
 
     def check_options(self) -> None:
         remarks = list(self._odd_options())
-        if faults := effective.faults(self._conf):
-            raise errors.ConfigurationError('; '.join(faults))
+        effective.check(self._conf)
         if remarks:
             raise _Remark('; '.join(remarks))
 

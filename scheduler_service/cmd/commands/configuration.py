@@ -15,11 +15,10 @@ from scheduler_service.cmd import adapters, daemon, output
 from scheduler_service.cmd.connections import read
 from scheduler_service.conf import effective, option_names
 from scheduler_service.conf.effective import Document
+from scheduler_service.rpc import transport
 from scheduler_service.store import clock
 from scheduler_service.store.reading.snapshot import load_snapshot
 from scheduler_service.store.records import daemons as daemon_rows
-
-import oslo_messaging  # isort: skip
 
 # Kinds of callers, and the project that owns what they act on.
 _OWNER = 'owner'
@@ -147,8 +146,7 @@ def _of(name: str | None, conf: Any) -> Document:
 
 
 def _of_files(conf: Any) -> Document:
-    # Registers the driver's options, without a connection.
-    oslo_messaging.get_rpc_transport(conf).cleanup()
+    transport.prepare(conf)
     effective.check(conf)
     return effective.document(conf)
 

@@ -6,7 +6,7 @@ allocations, and messages that no daemon could process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from scheduler_service import errors, moments
@@ -57,13 +57,7 @@ def claim_show(args: Any, conf: Any) -> None:
 
 def claim_release(args: Any, conf: Any) -> int:
     """Release claims; return 1 if there was none."""
-    pods: dict[str, str] = {}
-
-    def release(writer: Any, requests: Any) -> Any:
-        pods.update(claim_queries.pods(writer.conn, [*requests]))
-        return lifecycle.cancel(writer, requests)
-
-    return _change(args, conf, release, 'released', pods)
+    return _change(args, conf, lifecycle.cancel, 'released')
 
 
 def claim_confirm(args: Any, conf: Any) -> int:
@@ -81,18 +75,19 @@ def claim_drop_move(args: Any, conf: Any) -> int:
 
 
 def _change(
-    args: Any,
-    conf: Any,
-    change: Callable[[Any, Any], Any],
-    outcome: str,
-    pods: Mapping[str, str] | None = None,
+    args: Any, conf: Any, change: Callable[[Any, Any], Any], outcome: str
 ) -> int:
     uuids = [dashed(uuid) for uuid in args.instance]
     requests = dict.fromkeys(uuids, outcomes.ReleaseRequest())
-    changed = write(conf, lambda writer: change(writer, requests))
+
+    def work(writer: Any) -> tuple[Any, dict[str, str]]:
+        pods = claim_queries.pods(writer.conn, uuids)
+        return change(writer, requests), pods
+
+    changed, pods = write(conf, work)
     for uuid in uuids:
         result = outcome if uuid in changed else 'nothing to do'
-        of = f' ({pods[uuid]})' if pods and uuid in pods else ''
+        of = f' ({pods[uuid]})' if uuid in pods else ''
         output.say(f'{uuid} {result}{of}')
     return 0 if changed else 1
 
