@@ -15,8 +15,6 @@ from scheduler_service.model import HostsAnswer
 from scheduler_service.pipeline import explain
 from scheduler_service.pipeline.selection import explanation
 
-_TO_ANOTHER = ' to another request'
-
 
 class Answer(Stage):
     """Answers jobs, and refuses them.
@@ -110,6 +108,7 @@ class Answer(Stage):
             self._refuse(job, errors.NoValidHost(text, **facts))
             return
         why = why if last is None else f'The last one: {last}'
-        lost = f'Every attempt lost its claim{"" if why else _TO_ANOTHER}'
+        lost = 'Every attempt lost its claim'
+        lost += '' if why else ' to another request'
         text = f'{lost} ({self.retries} retries). {why}'.rstrip(' .')
         self._refuse(job, errors.MaxRetriesExceeded(text, **facts))

@@ -62,8 +62,6 @@ _PLACING, _STORED_GROUPS = 'placing now', 'stored groups'
 _WHY_IGNORED = 'why ignored'
 # By which the compute service says what is only to be checked.
 _CHECK_TYPE = '_nova_check_type'
-# Hints that only the compute service may give.
-_OF_COMPUTE = '_nova_'
 _MESSAGES = uuid.UUID('6f0d7e1b-5a83-5d0f-9c52-2f6f3ad1c7e4')
 _ZONES = uuid.UUID('0bb45a0c-28a5-5c3d-8d26-64b0f1cf3a10')
 
@@ -667,7 +665,7 @@ class Request(Document, dict=True):
         :raises InvalidRequest: there is one; it says where
         """
         for name in self.scheduler_hints:
-            if name.startswith(_OF_COMPUTE):
+            if name.startswith('_nova_'):
                 at = f'scheduler_hints.{name}'
                 raise errors.InvalidRequest(
                     f'{at}: only the compute service may say so, over the '

@@ -180,14 +180,12 @@ class Weighing:
         """Yield the weighers whose multiplier is not 0, with load columns."""
         for weigher in self.weighers:
             column = None
-            try:
+            with errors.naming(weigher.name):
                 multiplier = _multiplier(weigher, table, self._settings)
                 if multiplier is None:
                     continue
                 if isinstance(weigher, ColumnWeigher):
                     column = weigher.column(table, self._settings)
-            except BaseException as fault:
-                errors.raise_named(weigher.name, fault)
             yield Term(weigher, weigher.sign * multiplier, column)
 
 
