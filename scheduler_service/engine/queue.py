@@ -237,16 +237,11 @@ class RequestQueue:
                 job.away = True
 
     def lend_to(
-        self,
-        threads: Executor,
-        job: HostJob,
-        work: Callable[[], None],
-        failure: errors.SchedulerError | None = None,
+        self, threads: Executor, job: HostJob, work: Callable[[], None]
     ) -> None:
         """Run *work* for a job on a thread, which then gives the job back.
 
         :param work: sets what the job comes back with
-        :param failure: of the job where the work fails; None: the fault
         """
         self.lend([job])
 
@@ -255,12 +250,10 @@ class RequestQueue:
                 with tracing.working_on(job.message.trace):
                     work()
             except errors.SchedulerError as error:
-                job.attempt.failure = failure or error
+                job.attempt.failure = error
             except BaseException as fault:
                 LOG.exception('Calling another service for a request failed')
-                job.attempt.failure = failure or errors.as_scheduler_error(
-                    fault
-                )
+                job.attempt.failure = errors.as_scheduler_error(fault)
             finally:
                 self.give_back(job)
 

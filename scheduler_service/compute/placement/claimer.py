@@ -99,12 +99,7 @@ class PlacementClaimer(Stage):
         self._queue = PlacementQueue()
         client.under_way = self._queue.consumers
         self._stopping = threading.Event()
-        self._threads = [
-            worker.new_thread(
-                f'placement-{number}', self._run, health.thread_ended
-            )
-            for number in range(_THREADS)
-        ]
+        self._threads: list[threading.Thread] = []
 
     def prepare(self, job: HostJob) -> None:
         """Work out the allocations of a job that is selected.
@@ -145,9 +140,13 @@ class PlacementClaimer(Stage):
 
     def run(self, jobs: Sequence[HostJob], table: HostTable) -> None:
         """Hand jobs over to the threads."""
-        for thread in self._threads:
-            if thread.ident is None:
-                thread.start()
+        while len(self._threads) < _THREADS:
+            number, on_end = len(self._threads), self._health.thread_ended
+            thread = worker.new_thread(
+                f'placement-{number}', self._run, on_end
+            )
+            self._threads.append(thread)
+            thread.start()
         tasks = [_task(job) for job in jobs]
         self._engine.lend(jobs)
         self._queue.put(tasks)
@@ -159,8 +158,7 @@ class PlacementClaimer(Stage):
         self._queue.stop()
         deadline = time.monotonic() + _STOP_S
         for thread in self._threads:
-            if thread.ident is not None:
-                thread.join(max(0.0, deadline - time.monotonic()))
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def _run(self) -> None:
         journal = PlacementJournal(self._store)

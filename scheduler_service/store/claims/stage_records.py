@@ -327,8 +327,9 @@ def end_calls(
 
 def end_all(conn: Connection, ended: Iterable[CallEnd]) -> None:
     """Record what :func:`end_calls` does, of several calls."""
-    for *calls, at in ended:
-        end_calls(conn, *calls, age=time.monotonic() - at)
+    for call in ended:
+        age = time.monotonic() - call.at
+        end_calls(conn, call.stage, call.claims, call.made, call.sure, age)
 
 
 def _among(
