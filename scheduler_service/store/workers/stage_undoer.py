@@ -66,7 +66,7 @@ class StageUndoer(Worker):
         self._lock = threading.Lock()
         self._given_up: set[str] = set()
         self._ended: list[CallEnd] = []
-        # Stage -> its undoing under way.
+        # Stage -> its last undoing, which may be under way.
         self._undoing: dict[str, futures.Future[bool]] = {}
 
     def released(self, instances: Iterable[str]) -> None:
@@ -170,10 +170,13 @@ class StageUndoer(Worker):
         :return: seconds until the next look is due
         :raises StoreUnavailable: the database does not answer
         """
+        busy = {
+            name for name, each in self._undoing.items() if not each.done()
+        }
         stages = {
             stage.name: stage
             for stage in self.stages()
-            if not self._is_undoing(stage.name)
+            if stage.name not in busy
         }
         if not stages:
             return _PAUSE_S
@@ -195,20 +198,9 @@ class StageUndoer(Worker):
                 undo = partial(self._undo_each, stage, [*alone.values()])
                 future = self._undoing[name] = start_thread(undo, 'undo')
                 futures.wait([future], _MAX_WAIT_S)
-                is_answered |= not self._is_undoing(name) and future.result()
+                is_answered |= future.done() and future.result()
         has_more = is_answered and len(records) == _AT_ONCE
         return 0.0 if has_more else pause
-
-    def _is_undoing(self, name: str) -> bool:
-        """Whether a stage has not come back from undoing.
-
-        :raises Exception: of its undoing, which has ended
-        """
-        future = self._undoing.get(name)
-        if future is not None and future.done():
-            del self._undoing[name]
-            future.result()
-        return name in self._undoing
 
     def _undo_each(self, stage: Stage, records: Sequence[StageRecord]) -> bool:
         """Undo what a stage did; return whether any was undone."""
