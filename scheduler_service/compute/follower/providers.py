@@ -339,7 +339,8 @@ class ProviderFollower(Worker):
             report = new.report
             uuid = report.changes['uuid']
             provider = self._client.provider(uuid)
-            if provider is None or not provider.capacity:
+            is_new = self._new.get(key) is new
+            if provider is None or not (provider.capacity and is_new):
                 later = min(now - new.since, _NEW_MOST_S)
                 new.due_at = now + max(later, _NEW_LEAST_S)
                 continue
@@ -356,22 +357,26 @@ class ProviderFollower(Worker):
                 if self._new.get(key) is new:
                     del self._new[key]
 
-    def _read_awaited(self) -> None:
-        """Have the store catch up on hosts that are waited for."""
+    def _read_awaited(self) -> set[str]:
+        """Have the store catch up on the hosts that are waited for.
+
+        :return: those service hosts
+        """
         with self._lock:
             awaited, self._awaited = self._awaited, []
+        hosts = {host for each, _ in awaited for host in each}
         try:
-            hosts = {host for each, _ in awaited for host in each}
             self._read_new(hosts)
             nodes = self._nodes(sorted(hosts)) if hosts else []
             if nodes:
                 ids = [node.id for node in nodes]
                 self._await_marks(ids)
                 self._claims.release_forgotten_on(ids)
-                self._read_nodes(nodes)
+                self._read_nodes(nodes, urgent=True)
         finally:
             for _, done in awaited:
                 done.set()
+        return hosts
 
     def _touch_again(self) -> None:
         now = time.monotonic()
@@ -453,16 +458,27 @@ class ProviderFollower(Worker):
         with self._taken(_ONE_BY_ONE) as hosts:
             self._read_nodes(self._nodes(hosts) if hosts else ())
 
-    def _read_nodes(self, nodes: Sequence[_Node]) -> None:
+    def _read_nodes(
+        self, nodes: Sequence[_Node], urgent: bool = False
+    ) -> None:
+        """Read the providers of nodes one by one, and write them.
+
+        :param urgent: whether a refusal waits for them; else those go before
+        """
         if not nodes:
             return
         self._claims.mark_made([node.id for node in nodes])
         since = self._now()
-        providers = {}
+        providers: dict[_Node, Provider] = {}
         for node in nodes:
-            if self._awaited:
-                # Refusals wait for these: they go before hosts that changed.
-                self._read_awaited()
+            if self._awaited and not urgent:
+                # What was read of them before is out of date then.
+                newer = self._read_awaited()
+                providers = {
+                    each: read
+                    for each, read in providers.items()
+                    if each.host not in newer
+                }
             provider = self._client.provider(node.uuid)
             providers[node] = provider or Provider(node.uuid, {}, {}, [])
         self._write(providers, since)

@@ -22,6 +22,7 @@ from tests.support.placement_service import daemon_options
 from tests.support.stores import (
     import_inventory,
     load_snapshot,
+    stored_host,
 )
 from tests.support.waiting import wait_until
 
@@ -140,6 +141,42 @@ def test_a_refusal_waits_for_no_host_that_changed(
     finally:
         following.stop(60)
     assert read_in(fake).index(nodes['h7']) <= 2
+
+
+def test_what_a_refusal_read_is_not_replaced_by_an_earlier_read(
+    make_store, fake, monkeypatch
+):
+    store = make_store('sqlite')
+    hosts = {fake.add_provider(VCPU=8, MEMORY_MB=4096): f'h{n}'
+             for n in range(4)}  # fmt: skip
+    import_inventory(store, {'hosts': [
+        {'host': host, 'uuid': node} for node, host in hosts.items()
+    ]})  # fmt: skip
+    with store.engine.begin() as conn:
+        conn.execute(sa.update(schema.hosts).values(cell_uuid='c'))
+    following = follower(store, fake)
+    following.poll()
+    following.interval = 3600.0
+    read, waits = fake.read, []
+
+    def changing(path: str, query: Any) -> Any:
+        if path.endswith('/usages') and len(read_in(fake)) == 2 and not waits:
+            (first, _) = read_in(fake)
+            fake.set_totals(first, VCPU=8, MEMORY_MB=8192)
+            waits.append(threading.Thread(
+                target=following.catch_up, args=[[hosts[first]]]
+            ))  # fmt: skip
+            waits[0].start()
+            wait_until(lambda: following._awaited)
+        return read(path, query)
+
+    fake.calls.clear()
+    monkeypatch.setattr(fake, 'read', changing)
+    following.touch([*hosts.values()])
+    following.poll()
+    waits[0].join(60)
+    first = read_in(fake)[0]
+    assert stored_host(store, hosts[first]).memory_mb == 8192
 
 
 def read_in(fake: FakePlacement) -> list[str]:
