@@ -12,7 +12,7 @@ import argparse
 import pathlib
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -53,6 +53,7 @@ class Program(NamedTuple):
     :ivar text: paragraphs
     :ivar arguments: (how it is written, its help) of each option
     :ivar commands: of a program that has some
+    :ivar lists: options that each of its lists has
     :ivar statuses: (exit status, its meaning)
     """
 
@@ -62,20 +63,30 @@ class Program(NamedTuple):
     arguments: tuple[tuple[str, str], ...]
     commands: tuple[Command, ...] = ()
     statuses: tuple[tuple[str, str], ...] = _STATUS
+    lists: tuple[tuple[str, str], ...] = ()
 
 
 def commands(
-    parser: argparse.ArgumentParser, words: str = '', text: str = ''
+    parser: argparse.ArgumentParser,
+    words: str = '',
+    text: str = '',
+    lists: Collection[tuple[str, str]] = (),
 ) -> Iterator[Command]:
-    """Yield the commands of a parser that can be run, in its order."""
+    """Yield the commands of a parser that can be run, in its order.
+
+    :param lists: options that the page has once for all lists
+    """
     inner = [
         action
         for action in parser._actions
         if isinstance(action, argparse._SubParsersAction)
     ]
     if not inner:
-        usage = ' '.join(parser.format_usage().split()).split(' ', 2)[2]
-        yield Command(words, text, usage, arguments(parser))
+        own = _own(parser, lists)
+        usage = _usage(parser, own)
+        if len(own) < len(_own(parser)):
+            usage += ' [list options]'
+        yield Command(words, text, usage, [*own.values()])
     for group in inner:
         texts = {
             action.dest: action.help or '' for action in group._choices_actions
@@ -86,11 +97,17 @@ def commands(
             )
 
 
-def arguments(parser: argparse.ArgumentParser) -> list[tuple[str, str]]:
-    """Return how each argument of a parser is written, and its help."""
+def _own(
+    parser: argparse.ArgumentParser,
+    lists: Collection[tuple[str, str]] = (),
+) -> dict[argparse.Action, tuple[str, str]]:
+    """Return how each argument of a parser is written, and its help.
+
+    :param lists: what is left out
+    """
     formatter = parser._get_formatter()
-    return [
-        (
+    entries = {
+        action: (
             formatter._format_action_invocation(action),
             formatter._expand_help(action) if action.help else '',
         )
@@ -99,14 +116,35 @@ def arguments(parser: argparse.ArgumentParser) -> list[tuple[str, str]]:
             action, argparse._SubParsersAction | argparse._HelpAction
         )
         and action.help != argparse.SUPPRESS
+    }
+    return {
+        action: entry
+        for action, entry in entries.items()
+        if entry not in lists
+    }
+
+
+def _usage(
+    parser: argparse.ArgumentParser, own: Mapping[argparse.Action, object]
+) -> str:
+    """Return the arguments of a command on one line, after its words."""
+    formatter = parser._get_formatter()
+    groups = [
+        group
+        for group in parser._mutually_exclusive_groups
+        if own.keys() >= {*group._group_actions}
     ]
+    formatter.add_usage(None, own, groups, prefix='')
+    return ' '.join(formatter.format_help().split()).split(' ', 1)[1]
 
 
 def manage() -> Program:
     """Return what there is to say about ``scheduler-manage``."""
+    from scheduler_service.cmd.command import Lister
     from scheduler_service.cmd.manage import App
 
     app = App()
+    lists = tuple(_own(Lister(app, None).get_parser('')).values())
     return Program(
         'scheduler-manage',
         'operate the scheduler: its database, hosts and claims',
@@ -115,12 +153,15 @@ def manage() -> Program:
             'that a daemon answers them. Without --config-file they read '
             'scheduler_service.conf in the usual places.',
         ),
-        tuple(arguments(app.parser)),
+        tuple(_own(app.parser).values()),
         tuple(
-            command._replace(text=command.text or built.description or '')
+            command
             for words, built in app.parsers().items()
-            for command in commands(built, words)
+            for command in commands(
+                built, words, built.description or '', lists
+            )
         ),
+        lists=lists,
     )
 
 
@@ -149,7 +190,7 @@ def programs() -> list[Program]:
                 'before its daemons are started, looks at the database, the '
                 'broker, the options and the policy. It changes nothing.',
             ),
-            tuple(arguments(checks)),
+            tuple(_own(checks).values()),
             tuple(commands(checks)),
             (
                 ('0', 'all is well'),
@@ -188,6 +229,8 @@ def page(program: Program) -> str:
     for paragraph in program.text:
         lines += ['.PP', _roff(paragraph)]
     lines += ['.SH OPTIONS', *_terms(program.arguments)]
+    if program.lists:
+        lines += ['.SH LIST OPTIONS', *_terms(program.lists)]
     if program.commands:
         lines.append('.SH COMMANDS')
     for command in program.commands:

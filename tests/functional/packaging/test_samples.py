@@ -11,6 +11,7 @@ from oslo_config import generator as config_generator
 from oslo_config.cfg import ConfigOpts
 from oslo_policy import generator as policy_generator
 
+from scheduler_service.cmd import adapters
 from scheduler_service.model import documents
 from tests.support.paths import ROOT
 
@@ -50,6 +51,20 @@ def test_configuration_samples_are_current_when_generated_again(tmp_path):
         generate([*words, '--output-file', str(path)])
         ours = _own_part(path.read_text())
         assert ours == _own_part((ETC / name).read_text()), name
+
+
+def test_the_sample_has_each_line_of_a_help_text_whole():
+    sample = (ETC / 'scheduler_service.conf.sample').read_text()
+    lines = [
+        line
+        for _, options in adapters.list_opts()
+        for option in options
+        # Those of libraries are wrapped by the generator.
+        if '\n' in option.help
+        for line in option.help.splitlines()
+    ]
+    assert [line for line in lines if f'# {line}' not in sample] == []
+    assert len(lines) > 500
 
 
 def test_systemd_unit_waits_for_ready_and_gives_time_to_stop():

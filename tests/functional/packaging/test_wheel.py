@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from scheduler_service.cmd import parser, status
+from scheduler_service.cmd.command import Lister
 from scheduler_service.cmd.commands import completion
 from tests.support import page_commands, requirements, wheels
 from tests.support.paths import ROOT
@@ -151,6 +152,12 @@ def test_every_program_has_a_man_page_that_can_be_read(share, programs):
     page = ' '.join(mentioned['scheduler-manage'].split())
     for noun in {words.split()[0] for words in parser.COMMANDS}:
         assert f' {noun} ' in page
+    # What all lists have stands there once, and their own limits beside it.
+    assert page.count('--sort-column') == 1
+    assert page.count('[list options]') == sum(
+        issubclass(command, Lister) for command in parser.COMMANDS.values()
+    )
+    assert '(default: 20)' in page
 
 
 def test_completion_is_where_shells_look_for_it(share):
