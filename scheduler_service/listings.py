@@ -94,6 +94,7 @@ class Listings:
         with self._store.reading(READ_S) as conn:
             nodes = host_documents.of_host(conn, name)
             claims = claim_queries.listing(conn, name, limit=_MOST_CLAIMS)
+        nodes = host_listing.placed(self.table(), self.settings, name, nodes)
         return {'nodes': nodes, 'claims': claims, **self.in_memory(name)}
 
     def in_memory(self, name: str) -> dict[str, Any]:

@@ -194,6 +194,7 @@ def left(
             'resource': name,
             'total': int(offered.total[row]),
             'reserved': int(offered.reserved[row]),
+            'ratio': float(offered.ratios(default)[row]),
             'capacity': round(float(capacity)),
             'used': int(offered.used[row]),
             'left': round(float(capacity - offered.used[row])),
@@ -201,5 +202,39 @@ def left(
         for row in table.rows_of_host(host).tolist()
         for name, offered in table.resources.items()
         if offered.total[row] >= 0
-        for capacity in offered.capacity(settings.default_ratio(name))[[row]]
+        for default in [settings.default_ratio(name)]
+        for capacity in offered.capacity(default)[[row]]
+    ]
+
+
+def placed(
+    table: HostTable,
+    settings: Settings,
+    host: str,
+    nodes: Iterable[dict[str, Any]],
+) -> list[dict[str, Any]]:
+    """Return the documents of a service host's nodes with their place.
+
+    :return: with ``zone``, ``aggregates`` and ``capacity``, which is the
+        amounts of :func:`left` by resource class
+    """
+    rows, sets = table.rows_of_host(host).tolist(), table.coded
+    ids = {key for row in rows for key in sets['aggregate_set'].at(row)}
+    known = table.topology.aggregates
+    member = _Membership.of([known[key] for key in sorted(ids)])
+    capacity: dict[str, dict[str, Any]] = {}
+    for amounts in left(table, settings, host):
+        of_node = capacity.setdefault(amounts.pop('node'), {})
+        of_node[amounts.pop('resource')] = amounts
+    default = settings.default_availability_zone
+    return [
+        {
+            'host': host,
+            'hypervisor_hostname': (name := node['hypervisor_hostname']),
+            'zone': ', '.join(member.zones or [default]),
+            'aggregates': member.names,
+            'capacity': capacity.get(name, {}),
+            **node,
+        }
+        for node in nodes
     ]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
+from sqlalchemy.engine import Connection
 
 from scheduler_service import conf as options
 from scheduler_service import errors
@@ -91,22 +92,41 @@ def hosts(args: Any, conf: Any) -> output.Listing:
 
 
 def show_host(args: Any, conf: Any) -> None:
-    """Print the nodes of a host as documents, and its refused reports.
+    """Print the nodes of a host: their place, what is left, and claims.
 
     :raises HostNotFound: the host does not exist
     """
-    nodes = read(conf, lambda conn: host_documents.of_host(conn, args.host))
-    output.document(nodes, args.format)
+
+    def query(conn: Connection) -> list[dict[str, Any]]:
+        nodes = host_documents.of_host(conn, args.host)
+        settings = options.settings(conf)
+        table = load_hosts(conn)
+        return host_listing.placed(table, settings, args.host, nodes)
+
+    output.document(read(conf, query), args.format)
 
 
 def enable_host(args: Any, conf: Any) -> None:
-    write(conf, lambda w: host_rows.set_status(w, args.host, True))
+    _set_status(args.host, conf, 'enabled')
 
 
 def disable_host(args: Any, conf: Any) -> None:
-    write(
-        conf, lambda w: host_rows.set_status(w, args.host, False, args.reason)
+    _set_status(args.host, conf, 'disabled', args.reason)
+
+
+def _set_status(
+    host: str, conf: Any, status: str, reason: str | None = None
+) -> None:
+    """Enable or disable a host; print what it is now, and what it was."""
+    is_enabled = status == 'enabled'
+    before = write(
+        conf, lambda w: host_rows.set_status(w, host, is_enabled, reason)
     )
+    now, *former = (
+        f'{status} ({reason})' if reason else status
+        for status, reason in ((status, reason), *before)
+    )
+    output.say(f'Host {host} is {now}; it was {" and ".join({*former})}')
 
 
 def remove_host(args: Any, conf: Any) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import shlex
 from collections.abc import Iterable
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from scheduler_service import texts
+from scheduler_service import moments, texts
 from scheduler_service.moments import Occurrence
 from scheduler_service.store import clock, schema
 from scheduler_service.store.connection import Writer
@@ -16,6 +18,7 @@ from scheduler_service.store.connection import Writer
 _TABLE = schema.events
 SILENT = 'silent'
 COMMAND = 'command'
+_ENABLE, _DISABLE = ('host', 'enable'), ('host', 'disable')
 # The times of one event differ by less, in seconds.
 _SAME_S = 0.5
 
@@ -58,6 +61,30 @@ def since(conn: Connection, moment: float) -> list[dict[str, Any]]:
     )  # fmt: skip
     rows = conn.execute(query.order_by(columns.begun_at, columns.id))
     return [dict(row._mapping) for row in rows]
+
+
+def disabling(
+    conn: Connection, host: str, reason: str | None
+) -> dict[str, str | None]:
+    """Return since when a host is disabled, by which user, and why.
+
+    :param reason: that the host has
+    :return: since, by and reason; the first two are None unless the last
+        command on the host's status disabled it with this reason
+    """
+    columns = _TABLE.c
+    query = sa.select(columns.begun_at, columns.who, columns.detail).where(
+        columns.event == COMMAND, columns.detail.contains('able ')
+    )
+    given, since, by = texts.printable(reason or ''), None, None
+    for at, who, line in conn.execute(query.order_by(columns.id.desc())):
+        words = shlex.split(line)
+        pairs = {*itertools.pairwise(words)} & {_DISABLE, _ENABLE}
+        if pairs and texts.printable(host) in words:
+            if _DISABLE in pairs and given in ' '.join(words):
+                since, by = moments.text(at), who
+            break
+    return {'since': since, 'by': by, 'reason': reason}
 
 
 def oldest(conn: Connection) -> float | None:

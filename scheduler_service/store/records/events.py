@@ -199,9 +199,9 @@ class _Reader:
         """Yield what an update says of the nodes of a host."""
         for number, host in entry.hosts:
             if host.host == name:
-                yield Event(
-                    _change(table, table.row_of_id(number), host), name
-                )
+                event = _change(table, table.row_of_id(number), host)
+                reason = host.disabled_reason if event == 'disabled' else None
+                yield Event(event, name, detail=reason or '')
         for row in table.rows_of_host(name).tolist():
             number = table.ids.item(row)
             if number in entry.hosts_gone:

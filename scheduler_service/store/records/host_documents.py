@@ -12,14 +12,16 @@ from scheduler_service import errors, moments, texts
 from scheduler_service.store import schema
 from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.reading import loading
-from scheduler_service.store.records import refused_reports
+from scheduler_service.store.records import event_log, refused_reports
+
+_CLAIM = 'uuid', 'kind', 'state', 'project_id', 'request_id', 'created_at'
 
 
 def of_host(conn: Connection, host: str) -> list[dict[str, Any]]:
     """Return the documents of a service host's nodes.
 
-    :return: where reports were refused, with ``refused_reports``; where pods
-        hold claims, with ``pods``
+    :return: with the ``claims`` on each; where it is disabled, with
+        ``disabled``; where reports were refused, with ``refused_reports``
     :raises HostNotFound: the host does not exist
     """
     hosts = schema.hosts.c
@@ -38,10 +40,16 @@ def of_host(conn: Connection, host: str) -> list[dict[str, Any]]:
         near = texts.nearest(host, sorted(loading.host_names(conn)))
         report = f'; a report was refused: {refused}' if refused else near
         raise errors.HostNotFound(f'There is no host {host}{report}')
-    if refused:
-        nodes = [{**node, 'refused_reports': refused} for node in nodes]
     held = claim_queries.listing(conn, host)
-    pods = [row['request_id'] for row in held if row['kind'] == 'pod']
-    return (
-        [{**node, 'pods': sorted(pods)} for node in nodes] if pods else nodes
-    )
+    for node in nodes:
+        if refused:
+            node['refused_reports'] = refused
+        if node.get('status') == 'disabled':
+            reason = node.get('disabled_reason')
+            node['disabled'] = event_log.disabling(conn, host, reason)
+        node['claims'] = [
+            {name: row[name] for name in _CLAIM}
+            for row in held
+            if row['node'] == node['hypervisor_hostname']
+        ]
+    return nodes

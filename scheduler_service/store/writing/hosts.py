@@ -156,14 +156,17 @@ def remove(writer: Writer, ids: Sequence[int]) -> None:
 
 def set_status(
     writer: Writer, host: str, enabled: bool, reason: str | None = None
-) -> int:
-    """Enable or disable all nodes of a service host; return how many.
+) -> list[tuple[str, str | None]]:
+    """Enable or disable all nodes of a service host.
 
+    :return: the status and the reason that each node had
     :raises HostNotFound: there is no such host
     :raises InvalidRequest: the reason is too long
     """
     documents.host_report({'host': host, 'disabled_reason': reason})
     ids = _nodes_of(writer.conn, host)
+    query = sa.select(_HOSTS.c.status, _HOSTS.c.disabled_reason)
+    before = select_in(writer.conn, query, _HOSTS.c.id, ids)
     writer.conn.execute(
         sa.update(_HOSTS)
         .where(_HOSTS.c.id.in_(ids))
@@ -173,7 +176,7 @@ def set_status(
         )
     )
     writer.touched.hosts += ids
-    return len(ids)
+    return [(row.status, row.disabled_reason) for row in before]
 
 
 def remove_service_host(writer: Writer, host: str) -> list[Aggregate]:

@@ -1,12 +1,16 @@
 """Commands on hosts, pools, aggregates and groups."""
 
 import json
+import os
+import pwd
+from datetime import UTC, datetime
 
 import yaml
 
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records import refused_reports
 from scheduler_service.store.records.refused_reports import Refusals
+from scheduler_service.store.writing import hosts
 from tests.support.commands import printed_json
 from tests.support.documents import SMALL
 
@@ -50,6 +54,73 @@ def test_hosts_are_listed_by_zone_aggregate_state_and_name(run):
     ):
         found = run('host', 'list', '-f', 'json', *options.split())
         assert names(found) == expected, options
+
+
+def test_enable_and_disable_say_what_they_did(run):
+    for words, now, before in (
+        ('disable', 'disabled', 'enabled'),
+        ('disable --reason broken', 'disabled (broken)', 'disabled'),
+        ('disable --reason broken', 'disabled (broken)', 'disabled (broken)'),
+        ('enable', 'enabled', 'disabled (broken)'),
+        ('enable', 'enabled', 'enabled'),
+    ):
+        verb, *more = words.split()
+        done = run('host', verb, 'compute-1', *more)
+        text = f'Host compute-1 is {now}; it was {before}\n'
+        assert done == (0, text, '')
+
+
+def test_a_host_is_shown_with_place_capacity_claims_and_status(run, select):
+    run('aggregate', 'create', 'fast', '--zone', 'south')
+    run('aggregate', 'add-host', 'fast', 'compute-4')
+    (place,) = json.loads(select(SMALL)[1])['placements']
+    assert place['selected']['host'] == 'compute-4'
+
+    def shown():
+        status, out, err = run('host', 'show', 'compute-4')
+        assert (status, err) == (0, '')
+        return yaml.safe_load(out)[0]
+
+    before = shown()
+    assert (before['zone'], before['aggregates']) == ('south', ['fast'])
+    assert before['capacity']['MEMORY_MB'] == {
+        'total': 8196, 'reserved': 0, 'ratio': 1.0, 'capacity': 8196,
+        'used': SMALL['memory_mb'], 'left': 8196 - SMALL['memory_mb'],
+    }  # fmt: skip
+    assert [(each['uuid'], each['state']) for each in before['claims']] == [
+        (place['instance_uuid'], 'claimed')
+    ]
+    assert 'disabled' not in before
+    user = pwd.getpwuid(os.getuid()).pw_name
+    for words, by in (
+        (['disable', 'compute-4', '--reason=a new disk'], user),
+        (['disable', 'compute-3', '--reason', 'other'], user),
+        (['disable', 'compute-4'], user),
+        (['disable', 'compute-4', '--reason', "it's"], user),
+    ):
+        run('host', *words)
+        reason = words[2:] and words[-1].rpartition('=')[2]
+        told = shown()['disabled']
+        if words[1] == 'compute-4':
+            assert told['reason'] == (reason or None)
+        since = datetime.fromisoformat(told['since'])
+        assert (told['by'], since.tzinfo) == (by, UTC)
+
+
+def test_a_host_that_no_command_disabled_does_not_say_by_whom(
+    run, ready_sqlite
+):
+    run('host', 'disable', 'compute-1', '--reason', 'a disk')
+    run('host', 'enable', 'compute-2')
+    store = Store.connect(ready_sqlite)
+    for host in ('compute-1', 'compute-2'):
+        store.write(lambda w, h=host: hosts.set_status(w, h, False, 'its own'))
+    store.dispose()
+    for host in ('compute-1', 'compute-2'):
+        (shown,) = yaml.safe_load(run('host', 'show', host)[1])
+        assert shown['disabled'] == {
+            'since': None, 'by': None, 'reason': 'its own'
+        }  # fmt: skip
 
 
 def test_hosts_that_nobody_uses_come_first(run, tmp_path):

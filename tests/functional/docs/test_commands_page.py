@@ -39,7 +39,7 @@ PAGES = [name for name, where in RUN_BY.items() if where == HERE]
 # Changes, which print nothing.
 SILENT = (
     'aggregate add-host', 'aggregate delete', 'aggregate remove-host',
-    'aggregate set', 'host disable', 'host enable',
+    'aggregate set',
 )  # fmt: skip
 # Of a request to the compute service's interface.
 REQUEST_ID = 'req-794ccc2c-d751-44fe-b57f-8894c9f5c842'

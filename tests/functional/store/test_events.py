@@ -90,7 +90,7 @@ def test_what_a_host_reports_and_an_operator_does_is_there(cloud):
     moved = str(uuid.uuid4())
     for change in (
         lambda w: host_rows.report(w, [report]),
-        lambda w: host_rows.set_status(w, 'b', False),
+        lambda w: host_rows.set_status(w, 'b', False, 'a new disk'),
         lambda w: host_rows.set_status(w, 'b', True),
         lambda w: instance_rows.report(w, [Instance(uuid=moved, host='b')]),
         lambda w: host_rows.remove_service_host(w, 'b'),
@@ -101,6 +101,11 @@ def test_what_a_host_reports_and_an_operator_does_is_there(cloud):
     for event in ('reported', 'disabled', 'enabled', 'seen', 'removed'):
         assert event in told, told
     assert told.index('disabled') < told.index('enabled')
+    with cloud.store.reading() as conn:
+        found = events.of_subject(conn, events.Subject('b', None), 0.0)
+        details = {each.event: each.detail for each in found}
+    assert details['disabled'] == 'a new disk'
+    assert details['enabled'] == ''
 
 
 def test_a_refusal_counts_how_often(cloud):
