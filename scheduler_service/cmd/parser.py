@@ -396,6 +396,8 @@ _ALL = (
         _flag('--all', 'also options that have their default')),
     _list('configuration list', 'configuration:past',
         'list the configurations that daemons had', limit=20),
+    _list('configuration log', 'configuration:log',
+        'list which options of daemons changed, and when', _SINCE),
     _list('configuration diff', 'configuration:diff',
         'print where two configurations differ',
         argument('daemon', 'the name of a daemon, a fingerprint of '

@@ -12,7 +12,7 @@ from scheduler_service import (
     rpc,  # noqa: F401 - before oslo.messaging
 )
 from scheduler_service.cmd import adapters, daemon, output
-from scheduler_service.cmd.connections import read
+from scheduler_service.cmd.connections import open_store, read
 from scheduler_service.conf import effective, option_names
 from scheduler_service.conf.effective import Document
 from scheduler_service.rpc import transport
@@ -103,6 +103,26 @@ def past(args: Any, conf: Any) -> output.Listing:
     ]
     columns = ['created_at', 'daemon', 'fingerprint', 'version']
     return output.Listing(rows, columns)
+
+
+def log(args: Any, conf: Any) -> output.Listing:
+    """List what changed in the configuration of each daemon, and when."""
+    rows, last = [], dict[str, Document]()
+    with open_store(conf) as store, store.reading() as conn:
+        since = moments.stamp(args.since, clock.read(conn))
+        for at, name, document in daemon_rows.documents(conn):
+            if not last and at > since:
+                output.remark(f'Nothing is kept before {moments.text(at)}')
+            before = last.get(name, document)
+            last[name] = document
+            rows += [
+                (moments.text(at), name, *change)
+                for change in effective.between(before, document)
+                if at >= since
+            ]
+    columns = 'time', 'daemon', 'option', 'before', 'after'
+    named = [dict(zip(columns, row, strict=True)) for row in rows]
+    return output.Listing(named, columns)
 
 
 def _of(name: str | None, conf: Any) -> Document:

@@ -100,6 +100,16 @@ def configurations(conn: Connection) -> list[dict[str, Any]]:
     return [dict(row._mapping) for row in conn.execute(query)]
 
 
+def documents(
+    conn: Connection,
+) -> Iterator[tuple[float, str, dict[str, dict[str, Any]]]]:
+    """Yield (when, daemon, configuration) of all that are kept, in order."""
+    columns = schema.configurations.c
+    query = sa.select(columns.created_at, columns.daemon, columns.document)
+    for at, daemon, document in conn.execute(query.order_by(columns.id)):
+        yield at, daemon, msgspec.json.decode(document)
+
+
 def configuration(
     conn: Connection, name: str
 ) -> dict[str, dict[str, Any]] | None:

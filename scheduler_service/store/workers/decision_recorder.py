@@ -148,18 +148,11 @@ class DecisionRecorder(Worker):
         """Have a decision stored soon; the arguments are its fields."""
         if self.keep:
             why = {**self.origin, **reasons}
-            self._waiting.append(
-                Decision.of(
-                    request_id,
-                    kind,
-                    outcome,
-                    why,
-                    caller_request_id,
-                    global_request_id,
-                    decided,
-                    lacks_request,
-                )
-            )
+            made = Decision.of(
+                request_id, kind, outcome, why, caller_request_id,
+                global_request_id, decided, lacks_request,
+            )  # fmt: skip
+            self._waiting.append(made)
 
     def record(
         self,

@@ -117,6 +117,15 @@ def test_daemons_are_listed_and_differences_are_warned_about(
     two.popen.send_signal(signal.SIGHUP)
     one.wait_for('All daemons that share the store are configured alike')
     assert one.count('which shares the store') == 1
+    log = ['configuration', 'log', '-f', 'json', '--since']
+    first, second = json.loads(run(*log, '1h'))
+    option = '[filter_scheduler] host_subset_size'
+    assert first == {
+        'time': newest['created_at'], 'daemon': 'two', 'option': option,
+        'before': 1, 'after': 3,
+    }  # fmt: skip
+    assert (second['before'], second['after']) == (3, 1)
+    assert json.loads(run(*log, second['time'])) == [second]
     # One that ends in order is listed no more; one that is killed is.
     assert two.end() == 0
     listed('one')

@@ -78,7 +78,7 @@ def test_every_line_works(name, folder, capsys):
             continue
         if REQUEST_ID in line:
             decide(folder)
-        if 'configuration diff' in line:
+        if re.search('configuration (diff|log)', line):
             change_configuration(folder)
         program, *words = shlex.split(line, comments=True)
         given = [] if '--config-file' in words else CONFIG

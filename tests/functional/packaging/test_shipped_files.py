@@ -98,6 +98,7 @@ AFTER_THE_CALLS = [
     ('daemon list', 0),
     ('configuration show', 0),
     ('configuration list', 0),
+    ('configuration log', 0),
     ('configuration diff none', 1),
     ('audit', 0),
     ('message list', 0),
