@@ -94,7 +94,7 @@ class Listings:
         with self._store.reading(READ_S) as conn:
             nodes = host_documents.of_host(conn, name)
             claims = claim_queries.listing(conn, name, limit=_MOST_CLAIMS)
-        nodes = host_listing.placed(self.table(), self.settings, name, nodes)
+        nodes = host_listing.placed(self.table(), self.settings, nodes)
         return {'nodes': nodes, 'claims': claims, **self.in_memory(name)}
 
     def in_memory(self, name: str) -> dict[str, Any]:
@@ -103,12 +103,10 @@ class Listings:
         :return: its ``resources``, ``aggregates`` and ``instances``
         """
         table = self.table()
-        sets, known = table.coded['aggregate_set'], table.topology.aggregates
-        rows = table.rows_of_host(name).tolist()
-        ids = {key for row in rows for key in sets.at(row)}
+        aggregates = host_listing.aggregates_of(table, name)
         return {
             'resources': host_listing.left(table, self.settings, name),
-            'aggregates': [known[key].name for key in sorted(ids)],
+            'aggregates': [each.name for each in aggregates],
             'instances': sorted(
                 each.uuid for each in table.instances.on_host(name)
             ),

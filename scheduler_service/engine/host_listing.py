@@ -207,33 +207,38 @@ def left(
     ]
 
 
+def aggregates_of(table: HostTable, host: str) -> list[Aggregate]:
+    """Return the aggregates of a service host, by id."""
+    rows, sets = table.rows_of_host(host).tolist(), table.coded
+    ids = {key for row in rows for key in sets['aggregate_set'].at(row)}
+    return [table.topology.aggregates[key] for key in sorted(ids)]
+
+
 def placed(
-    table: HostTable,
-    settings: Settings,
-    host: str,
-    nodes: Iterable[dict[str, Any]],
+    table: HostTable, settings: Settings, nodes: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Return the documents of a service host's nodes with their place.
 
     :return: with ``zone``, ``aggregates`` and ``capacity``, which is the
         amounts of :func:`left` by resource class
     """
-    rows, sets = table.rows_of_host(host).tolist(), table.coded
-    ids = {key for row in rows for key in sets['aggregate_set'].at(row)}
-    known = table.topology.aggregates
-    member = _Membership.of([known[key] for key in sorted(ids)])
+    host = nodes[0]['host']
+    member = _Membership.of(aggregates_of(table, host))
+    place = {
+        'zone': ', '.join(
+            member.zones or [settings.default_availability_zone]
+        ),
+        'aggregates': member.names,
+    }
     capacity: dict[str, dict[str, Any]] = {}
     for amounts in left(table, settings, host):
         of_node = capacity.setdefault(amounts.pop('node'), {})
         of_node[amounts.pop('resource')] = amounts
-    default = settings.default_availability_zone
     return [
         {
             'host': host,
-            'hypervisor_hostname': (name := node['hypervisor_hostname']),
-            'zone': ', '.join(member.zones or [default]),
-            'aggregates': member.names,
-            'capacity': capacity.get(name, {}),
+            **place,
+            'capacity': capacity.get(node['hypervisor_hostname']),
             **node,
         }
         for node in nodes

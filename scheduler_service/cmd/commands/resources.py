@@ -99,9 +99,9 @@ def show_host(args: Any, conf: Any) -> None:
 
     def query(conn: Connection) -> list[dict[str, Any]]:
         nodes = host_documents.of_host(conn, args.host)
-        settings = options.settings(conf)
-        table = load_hosts(conn)
-        return host_listing.placed(table, settings, args.host, nodes)
+        return host_listing.placed(
+            load_hosts(conn), options.settings(conf), nodes
+        )
 
     output.document(read(conf, query), args.format)
 
@@ -118,10 +118,8 @@ def _set_status(
     host: str, conf: Any, status: str, reason: str | None = None
 ) -> None:
     """Enable or disable a host; print what it is now, and what it was."""
-    is_enabled = status == 'enabled'
-    before = write(
-        conf, lambda w: host_rows.set_status(w, host, is_enabled, reason)
-    )
+    on = status == 'enabled'
+    before = write(conf, lambda w: host_rows.set_status(w, host, on, reason))
     now, *former = (
         f'{status} ({reason})' if reason else status
         for status, reason in ((status, reason), *before)

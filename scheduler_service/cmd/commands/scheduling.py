@@ -152,6 +152,8 @@ def ping(args: Any, conf: Any) -> None:
             f'does; there are {texts.some(names)}'
             f'{texts.nearest(args.daemon, names)}'
         ) from None
+    # What is wrong comes first.
+    result = {'degraded': None, 'degraded_since': None, **result}
     shown = result if args.format == 'table' else [result]
     output.document(shown, args.format)
 

@@ -166,6 +166,9 @@ def test_ping_has_the_last_minute_and_what_is_degraded_since_when(asking):
     health.degrade('test', 'something is wrong')
     (after,) = json.loads(ask('ping', 'one', '-f', 'json').out)
     assert after['degraded'] == ['something is wrong']
+    lines = ask('ping', 'one').out.splitlines()
+    assert lines[:2] == ['degraded:', '- something is wrong']
+    assert lines[2].startswith('degraded_since:')
     since = datetime.fromisoformat(after['degraded_since'])
     assert 0 <= (datetime.now(UTC) - since).total_seconds() < 60
     err = ask('--timeout', '4', 'ping', 'noe', status=1).err
