@@ -120,6 +120,7 @@ RUN_BY = {
             'hosts',
             'maintenance',
             'moving',
+            'questions',
             'replay',
             'upgrade',
         ),

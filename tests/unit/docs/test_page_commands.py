@@ -1,6 +1,7 @@
 """Each command line and configuration on a page is run or checked."""
 
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -45,6 +46,17 @@ CONFIGURATIONS = [
 LANGUAGES = {
     '', 'console', 'ini', 'promql', 'python', 'sql', 'text', 'yaml',
 }  # fmt: skip
+
+
+def test_each_of_the_fifteen_questions_has_a_command():
+    text = page('questions').read_text()
+    _, *parts = re.split(r'^(\d+)\. ', text, flags=re.MULTILINE)
+    assert [*map(int, parts[::2])] == [*range(1, 16)]
+    lines = page_commands.lines(page('questions'))
+    for question in parts[1::2]:
+        found = re.findall('^ +(scheduler-manage .*)$', question, re.MULTILINE)
+        assert found, question
+        assert {*found} <= {*lines}
 
 
 def test_blocks_are_told_apart(tmp_path):
