@@ -86,6 +86,7 @@ class Daemon:
         """
         # HTTP first: a liveness probe does not wait for the database.
         self.http.run()
+        self.scheduler.recorder.origin = {'daemon': self.name}
         if not self.scheduler.start(
             lambda: all(adapter.is_filled() for adapter in self.adapters)
         ):

@@ -405,6 +405,7 @@ _ALL = (
                  'before it'),
         _flag('--all', 'also options that daemons need not have in common, '
               'such as their names'),
+        _flag('--exit-code', 'end with the status 1 if they differ'),
         argument('other', 'as the first; default: the files', nargs='?')),
 )  # fmt: skip
 

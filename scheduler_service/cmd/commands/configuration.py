@@ -51,7 +51,10 @@ def show(args: Any, conf: Any) -> output.Listing:
 
 
 def diff(args: Any, conf: Any) -> output.Listing:
-    """Return where two configurations differ; the status is 1 if they do."""
+    """Return where two configurations differ.
+
+    With ``--exit-code`` the status is 1 if they do.
+    """
     without: Set[tuple[str, str]] = set() if args.all else effective.OWN
     first, second = _of(args.daemon, conf), _of(args.other, conf)
     names = args.daemon, args.other or 'files'
@@ -63,7 +66,8 @@ def diff(args: Any, conf: Any) -> output.Listing:
         if args.other or place in known
     ]
     columns = 'option', *dict.fromkeys(names)
-    return output.Listing(rows, columns, status=int(bool(rows)))
+    status = int(args.exit_code and bool(rows))
+    return output.Listing(rows, columns, status=status)
 
 
 def check(args: Any, conf: Any) -> int:

@@ -13,6 +13,7 @@ from scheduler_service.store.records import (
     daemons,
     event_log,
     events,
+    gaps,
     history,
 )
 
@@ -38,6 +39,17 @@ def check(args: Any, conf: Any) -> output.Listing:
             }
             for each in history.check(conn)
         ]
+        rows += [
+            {
+                'daemon': gap.daemon,
+                'began_at': moments.text(gap.began_at),
+                'ended_at': gap.ended_at and moments.text(gap.ended_at),
+                'blocks': 0,
+                'decisions': 0,
+                'fault': gap.why,
+            }
+            for gap in gaps.after_runs(conn, gaps.runs(conn))
+        ]
     status = int(any(row['fault'] for row in rows))
     return output.Listing(rows, _COLUMNS, status=status)
 
@@ -53,27 +65,25 @@ def of_instance(args: Any, conf: Any) -> output.Listing:
 
 
 def _events(args: Any, conf: Any, subject: events.Subject) -> output.Listing:
-    """List events; the status is 1 if a part of the time is not recorded."""
+    """List events; the status is 1 if there is a gap."""
     with open_store(conf) as store, store.reading() as conn:
         since = moments.stamp(args.since, clock.read(conn))
-        happened = [*events.of_subject(conn, subject, since)]
+        happened = events.of_subject(conn, subject, since)
         begins = [each.began_at for each in history.stretches(conn)]
-    is_whole = _is_whole(min(begins, default=None), since)
+    _say_oldest(min(begins, default=None), since)
     rows = [
-        {**event._asdict(), 'at': moments.text(event.at)}
-        for event in sorted(happened, key=lambda event: event.at)
+        {**event._asdict(), 'at': moments.text(event.at)} for event in happened
     ]
-    is_whole &= not any(event.event == 'gap' for event in happened)
-    return output.Listing(rows, _EVENT, status=int(not is_whole))
+    status = int(any(event.event == 'gap' for event in happened))
+    return output.Listing(rows, _EVENT, status=status)
 
 
-def _is_whole(oldest: float | None, since: float) -> bool:
-    """Return whether all since a time is recorded; say it where it is not."""
+def _say_oldest(oldest: float | None, since: float) -> None:
+    """Say where the history does not go back to a time."""
     if oldest is None:
         output.remark('Nothing is recorded')
     elif oldest > since:
         output.remark(f'The history goes back to {moments.text(oldest)}')
-    return oldest is not None and oldest <= since
 
 
 def of_daemons(args: Any, conf: Any) -> output.Listing:
@@ -81,7 +91,7 @@ def of_daemons(args: Any, conf: Any) -> output.Listing:
     with open_store(conf) as store, store.reading() as conn:
         since = moments.stamp(args.since, clock.read(conn))
         happened = [*event_log.since(conn, since), *daemons.lasting(conn)]
-        is_whole = _is_whole(event_log.oldest(conn), since)
+        _say_oldest(event_log.oldest(conn), since)
     rows = [
         {
             **row,
@@ -90,4 +100,4 @@ def of_daemons(args: Any, conf: Any) -> output.Listing:
         }
         for row in sorted(happened, key=lambda row: row['begun_at'])
     ]
-    return output.Listing(rows, _LOGGED, status=int(not is_whole))
+    return output.Listing(rows, _LOGGED)

@@ -6,20 +6,22 @@ others, so that a claim of one is also seen by the others.
 
 from __future__ import annotations
 
+import itertools
+import math
+import operator
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from scheduler_service import errors
+from scheduler_service import errors, moments
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.changes import Release, Update
+from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.engine.journal import Changed, Ended, PodPlaced
 from scheduler_service.model.inventory import dashed
-from scheduler_service.store import schema
-from scheduler_service.store.records import event_log, history
+from scheduler_service.store.records import event_log, gaps, history
 from scheduler_service.store.records.history import Asked, Block, Entry
 
 
@@ -30,8 +32,8 @@ class Event(NamedTuple):
     :ivar daemon: its name
     :ivar event: selected (the claim came to nothing, or is seen later),
         claimed, refused, released and other changes of claims, seen, gone,
-        reported, added, changed, enabled, disabled or removed; gap: the
-        history cannot be read from here on; command: of an operator
+        reported, added, changed, enabled, disabled or removed; gap: from here
+        on something is not recorded; command: of an operator
     :ivar user: of the operating system, whose command it is
     """
 
@@ -62,31 +64,62 @@ class Subject(NamedTuple):
 
 def of_subject(
     conn: Connection, subject: Subject, since: float
-) -> Iterator[Event]:
-    """Yield the events of a host or an instance, by daemon, in their order.
+) -> list[Event]:
+    """Return the events of a host or an instance, and the gaps, by time.
 
-    The commands that name it come first.
+    Those of a run of a daemon are in their order, whatever its clock did.
 
     :param since: seconds since the epoch
     """
-    yield from _commands(conn, subject, since)
-    for stretch in history.stretches(conn):
-        if stretch.ended_at < since:
+    told = [(event.at, event) for event in _commands(conn, subject, since)]
+    runs = gaps.runs(conn)
+    told += (_gap(gap, since) for gap in gaps.after_runs(conn, runs))
+    for name in {run.daemon for run in runs}:
+        own = [run for run in runs if run.daemon == name]
+        told += _of_daemon(conn, subject, own, runs, since)
+    told = [each for each in told if each[0] >= since]
+    return [event for _, event in sorted(told, key=operator.itemgetter(0))]
+
+
+def _gap(gap: gaps.Gap, since: float) -> tuple[float, Event]:
+    """Return a gap with its place among the events."""
+    last = math.inf if gap.ended_at is None else gap.ended_at
+    until = 'now' if gap.ended_at is None else moments.text(gap.ended_at)
+    detail = f'{gap.why}: not recorded until {until}'
+    event = Event('gap', detail=detail, at=gap.began_at, daemon=gap.daemon)
+    return min(max(gap.began_at, since), last), event
+
+
+def _of_daemon(
+    conn: Connection,
+    subject: Subject,
+    own: Sequence[gaps.Run],
+    runs: Sequence[gaps.Run],
+    since: float,
+) -> Iterator[tuple[float, Event]]:
+    """Yield the events of a daemon's runs with their places among all."""
+    reader, place = _Reader(subject), 0.0
+    parts = [(run, stretch) for run in own for stretch in run.stretches]
+    after = [stretch for _, stretch in parts[1:]]
+    for (run, stretch), later in itertools.zip_longest(parts, after):
+        # What comes before a checkpoint that it does not lead to is compared.
+        is_compared = later and not later.follows and later.ended_at >= since
+        if stretch.ended_at < since and not is_compared:
             continue
-        stored_at = times(conn, stretch)
-        reader = _Reader(subject)
-        number, daemon = stretch.first, ''
+        place = 0.0 if stretch is run.stretches[0] else place
+        at, number = history.times(conn, stretch), stretch.first
+        reader.begin()
         try:
             for number, _, entry, block in history.entries(conn, *stretch[:3]):
-                daemon = block.daemon
+                place = max(place, at[number])
                 for event in reader.read(entry, block):
-                    if stored_at[number] >= since and subject.concerns(event):
-                        yield event._replace(
-                            at=stored_at[number], daemon=daemon
-                        )
-        except errors.NotRecorded as error:
-            at = stored_at.get(number, stretch.began_at)
-            yield Event('gap', detail=str(error.args[0]), at=at, daemon=daemon)
+                    if at[number] >= since and subject.concerns(event):
+                        event = event._replace(at=at[number])
+                        yield place, event._replace(daemon=run.daemon)
+        except errors.NotRecorded as fault:
+            _, until = gaps.next_checkpoint(runs, run.daemon, stretch)
+            began_at, why = at.get(number, stretch.began_at), fault.args[0]
+            yield _gap(gaps.Gap(run.daemon, began_at, until, why), since)
 
 
 def _commands(
@@ -101,26 +134,24 @@ def _commands(
                 yield Event('command', *subject, None, line, at, '', user)
 
 
-def times(conn: Connection, stretch: history.Stretch) -> dict[int, float]:
-    """Return when each block of a stretch was stored."""
-    columns = schema.history.c
-    query = sa.select(columns.number, columns.created_at).where(
-        columns.run == stretch.run,
-        columns.number.between(stretch.first, stretch.last),
-    )
-    return {row.number: row.created_at for row in conn.execute(query)}
-
-
 class _Reader:
-    """Makes the table of a stretch again, and says what changes in it."""
+    """Makes the tables of a daemon again, and says what changes in them."""
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
         self._replay = history.Replay()
+        # Before the checkpoint that is read.
+        self._before: HostTable | None = None
         # Assumed, and not claimed or forgotten yet.
         self._pending: list[Event] = []
         # Instance -> the request that had its claim released.
         self._causes: dict[str, str | None] = {}
+
+    def begin(self) -> None:
+        """Go on with the next stretch."""
+        if self._replay.overlay is not None:
+            self._before = self._replay.overlay.table
+        self._replay = history.Replay()
 
     def read(self, entry: Entry, block: Block) -> list[Event]:
         """Apply an entry; return what it says."""
@@ -129,7 +160,26 @@ class _Reader:
         if overlay is not None:
             events = [*self._events(entry, block, overlay.table)]
         self._replay.apply(entry, block)
+        if overlay is None and self._replay.overlay is not None:
+            events = [*self._unexplained(self._replay.overlay.table)]
         return events
+
+    def _unexplained(self, table: HostTable) -> Iterator[Event]:
+        """Yield where a checkpoint differs from the table before it."""
+        selected, self._pending = self._pending, []
+        for event in selected:
+            yield event._replace(event='selected')
+        if self._before is not None:
+            before, after = self._before.instances, table.instances
+            for uuid in self._uuids(self._before) | self._uuids(table):
+                yield from _moved(uuid, before.get(uuid), after.get(uuid))
+
+    def _uuids(self, table: HostTable) -> set[str]:
+        """Return which instances may be of the subject."""
+        if self._subject.instance is not None:
+            return {self._subject.instance}
+        host = self._subject.host
+        return {each.uuid for each in table.instances if host in each.hosts}
 
     def _events(
         self, entry: Entry, block: Block, table: HostTable
@@ -184,12 +234,9 @@ class _Reader:
     def _updated(self, entry: Update, table: HostTable) -> Iterator[Event]:
         for placed in entry.instances:
             before = table.instances.get(placed.uuid)
-            if before is None or before.host != placed.host:
-                yield Event('seen', placed.host, placed.uuid)
+            yield from _moved(placed.uuid, before, placed)
         for uuid in entry.instances_gone:
-            before = table.instances.get(uuid)
-            if before is not None:
-                yield Event('gone', before.host, uuid)
+            yield from _moved(uuid, table.instances.get(uuid), None)
         if self._subject.host is not None:
             yield from self._of_host(entry, table, self._subject.host)
 
@@ -210,6 +257,18 @@ class _Reader:
                 at = entry.loaded.index(number)
                 if detail := _differences(entry, at, table, row):
                     yield Event('reported', name, detail=detail)
+
+
+def _moved(
+    uuid: str, before: PlacedInstance | None, after: PlacedInstance | None
+) -> Iterator[Event]:
+    """Yield which hosts an instance is seen on, and from which it is gone.
+
+    One that moves is on both.
+    """
+    old, new = (each.hosts if each else () for each in (before, after))
+    yield from (Event('seen', host, uuid) for host in new if host not in old)
+    yield from (Event('gone', host, uuid) for host in old if host not in new)
 
 
 def _change(table: HostTable, row: int | None, host: Any) -> str:

@@ -67,8 +67,8 @@ _DATA = sa.select(_BLOCKS.c.data).where(
     _BLOCKS.c.run == sa.bindparam('of'), _BLOCKS.c.number == sa.bindparam('at')
 )
 #: What ``begins`` of a block says: where it begins a stretch, whether the
-#: entries before it lead to its checkpoint.
-NO, ANEW, FOLLOWS = range(3)
+#: entries before it lead to its checkpoint; or that its run stops in order.
+ENDS, NO, ANEW, FOLLOWS = range(-1, 3)
 
 
 class Asked(msgspec.Struct, array_like=True, gc=False):
@@ -590,7 +590,7 @@ def excess(conn: Connection, keep_bytes: int, keep_s: float) -> Stretch | None:
     It ended more than *keep_s* ago, or all blocks are larger than
     *keep_bytes*, and it is not a run's newest.
     """
-    found = stretches(conn)
+    found = stretches(conn, every=True)
     newest = {each.run: each for each in found}
     size = sa.select(sa.func.sum(_BLOCKS.c.size))
     is_full = (conn.execute(size).scalar() or 0) > keep_bytes
@@ -632,35 +632,73 @@ class Stretch(NamedTuple):
     :ivar run: of a daemon
     :ivar first: number of the block that it begins with
     :ivar last: number of the newest block
-    :ivar follows: whether the stretch before leads to its checkpoint
+    :ivar begins: of the first block
     :ivar began_at: seconds since the epoch, by the database's clock
     :ivar ended_at: of the newest block
+    :ivar stops: whether the run stopped in order with it
     """
 
     run: int
     first: int
     last: int
-    follows: bool
+    begins: int
     began_at: float
     ended_at: float
+    stops: bool
+
+    @property
+    def follows(self) -> bool:
+        """Whether the stretch before leads to its checkpoint."""
+        return self.begins == FOLLOWS
 
 
-def stretches(conn: Connection) -> list[Stretch]:
-    """Return all stretches, by run, in their order."""
+def stretches(conn: Connection, every: bool = False) -> list[Stretch]:
+    """Return all stretches, by run, in their order.
+
+    :param every: also blocks without a checkpoint before them
+    """
     columns = _BLOCKS.c
     mark = sa.select(
         columns.run, columns.number, columns.begins, columns.created_at
+    ).order_by(columns.run, columns.number)
+    marks = defaultdict[int, list[Any]](list)
+    for row in conn.execute(mark.where(columns.begins > NO)):
+        marks[row.run].append(row)
+    number = columns.number
+    ends = sa.select(columns.run, sa.func.min(number), sa.func.max(number))
+    found = []
+    for run, *both in conn.execute(ends.group_by(columns.run)).all():
+        of_run = mark.where(columns.run == run, number.in_(both))
+        rows = conn.execute(of_run).all()
+        if every and rows[0].begins <= NO:
+            marks[run].insert(0, rows[0])
+        end = run, rows[-1].number + 1, rows[-1].begins, rows[-1].created_at
+        found += [
+            Stretch(run, first, after[1] - 1, begins, at, after[3],
+                    stops=after[2] == ENDS)
+            for (_, first, begins, at), after
+            in itertools.pairwise([*marks[run], end])
+        ]  # fmt: skip
+    return sorted(found)
+
+
+def times(conn: Connection, stretch: Stretch) -> dict[int, float]:
+    """Return when each block of a stretch was stored."""
+    columns = _BLOCKS.c
+    query = sa.select(columns.number, columns.created_at).where(
+        columns.run == stretch.run,
+        columns.number.between(stretch.first, stretch.last),
     )
-    marks = [*conn.execute(mark.where(columns.begins > NO))]
-    for run in {row.run for row in marks}:
-        last = mark.where(columns.run == run).order_by(columns.number.desc())
-        _, number, _, at = conn.execute(last.limit(1)).one()
-        marks.append((run, number + 1, NO, at))
-    return [
-        Stretch(run, first, end[1] - 1, begins == FOLLOWS, at, end[3])
-        for (run, first, begins, at), end in itertools.pairwise(sorted(marks))
-        if begins
-    ]
+    return {row.number: row.created_at for row in conn.execute(query)}
+
+
+def daemon_of(conn: Connection, some: Sequence[Stretch]) -> str:
+    """Return the name of the daemon of a run; empty: it cannot be read."""
+    reader = _Reader(conn, some[0].run)
+    for number in (some[-1].last, some[0].first):
+        with contextlib.suppress(errors.NotRecorded):
+            return reader.block(number).daemon
+    return ''
 
 
 def entries(
@@ -791,7 +829,7 @@ class Checked(NamedTuple):
 def check(conn: Connection) -> Iterator[Checked]:
     """Make each stretch again, and compare with the checkpoint after it."""
     replay, end = Replay(), (0, 0)
-    for stretch in stretches(conn):
+    for stretch in stretches(conn, every=True):
         if not stretch.follows or end != (stretch.run, stretch.first):
             replay = Replay()
         daemon, decisions, fault = '', 0, ''

@@ -24,8 +24,12 @@ from scheduler_service.engine.simulation import Node, Simulation
 from scheduler_service.model import Request
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.store.records import history
-from scheduler_service.store.records.events import times
-from scheduler_service.store.records.history import Asked, Block, Stretch
+from scheduler_service.store.records.history import (
+    Asked,
+    Block,
+    Stretch,
+    times,
+)
 
 # How much later than others read its claim a decision may be stored, by a
 # daemon that is busy.

@@ -327,6 +327,7 @@ class DecisionRecorder(Worker):
                 self._attempt(self._prune_changes)
                 self._attempt(self._prune_by_age)
                 self._attempt(self._prune_history)
+        self._history.stop()
         self._attempt(self.flush)
         self._writer.drop()
 

@@ -58,6 +58,11 @@ class HistoryWriter:
         self._lost = True
         self._began_at, self._checkpoint_bytes, self._since = 0.0, 0, 0
         self._failed_at = -_AGAIN_S
+        self._is_stopping = False
+
+    def stop(self) -> None:
+        """Have what is gathered next be the end of the run."""
+        self._is_stopping = True
 
     def gather(self) -> None:
         """Make blocks of what the journal has."""
@@ -77,6 +82,9 @@ class HistoryWriter:
                         self._close(packer)
                         packer = self._packer()
             self._close(packer)
+            if self._is_stopping and not self._lost:
+                self._append(self._packer().packed(), history.ENDS)
+                self._lost = True
         except Exception:
             LOG.exception('What a daemon saw could not be recorded')
             self._lost, self._failed_at = True, time.monotonic()

@@ -36,24 +36,24 @@ def test_an_instance_is_claimed_and_released(run, engine, select, listed):
     engine.release([uuid]).result(LIMIT_S)
     engine.recorder.flush()
     # The recording begins with the first daemon.
-    rows, err = listed('instance', uuid, '--since', '1h', status=1)
+    rows, err = listed('instance', uuid, '--since', '1h')
     assert err.startswith('The history goes back to ')
     assert [
         (row['event'], row['host'], row['request_id']) for row in rows[:1]
     ] == [('claimed', host, 'req-one')]
     assert 'release' in [row['event'] for row in rows]
-    rows, _ = listed('host', host, '--since', '1h', status=1)
+    rows, _ = listed('host', host, '--since', '1h')
     assert ('claimed', uuid) in [
         (row['event'], row['instance']) for row in rows
     ]
-    assert listed('host', 'nowhere', status=1)[0] == []
+    assert listed('host', 'nowhere')[0] == []
 
 
 def test_a_refusal_is_there(run, select, listed):
     uuid = '11111111-0000-4000-8000-000000000001'
     select({**FLAVOR, 'memory_mb': 99_999}, request_id='req-two',
            instance_uuids=[uuid])  # fmt: skip
-    rows, _ = listed('instance', uuid, status=1)
+    rows, _ = listed('instance', uuid)
     assert [
         (row['event'], row['request_id'], row['detail']) for row in rows
     ] == [('refused', 'req-two', 'NoValidHost')]
@@ -68,12 +68,12 @@ def test_a_gap_is_a_row(select, listed, ready_sqlite):
     assert 'is damaged' in rows[0]['detail']
     with session(ready_sqlite) as conn:
         conn.execute(sa.delete(schema.history))
-    rows, err = listed('host', 'compute-1', status=1)
+    rows, err = listed('host', 'compute-1')
     assert (rows, err) == ([], 'Nothing is recorded\n')
 
 
 def test_commands_that_change_something_are_there(run, listed, ready_sqlite):
-    assert listed('daemons', status=1) == ([], 'Nothing is recorded\n')
+    assert listed('daemons') == ([], 'Nothing is recorded\n')
     uuid = '11111111-0000-4000-8000-000000000001'
     for words in (
         ('host', 'disable', 'compute-1', '--reason', 'a new disk'),
@@ -88,7 +88,7 @@ def test_commands_that_change_something_are_there(run, listed, ready_sqlite):
         ('--timeout', '30', 'claim', 'release', uuid.replace('-', '')),
     ):
         run(*words)
-    rows, _ = listed('host', 'compute-1', status=1)
+    rows, _ = listed('host', 'compute-1')
     user = pwd.getpwuid(os.getuid()).pw_name
     assert [(row['event'], row['user'], row['detail']) for row in rows] == [
         ('command', user, 'scheduler-manage host disable compute-1 --reason '
@@ -96,12 +96,12 @@ def test_commands_that_change_something_are_there(run, listed, ready_sqlite):
         ('command', user, 'scheduler-manage aggregate add-host rack compute-1 '
          'compute-2'),
     ]  # fmt: skip
-    assert [len(listed('host', name, status=1)[0]) for name in (
+    assert [len(listed('host', name)[0]) for name in (
         'compute-2', 'compute-3', 'nowhere',
     )] == [1, 0, 0]  # fmt: skip
-    (row,), _ = listed('instance', uuid, status=1)
+    (row,), _ = listed('instance', uuid)
     assert row['detail'].endswith(f'claim release {uuid.replace("-", "")}')
-    rows, err = listed('daemons', status=1)
+    rows, err = listed('daemons')
     assert err.startswith('The history goes back to ')
     assert [row['event'] for row in rows] == ['command'] * 4
     with session(ready_sqlite) as conn:
@@ -120,7 +120,7 @@ def test_a_trial_is_no_command_that_changes(
     assert run(*words)[0] == 0
     run(*words, '--dry-run')
     run(*words, '--host', 'compute-1')
-    rows, _ = listed('daemons', status=1)
+    rows, _ = listed('daemons')
     assert [row['event'] for row in rows] == ['command']
     # What it saw is no recording, and its decision keeps its request.
     with session(ready_sqlite) as conn:

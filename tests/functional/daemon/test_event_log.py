@@ -8,21 +8,29 @@ import signal
 import pytest
 import sqlalchemy as sa
 
+from scheduler_service import moments
 from scheduler_service.cmd import manage
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
-from scheduler_service.store.records import daemons
+from scheduler_service.store.records import daemons, history
+from tests.support.databases import session
 from tests.support.waiting import wait_until
+
+INSTANCE = '11111111-0000-4000-8000-000000000001'
 
 
 @pytest.fixture
 def listed(ready_sqlite, capsys, tmp_path):
-    """Give a function that lists what happened: rows and standard error."""
+    """Give a function that lists what happened: rows and standard error.
+
+    :param about: the word, and what follows it
+    """
     path = tmp_path / 'manage.conf'
     path.write_text(f'[database]\nconnection = {ready_sqlite}\n')
 
-    def command(*words, status=1):
-        given = ['--config-file', str(path), 'history', 'daemons', *words]
+    def command(*about, status=0):
+        words = about or ['daemons']
+        given = ['--config-file', str(path), 'history', *words]
         ended = manage.main([*given, '-f', 'json'])
         told = capsys.readouterr()
         assert ended == status, told.err
@@ -86,6 +94,61 @@ def test_a_daemon_that_was_killed_is_silent_since_its_last_sign(
     again = listed()[0][0]
     assert again['begun_at'][:21] == silent['begun_at'][:21]
     store.dispose()
+
+
+def begins_of(database, count):
+    """Return when runs began, once there are so many."""
+
+    def begins():
+        with session(database) as conn:
+            found = [each.began_at for each in history.stretches(conn)]
+        return len(found) == count and sorted(found)
+
+    return wait_until(begins)
+
+
+def test_what_follows_a_kill_is_a_gap_until_the_next_checkpoint(
+    launch, ready_sqlite, listed
+):
+    """An orderly stop is none."""
+
+    def start():
+        server = '[scheduler]\nserver = one\n'
+        daemon = launch(ready_sqlite, 'inproc://', server)
+        daemon.wait_for('Ready:')
+        return daemon
+
+    assert start().end() == 0
+    killed = start()
+    begins_of(ready_sqlite, 2)
+    words = 'host', 'compute-1', '--since', '1h'
+    rows, err = listed(*words)
+    assert (rows, err[:24]) == ([], 'The history goes back to')
+    assert [row['fault'] for row in listed('check')[0]] == ['', '']
+    killed.popen.kill()
+    killed.popen.wait()
+    assert start().end() == 0
+    _, *times = begins_of(ready_sqlite, 3)
+    began_at, ended_at = map(moments.text, times)
+    for about in (words, ('instance', INSTANCE)):
+        (gap,), _ = listed(*about, status=1)
+        assert [gap[name] for name in ('event', 'daemon', 'at')] == [
+            'gap', 'one', began_at,
+        ]  # fmt: skip
+        assert gap['detail'] == (
+            f'The daemon did not stop in order: not recorded until {ended_at}'
+        )
+    *whole, gap = listed('check', status=1)[0]
+    assert [row['fault'] for row in whole] == ['', '', '']
+    assert (gap['daemon'], gap['began_at'], gap['ended_at']) == (
+        'one', began_at, ended_at,
+    )  # fmt: skip
+    # It is before the time that is asked for.
+    with session(ready_sqlite) as conn:
+        columns = schema.history.c
+        earlier = columns.created_at - 7200
+        conn.execute(sa.update(schema.history).values(created_at=earlier))
+    assert listed(*words) == ([], '')
 
 
 def test_what_lasts_is_listed(ready_sqlite, listed):

@@ -1,0 +1,80 @@
+"""What the recordings of daemons lack, as far as that is known."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from sqlalchemy.engine import Connection
+
+from scheduler_service.store.records import daemons, event_log, history
+from scheduler_service.store.records.history import Stretch
+
+
+class Run(NamedTuple):
+    """What a daemon recorded from its start on."""
+
+    daemon: str
+    stretches: Sequence[Stretch]
+
+
+class Gap(NamedTuple):
+    """A time of which a daemon recorded nothing that can be read.
+
+    :ivar began_at: seconds since the epoch
+    :ivar ended_at: when the next checkpoint was stored; None: there is none
+    :ivar why: a sentence
+    """
+
+    daemon: str
+    began_at: float
+    ended_at: float | None
+    why: str
+
+
+def runs(conn: Connection) -> list[Run]:
+    """Return the runs of daemons, by the time of their begin."""
+    every = history.stretches(conn, every=True)
+    by_run = itertools.groupby(every, operator.attrgetter('run'))
+    made = [[*some] for _, some in by_run]
+    made.sort(key=lambda some: some[0].began_at)
+    return [Run(history.daemon_of(conn, some), some) for some in made]
+
+
+def after_runs(conn: Connection, every: Sequence[Run]) -> Iterator[Gap]:
+    """Yield the gaps that follow runs that did not stop in order."""
+    told = [*event_log.since(conn, 0), *daemons.lasting(conn)]
+    silent = [row for row in told if row['event'] == event_log.SILENT]
+    for name, stretches in every:
+        began_at, last = stretches[0].began_at, stretches[-1]
+        is_other, until = next_checkpoint(every, name, last)
+        is_dead = not is_other or any(
+            row['who'] == name and row['begun_at'] >= began_at
+            for row in silent
+        )
+        if is_dead and not last.stops:
+            why = 'The daemon did not stop in order'
+            yield Gap(name, last.ended_at, until, why)
+
+
+def next_checkpoint(
+    every: Sequence[Run], daemon: str, stretch: Stretch
+) -> tuple[bool, float | None]:
+    """Return when the next checkpoint after a stretch was stored, if any was.
+
+    By the daemon, else by any, and whether it is by another one.
+    """
+    later = (
+        (run.daemon != daemon, each.began_at)
+        for run in every
+        for each in run.stretches
+        if each.begins > history.NO
+        and (
+            each.first > stretch.last
+            if each.run == stretch.run
+            else each.began_at >= stretch.ended_at
+        )
+    )
+    return min(later, default=(True, None))
