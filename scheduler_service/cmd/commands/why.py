@@ -45,7 +45,8 @@ def why(args: Any, conf: Any) -> int:
     with open_store(conf) as store, store.reading() as conn:
         row = _attempt(decisions.show(conn, args.request_id), args.attempt)
         if row['kind'] != 'select_destinations' or 'request' not in row:
-            return _print_kept(row, args.format)
+            _, fault = _recorded(conn, row, None)
+            return _print_kept(row, fault, args.format)
         request = _request(row, args.instance)
         then, fault = _recorded(conn, row, args.instance)
         own = effective.fingerprint(conf)
@@ -85,11 +86,12 @@ def _kept(row: dict[str, Any]) -> dict[str, Any]:
     return {**{name: row.get(name) for name in _KEPT}, 'decision': reasons}
 
 
-def _print_kept(row: dict[str, Any], form: str) -> int:
+def _print_kept(row: dict[str, Any], fault: str, form: str) -> int:
     """Print a decision that cannot be made again; return the status."""
     what = 'it keeps no request for hosts'
     if row['kind'] == 'select_destinations' and row['recorded']:
-        what = 'its request is not recorded any more'
+        is_old = fault == history.TOO_OLD
+        what = 'its request is not recorded any more' if is_old else fault
     output.remark(f'This decision cannot be made again: {what}')
     if form != 'table':
         output.document({**_kept(row), 'as_of': None}, form)

@@ -53,6 +53,10 @@ from scheduler_service.store.connection import Writer
 
 # Blocks of another format are not read.
 FORMAT = 1
+# How much larger than its stored size a block is at most, once decompressed.
+_MOST_TIMES = 256
+# What the history lacks by its age.
+TOO_OLD = 'The history does not go back as far as that'
 # The least size of a block of a checkpoint, in bytes before compression, and
 # how many instances are encoded at once: for so long the engine may wait.
 _BLOCK_BYTES = 2**20
@@ -63,7 +67,7 @@ _MOST_PARTS = 10_000
 _AT_ONCE = 1000
 _BLOCKS = schema.history
 _INSERT = sa.insert(_BLOCKS)
-_DATA = sa.select(_BLOCKS.c.data).where(
+_DATA = sa.select(_BLOCKS.c.data, _BLOCKS.c.size).where(
     _BLOCKS.c.run == sa.bindparam('of'), _BLOCKS.c.number == sa.bindparam('at')
 )
 #: What ``begins`` of a block says: where it begins a stretch, whether the
@@ -295,7 +299,10 @@ class Packer:
         kinds = bytes(self._kinds)
         requests = self._index.parts, self._index.places
         block = FORMAT, *self._origin, *requests, kinds, entries
-        return zlib.compress(_encode(block), 1)
+        plain = _encode(block)
+        data = zlib.compress(plain, 1)
+        fits = len(plain) <= _MOST_TIMES * len(data)
+        return data if fits else zlib.compress(plain, 0)
 
 
 def checkpoint_blocks(
@@ -584,6 +591,15 @@ def insert(
         conn.execute(_INSERT, values)
 
 
+def is_stored(conn: Connection, run: int, number: int) -> bool:
+    """Return whether a block is stored, whatever is in it."""
+    columns = _BLOCKS.c
+    found = sa.select(columns.begins).where(
+        columns.run == run, columns.number == number
+    )
+    return conn.execute(found).first() is not None
+
+
 def excess(conn: Connection, keep_bytes: int, keep_s: float) -> Stretch | None:
     """Return the oldest stretch that is to be deleted; None: none is.
 
@@ -729,12 +745,16 @@ class _Reader:
         :raises NotRecorded: it is missing, damaged, or of another format
         """
         at = {'of': self._run, 'at': number}
-        data = self._conn.execute(_DATA, at).scalar()
+        stored = self._conn.execute(_DATA, at).first()
         name = f'Block {number} of run {self._run}'
-        if data is None:
+        if stored is None:
             raise errors.NotRecorded(f'{name} is missing')
+        data, size = stored
         try:
-            plain = zlib.decompress(data)
+            reader = zlib.decompressobj()
+            plain = reader.decompress(data, _MOST_TIMES * size + 1)
+            if not reader.eof:
+                raise zlib.error('it is cut, or too large')
             form = msgspec.msgpack.decode(plain, type=_Head).format
             if form != FORMAT:
                 raise errors.NotRecorded(
@@ -779,7 +799,7 @@ def as_of(conn: Connection, run: int, number: int, index: int) -> Moment:
         )
     ).scalar()
     if first is None:
-        raise errors.NotRecorded('The history does not go back as far as that')
+        raise errors.NotRecorded(TOO_OLD)
     replay = Replay()
     for at, place, entry, block in entries(conn, run, first, number):
         if (at, place) == (number, index):

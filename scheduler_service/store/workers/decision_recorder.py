@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections
 import logging
+import math
 import threading
 import time
 from collections import Counter
@@ -264,6 +265,7 @@ class DecisionRecorder(Worker):
     def _store_waiting(self) -> None:
         # What comes now waits for its place in the history.
         left = len(self._waiting)
+        self._history.keep_s = 86_400 * self.history_days or math.inf
         self._history.gather()
         while left or self._history:
             # A decision is stored with its block or after it.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import logging
+import math
 import secrets
 import time
 from collections.abc import Callable
@@ -22,8 +23,8 @@ _MOST_WAITING = 64 * 2**20
 _PER_TRANSACTION = 8 * 2**20
 # In a block: a few kilobytes each at most.
 _MOST_ENTRIES = 2000
-# A checkpoint follows after this many seconds, or where the blocks since the
-# last one are twice as large as it, and this large at least.
+# A checkpoint follows after this many seconds with an entry, or where the
+# blocks since the last one are twice as large as it, and this large at least.
 _CHECKPOINT_S = 3600.0
 _LEAST_BYTES = 2**22
 # After a fault it is tried again in this many seconds.
@@ -37,6 +38,8 @@ class HistoryWriter:
         of its configuration
     :param health: counts entries that are dropped
     :ivar run: a number that no other run of a daemon has
+    :ivar keep_s: after so many seconds what is stored is deleted; a checkpoint
+        follows after half of them, whether or not entries come
     """
 
     def __init__(
@@ -51,7 +54,9 @@ class HistoryWriter:
         self._bytes = 0
         # Whether blocks may be stored that wait still.
         self._unsure = False
-        self._number = 0
+        # Of the newest block, and of the last one that begins a checkpoint.
+        self._number = self._checkpoint_at = 0
+        self.keep_s = math.inf
         # Of requests, stored once in a stretch.
         self._parts: history.Parts = {}
         # Whether entries before are missing, so that a checkpoint has to come.
@@ -101,6 +106,7 @@ class HistoryWriter:
             self._lost = True
             return
         self._parts.clear()
+        self._checkpoint_at = self._number + 1
         leads = made.follows and not self._lost
         begins = history.FOLLOWS if leads else history.ANEW
         before = self._bytes
@@ -142,8 +148,10 @@ class HistoryWriter:
                 and now - self._failed_at > _AGAIN_S
             )
         else:
-            is_old = now - self._began_at > _CHECKPOINT_S
+            age = now - self._began_at
+            is_old = age > _CHECKPOINT_S
             is_due = self._since > (0 if is_old else largest)
+            is_due = is_due or age > self.keep_s / 2
         if is_due:
             self._journal.due = True
 
@@ -168,6 +176,12 @@ class HistoryWriter:
             if size > _PER_TRANSACTION:
                 break
         history.insert(writer.conn, self.run, some, self._unsure)
+        # Where it was deleted, as the database's clock stepped, nothing can be
+        # read that follows.
+        at = self._checkpoint_at
+        is_later = bool(some) and some[-1].number > at
+        if is_later and not history.is_stored(writer.conn, self.run, at):
+            self._journal.due = True
         self._unsure = True
         return len(some)
 

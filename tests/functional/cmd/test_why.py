@@ -276,6 +276,27 @@ def test_where_two_changes_are_needed_the_fittest_host_is_shown(run, select):
     assert 'Amounts of compute-2' in out
 
 
+def test_a_block_that_is_damaged_is_named(run, select, ready_sqlite):
+    select(FLAVOR, request_id='req-one')
+    columns = schema.history.c
+    with session(ready_sqlite) as conn:
+        run_id, number = conn.execute(
+            sa.select(schema.decisions.c.run, schema.decisions.c.block)
+        ).one()
+        block = sa.update(schema.history).where(columns.number == number)
+        conn.execute(block.values(data=b'x'))
+    status, _, err = run('why', 'req-one')
+    assert status == 1
+    assert err.startswith(
+        'This decision cannot be made again: '
+        f'Block {number} of run {run_id} is damaged: '
+    )
+    with session(ready_sqlite) as conn:
+        conn.execute(sa.delete(schema.history))
+    _, _, err = run('why', 'req-one')
+    assert err.endswith('its request is not recorded any more\n')
+
+
 def why_instance(run):
     _, out, _ = run('claim', 'list', '-f', 'json')
     return json.loads(out)[0]['uuid']

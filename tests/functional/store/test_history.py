@@ -170,8 +170,12 @@ def test_what_was_not_recorded_is_found(recording):
         (lambda data: history.zlib.compress(b'\x91\x07'),
          'is of format 7, not 1'),
         (lambda data: history.zlib.compress(b'\x91\x01'), 'is damaged: '),
+        # More than a daemon stores is not decompressed.
+        (lambda data: history.zlib.compress(bytes(2**24), 9),
+         'is damaged: it is cut, or too large'),
     ],
-    ids=['cut', 'damaged', 'empty', 'of another format', 'too short'],
+    ids=['cut', 'damaged', 'empty', 'of another format', 'too short',
+         'too large'],
 )  # fmt: skip
 def test_a_block_that_cannot_be_read_is_one_line(recording, cut, text):
     recording.write()
@@ -387,6 +391,55 @@ def test_a_checkpoint_is_due_after_twice_its_size(recording, monkeypatch):
     for number in range(100):
         recording.write(number)
     assert recording.journal.due
+
+
+def test_a_checkpoint_is_due_before_the_last_one_is_deleted(recording):
+    """Also where no entry comes meanwhile."""
+    recording.writer.keep_s = 3600.0
+    recording.writer.gather()
+    assert not recording.journal.due
+    recording.writer._began_at -= 1801.0
+    recording.writer.gather()
+    assert recording.journal.due
+    recording.checkpoint()
+    assert not recording.journal.due
+
+
+def test_what_follows_a_deleted_checkpoint_is_named_and_goes_by_age(
+    recording,
+):
+    recording.write()
+    assert not recording.journal.due
+    # The clock of the database steps: all of it is old.
+    with recording.store.engine.begin() as conn:
+        conn.execute(sa.update(BLOCKS).values(created_at=5.0))
+    prune_by_age(recording)
+    assert recording.numbers() == []
+    recording.write()
+    assert recording.journal.due
+    recording.checkpoint()
+    text = 'The history does not begin with a checkpoint'
+    assert recording.faults() == [text, '']
+    with recording.store.reading() as conn:
+        found = events.of_subject(conn, events.Subject('host1', None), 0.0)
+    assert [each.event for each in found] == ['gap']
+    assert found[0].detail.startswith(text)
+    first, *_ = recording.numbers()
+    with recording.store.engine.begin() as conn:
+        conn.execute(sa.delete(BLOCKS).where(BLOCKS.c.number > first))
+        conn.execute(sa.update(BLOCKS).values(created_at=5.0))
+    assert recording.faults() == [text]
+    prune_by_age(recording)
+    assert recording.numbers() == []
+
+
+def prune_by_age(recording):
+    def step(writer):
+        stretch = history.excess(writer.conn, 2**30, 60.0)
+        return stretch and history.delete(writer, stretch)
+
+    while recording.store.write(step):
+        pass
 
 
 @pytest.mark.parametrize('database', DATABASES)
