@@ -6,14 +6,75 @@ Called by any thread, on a table of its own.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from scheduler_service.columns import HostTable
+from scheduler_service.columns.dictionary import Mask
+from scheduler_service.filters.base import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.pipeline import explain
+from scheduler_service.pipeline.filtering import FilterResult
 from scheduler_service.pipeline.hosts import HostPipeline
+from scheduler_service.pipeline.weighing import Ranking
+
+
+class _Left(HostFilter):
+    name = 'extenders and placement'
+
+    def reason(self, *_: Any) -> str:
+        return 'Extenders or placement took it out'
+
+
+class Bounded(HostPipeline):
+    """A pipeline for which extenders and placement left some hosts alone.
+
+    :param left: store id -> what they added to the weight
+    """
+
+    def __init__(
+        self, pipeline: HostPipeline, left: Mapping[int, float]
+    ) -> None:
+        super().__init__(*pipeline._how)
+        self._left = left
+
+    def _mask(self, table: HostTable) -> Mask:
+        return np.isin(table.ids, np.array([*self._left], np.int64))
+
+    def filter_hosts(self, table: HostTable, request: Request) -> Mask:
+        return super().filter_hosts(table, request) & self._mask(table)
+
+    def filter_results(
+        self, table: HostTable, request: Request
+    ) -> list[FilterResult]:
+        left = FilterResult(_Left(), self._mask(table))
+        return [*super().filter_results(table, request), left]
+
+    def weigh_hosts(
+        self, table: HostTable, mask: Mask, request: Request
+    ) -> Ranking | None:
+        ranking = super().weigh_hosts(table, mask, request)
+        if ranking is not None:
+            ranking.add(table.ids, self._left)
+        return ranking
+
+
+def rank(
+    pipeline: HostPipeline, table: HostTable, request: Request, row: int
+) -> int | None:
+    """Return how many hosts weigh more than one, plus 1.
+
+    :return: None: it does not pass
+    """
+    for form in request.forms(table.resources):
+        mask = pipeline.filter_hosts(table, form)
+        ranking = pipeline.weigh_hosts(table, mask, form)
+        if ranking is not None and mask[row]:
+            own = ranking.totals[np.searchsorted(ranking.rows, row)]
+            return int(np.count_nonzero(ranking.totals > own)) + 1
+    return None
 
 
 def of_host(

@@ -254,9 +254,7 @@ class HostSearch:
         ranking = self.weighing.rank_rows(
             self.table, rows, self.request, self.terms
         )
-        more = np.array([bonus[store_id] for store_id in ids[rows].tolist()])
-        ranking.totals = ranking.totals + more
-        ranking.parts.append(('extenders', more, more, (0.0, 1.0), 1.0))
+        ranking.add(ids, bonus)
         return ranking
 
 

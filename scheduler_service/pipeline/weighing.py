@@ -7,7 +7,13 @@ thread that made it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, MutableSequence, Sequence
+from collections.abc import (
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableSequence,
+    Sequence,
+)
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -347,6 +353,16 @@ class Ranking:
             order = self.best(among)
         self.drawn_from = len(order)
         return rng.choice(order[:among])
+
+    def add(self, ids: Any, bonus: Mapping[int, float]) -> None:
+        """Add what extenders add to the weights.
+
+        :param ids: of all hosts, int64[n]
+        :param bonus: by the store id of hosts
+        """
+        more = np.array([bonus.get(at, 0.0) for at in ids[self.rows].tolist()])
+        self.totals = self.totals + more
+        self.parts.append(('extenders', more, more, (0.0, 1.0), 1.0))
 
     def finalists(self, table: HostTable, chosen: int) -> dict[str, Any]:
         """Return the best hosts, best first, and their weights by column.

@@ -18,19 +18,37 @@ from scheduler_service.pipeline import HostPipeline, comparison, relaxations
 from scheduler_service.store.reading.snapshot import load_snapshot
 from scheduler_service.store.records import decisions, history
 
+# These refuse what all filters pass.
+_OTHERS = 'extenders', 'placement'
 _KEPT = ('created_at', 'request_id', 'kind', 'outcome', 'asked')
 
 
 class _State(NamedTuple):
     """The hosts that a decision is judged on.
 
-    :ivar taken: row of the host that was taken; None: none was, or it is not
-        known
+    :ivar moment: None: it is not recorded
+    :ivar turn: how many instances are placed
     """
 
     table: HostTable
     request: Request
-    taken: int | None = None
+    moment: history.Moment | None = None
+    turn: int = 0
+
+    @property
+    def taken(self) -> int | None:
+        """Row of the host that was taken; None: none was, or not known."""
+        rows = self.moment.entry.rows if self.moment else ()
+        return rows[self.turn] if self.turn < len(rows) else None
+
+    def bounded(self, pipeline: HostPipeline) -> HostPipeline:
+        """Return a pipeline with the hosts that extenders left alone."""
+        bounds = self.moment.entry.bounds if self.moment else None
+        if not bounds:
+            return pipeline
+        uuids, placing = self.request.instance_uuids, self.request.placing
+        at = uuids.index(placing) if placing in uuids else 0
+        return comparison.Bounded(pipeline, bounds[min(at, len(bounds) - 1)])
 
 
 def why(args: Any, conf: Any) -> int:
@@ -60,9 +78,14 @@ def why(args: Any, conf: Any) -> int:
     if reason:
         judge = own
         output.remark(f'{reason}: it is judged by the present one')
-    state, pipeline = then or now, engine.hosts
+    state = then or now
     assert state is not None
     report = _kept(row)
+    report['taken'] = _taken(engine.hosts, row, state)
+    pipeline = state.bounded(engine.hosts)
+    causes = (report['decision'] or {}).get('filters') or ()
+    if any(cause['filter'] in _OTHERS for cause in causes):
+        pipeline = comparison.Bounded(engine.hosts, {})
     report['as_of'] = 'then' if then else 'now'
     report['judged_by'] = judge
     if args.host:
@@ -70,9 +93,12 @@ def why(args: Any, conf: Any) -> int:
             pipeline, state.table, state.request, args.host, state.taken
         )
         if then and now:
-            report['now'] = _since(pipeline, then, now, args.host)
+            report['now'] = _since(engine.hosts, then, now, args.host)
     else:
-        report |= _relaxed(pipeline, state.table, state.request)
+        of_filters = _relaxed(engine.hosts, state.table, state.request)
+        left = relaxations.passing(pipeline, state.table, state.request)
+        report |= {**of_filters, 'passing': left}
+        report['passing_filters'] = of_filters['passing']
     if args.format != 'table':
         output.document(report, args.format)
     else:
@@ -123,8 +149,32 @@ def _recorded(
         at = request.instance_uuids.index(dashed(instance))
         turn = entry.order.index(at) if at in entry.order else len(entry.order)
         moment.place(turn)
-    taken = entry.rows[turn] if turn < len(entry.rows) else None
-    return _State(moment.table, request, taken), ''
+    return _State(moment.table, request, moment, turn), ''
+
+
+def _taken(
+    pipeline: HostPipeline, row: dict[str, Any], state: _State
+) -> list[dict[str, Any]]:
+    """Return the host of each instance, with its rank when it was taken."""
+    ranks: dict[str, int | None] = {}
+    if moment := state.moment:
+        uuids, entry = state.request.instance_uuids, moment.entry
+        for turn, at in enumerate(entry.order):
+            moment.place(turn)
+            ranks[uuids[at]] = comparison.rank(
+                state.bounded(pipeline), state.table, state.request,
+                entry.rows[turn],
+            )  # fmt: skip
+        moment.place(state.turn)
+    return [
+        {
+            'instance': place['instance_uuid'],
+            'host': place['selected']['host'],
+            'node': place['selected']['node'],
+            'rank': ranks.get(place['instance_uuid']),
+        }
+        for place in row.get('placements') or ()
+    ]
 
 
 def _since(
@@ -212,8 +262,16 @@ def _print(row: dict[str, Any], report: dict[str, Any]) -> None:
         _print_changes(report.get('now', ()))
         return
     output.explanation(report['decision'])
+    if taken := report['taken']:
+        columns = ['instance', 'host', 'node', 'rank']
+        output.table(taken, columns, title='Hosts that were taken')
     if hosts := report['passing']:
         output.say(f'{hosts:,} hosts pass.')
+    elif hosts := report['passing_filters']:
+        output.say(
+            f'{hosts:,} hosts pass the filters; extenders or the placement '
+            'service took them out.'
+        )
     elif rows := report['relaxations']:
         output.table(
             rows, ['change', 'hosts'], title='What would let hosts pass'

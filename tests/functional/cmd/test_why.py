@@ -1,5 +1,6 @@
 """Why was a request decided as it was, and what would change it?"""
 
+import contextlib
 import json
 import uuid
 
@@ -7,12 +8,18 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service import conf as options
+from scheduler_service import errors
 from scheduler_service.cmd import adapters
 from scheduler_service.cmd.connections import registration
+from scheduler_service.factory import build
+from scheduler_service.model import documents
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records import daemons
 from tests.support.databases import session
+from tests.support.extenders import entry, extender, pass_only
+from tests.support.services import new_conf
+from tests.support.waiting import LIMIT_S
 
 FLAVOR = {'vcpus': 1, 'memory_mb': 2048, 'root_gb': 1}
 LARGE = {**FLAVOR, 'memory_mb': 99_999}
@@ -274,6 +281,98 @@ def test_where_two_changes_are_needed_the_fittest_host_is_shown(run, select):
     _, out, _ = run('why', 'req-two')
     assert 'No single change lets a host pass.' in out
     assert 'Amounts of compute-2' in out
+
+
+def test_the_hosts_that_were_taken_are_named_with_their_rank(run, select):
+    """Of each instance, when it was placed."""
+    select({**FLAVOR, 'memory_mb': 2500}, 3, request_id='req-3')
+    claims = json.loads(run('claim', 'list', '-f', 'json')[1])
+    taken = why(run, 'req-3')[0]['taken']
+    assert {each['instance']: each['host'] for each in taken} == {
+        claim['uuid']: claim['host'] for claim in claims
+    }
+    assert [each['rank'] for each in taken] == [1, 1, 1]
+    out = run('why', 'req-3')[1]
+    assert 'Hosts that were taken' in out
+    for claim in claims:
+        assert claim['uuid'] in out
+
+
+@pytest.mark.parametrize(
+    'engine', [{'filter_scheduler__host_subset_size': 4}], indirect=True
+)
+def test_the_rank_is_that_among_the_hosts_of_then(run, select):
+    # That each gets the best of four has one chance in ten million.
+    for _ in range(12):
+        select({**FLAVOR, 'memory_mb': 64})
+    ranks = []
+    for claim in json.loads(run('claim', 'list', '-f', 'json')[1]):
+        found = why(run, claim['uuid'])[0]
+        (place,) = found['taken']
+        ranks.append(place['rank'])
+        better = [
+            each['host']
+            for each in found['decision']['finalists']
+            if each['host'] != place['host']
+        ]
+        assert ranks[-1] <= len(better) + 1
+    assert max(ranks) > 1
+
+
+@pytest.fixture
+def extended(ready_sqlite, tmp_path):
+    """Give a function that selects hosts which an extender lets pass."""
+
+    def ask(answer, request_id, **flavor):
+        with extender(answer) as server:
+            path = tmp_path / 'policy.json'
+            path.write_text(json.dumps({
+                'kind': 'Policy', 'apiVersion': 'v1',
+                'extenders': [entry(server, httpTimeout=10**10)],
+            }))  # fmt: skip
+            store = Store.connect(ready_sqlite)
+            conf = new_conf(
+                database__connection=ready_sqlite,
+                extender__policy_file=str(path),
+            )
+            engine = build(conf, store, policy=adapters.policy(conf))
+            assert engine.start()
+            request = documents.request(
+                {'flavor': {**FLAVOR, **flavor}, 'request_id': request_id}
+            )
+            with contextlib.suppress(errors.SchedulerError):
+                engine.select_destinations(request).result(LIMIT_S)
+            engine.stop()
+            store.dispose()
+
+    return ask
+
+
+def test_what_extenders_took_out_is_named(run, extended):
+    """Of a request that they let pass, and of one that they refused."""
+    extended(pass_only('compute-2', 'compute-3'), 'req-some')
+    found, err = why(run, 'req-some')
+    assert (found['passing'], err) == (2, '')
+    (place,) = found['taken']
+    assert (place['host'], place['rank']) == (
+        found['decision']['finalists'][0]['host'], 1,
+    )  # fmt: skip
+    (node,) = why(run, 'req-some', '--host', 'compute-1')[0]['nodes']
+    failed = [each for each in node['filters'] if not each['passes']]
+    assert [(each['filter'], each['reason']) for each in failed] == [
+        ('extenders and placement', 'Extenders or placement took it out')
+    ]
+    assert node['weights']['best'] == place['host']
+    extended(pass_only(), 'req-none')
+    status, out, _ = run('why', 'req-none')
+    assert status == 1
+    assert (
+        '4 hosts pass the filters; extenders or the placement service took '
+        'them out.'
+    ) in out
+    # What a filter refuses could pass the filters with another amount.
+    extended(pass_only('compute-2'), 'req-large', memory_mb=99_999)
+    assert why(run, 'req-large')[0]['relaxations']
 
 
 def test_a_block_that_is_damaged_is_named(run, select, ready_sqlite):
