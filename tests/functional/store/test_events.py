@@ -37,12 +37,12 @@ class Cloud:
         for number, engine in enumerate(self.engines):
             engine.recorder.origin = {'daemon': f'daemon-{number}'}
 
-    def ask(self, daemon, **request):
+    def ask(self, daemon, move=False, **request):
         document = {'flavor': FLAVOR, **request}
         with contextlib.suppress(errors.SchedulerError):
             return (
                 self.engines[daemon]
-                .select_destinations(documents.request(document))
+                .select_destinations(documents.request(document), move=move)
                 .result(LIMIT_S)
             )
 
@@ -116,3 +116,26 @@ def test_a_refusal_counts_how_often(cloud):
     told = cloud.told(0, instance=one)
     assert {each[0] for each in told} == {'refused'}
     assert {each[3] for each in told} == {'req-9'}
+
+
+def test_a_move_is_seen_on_its_new_host_and_gone_when_it_ends(cloud):
+    """By the daemon that claims it, and by the others."""
+    made = cloud.ask(0, request_id='req-1')
+    (place,) = made.placements
+    one, old = place.instance_uuid, place.selected.host
+    cloud.ask(1)
+    cloud.engines[0].confirm([one]).result(LIMIT_S)
+    moved = cloud.ask(0, True, request_id='req-2', instance_uuids=[one])
+    new = moved.placements[0].selected.host
+    assert new != old
+    for daemon in (0, 1):
+        cloud.ask(daemon)
+        assert ('seen', new, one, None) in cloud.told(daemon, host=new)
+        told = cloud.told(daemon, host=old)
+        assert ('gone', old, one, None) not in told
+    cloud.engines[0].confirm([one]).result(LIMIT_S)
+    for daemon in (0, 1):
+        cloud.ask(daemon)
+        assert ('gone', old, one, None) in cloud.told(daemon, host=old)
+        told = cloud.told(daemon, host=new)
+        assert ('gone', new, one, None) not in told

@@ -154,6 +154,55 @@ def test_what_became_of_an_instance_is_told(recording):
     assert told(9.0) == []
 
 
+def test_what_no_entry_explains_is_seen_at_the_next_checkpoint(recording):
+    """In the same run, and in the next run of the daemon."""
+    uuid, table = '11111111-0000-4000-8000-000000000001', recording.table
+    host, node = table.host_at(0), table.node_at(0)
+    recording.write()
+    table.instances.put(uuid, PlacedInstance(uuid, host, node))
+    recording.checkpoint(follows=False)
+    table.instances.put(uuid, None)
+    again = HistoryWriter(recording.journal, lambda: ORIGIN, recording.health)
+    recording.writer.stop()
+    recording.store_all()
+    recording.writer = again
+    recording.checkpoint()
+    for subject in (events.Subject(host, None), events.Subject(None, uuid)):
+        with recording.store.reading() as conn:
+            found = events.of_subject(conn, subject, 0.0)
+            began = sorted(each.began_at for each in history.stretches(conn))
+        told = [
+            (each.event, each.host, each.instance, each.at)
+            for each in found
+            if each.instance
+        ]
+        assert told == [
+            ('seen', host, uuid, began[1]), ('gone', host, uuid, began[2]),
+        ]  # fmt: skip
+        # An orderly stop is no gap.
+        assert {each.event for each in found} <= {'seen', 'gone', 'reported'}
+
+
+def test_events_of_a_run_come_in_the_order_of_their_numbers(recording):
+    """Also where the clock of the database stepped back."""
+    uuid, table = '11111111-0000-4000-8000-000000000001', recording.table
+    host, node = table.host_at(0), table.node_at(0)
+    for entry in (
+        Update(instances=[PlacedInstance(uuid, host, node)]),
+        Release([(uuid, host, node, {})], [], []),
+    ):
+        recording.journal.put(entry)
+        recording.store_all()
+    with recording.store.engine.begin() as conn:
+        last = BLOCKS.c.number == max(recording.numbers())
+        earlier = BLOCKS.c.created_at - 30.0
+        conn.execute(sa.update(BLOCKS).where(last).values(created_at=earlier))
+    with recording.store.reading() as conn:
+        found = events.of_subject(conn, events.Subject(None, uuid), 0.0)
+    assert [each.event for each in found] == ['seen', 'released']
+    assert found[0].at > found[1].at
+
+
 def test_what_was_not_recorded_is_found(recording):
     recording.write()
     recording.table.numbers['num_io_ops'][0] = 7
