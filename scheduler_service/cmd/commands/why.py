@@ -116,8 +116,8 @@ def _print_kept(row: dict[str, Any], fault: str, form: str) -> int:
     """Print a decision that cannot be made again; return the status."""
     what = 'it keeps no request for hosts'
     if row['kind'] == 'select_destinations' and row['recorded']:
-        is_old = fault == history.TOO_OLD
-        what = 'its request is not recorded any more' if is_old else fault
+        is_there = ' is damaged: ' in fault or ' is of format ' in fault
+        what = fault if is_there else 'its request is not recorded any more'
     output.remark(f'This decision cannot be made again: {what}')
     if form != 'table':
         output.document({**_kept(row), 'as_of': None}, form)

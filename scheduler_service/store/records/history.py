@@ -55,8 +55,6 @@ from scheduler_service.store.connection import Writer
 FORMAT = 1
 # How much larger than its stored size a block is at most, once decompressed.
 _MOST_TIMES = 256
-# What the history lacks by its age.
-TOO_OLD = 'The history does not go back as far as that'
 # The least size of a block of a checkpoint, in bytes before compression, and
 # how many instances are encoded at once: for so long the engine may wait.
 _BLOCK_BYTES = 2**20
@@ -799,7 +797,7 @@ def as_of(conn: Connection, run: int, number: int, index: int) -> Moment:
         )
     ).scalar()
     if first is None:
-        raise errors.NotRecorded(TOO_OLD)
+        raise errors.NotRecorded('The history does not go back as far as that')
     replay = Replay()
     for at, place, entry, block in entries(conn, run, first, number):
         if (at, place) == (number, index):
