@@ -11,6 +11,7 @@ from tests.support.databases import ready_database
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.processes import on_topic
 from tests.support.servers import free_port
+from tests.support.waiting import LIMIT_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.db, pytest.mark.slow]
 
@@ -53,7 +54,7 @@ def test_a_thread_that_ends_starts_again_and_shows_in_ping(
     connect, rabbitmq, topic, start
 ):
     daemon = start()
-    client = connect(rabbitmq[1], topic, timeout=60)
+    client = connect(rabbitmq[1], topic, timeout=LIMIT_S)
     select(client, 'threads')
     line = daemon.wait_for('Threads: ')
     names = set(line.partition('Threads: ')[2].partition(';')[0].split(','))
@@ -77,7 +78,7 @@ def test_the_daemon_ends_where_a_thread_ends_that_it_needs(
     connect, rabbitmq, topic, start, name
 ):
     daemon = start()
-    client = connect(rabbitmq[1], topic, timeout=100)
+    client = connect(rabbitmq[1], topic, timeout=LIMIT_S)
     select(client, f'end {name}')
     other = start()
     select(client, 'plain')

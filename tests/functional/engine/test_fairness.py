@@ -125,6 +125,6 @@ def test_an_explanation_that_takes_long_gives_way(scheduler, monkeypatch):
     large = scheduler.explain(request(1000))
     others = [scheduler.explain(request()) for _ in range(3)]
     with pytest.raises(errors.PayloadTooLarge, match='1000 instances are not'):
-        large.result(60)
+        large.result(LIMIT_S)
     for one in others:
-        assert len(one.result(60)['placements']) == 1
+        assert len(one.result(LIMIT_S)['placements']) == 1

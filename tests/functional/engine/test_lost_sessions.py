@@ -162,13 +162,13 @@ def test_a_stage_goes_on_when_its_session_is_ended(
     engine, addresses = staged
     vm = str(uuid.uuid4())
     if moves:
-        engine.select_destinations(ask(vm)).result(60)
-        engine.confirm([vm]).result(60)
+        engine.select_destinations(ask(vm)).result(LIMIT_S)
+        engine.confirm([vm]).result(LIMIT_S)
     else:
         monkeypatch.setattr(stages, '_RECORDED_S', -1.0)
     lost = cut(store, operator, at)
     answer = engine.select_destinations(ask(vm), move=moves)
-    (made,) = answer.result(60).placements
+    (made,) = answer.result(LIMIT_S).placements
     assert len(lost) == 1
     assert (made.selected.host, vm) in addresses.addresses
     assert not audit_findings(store)

@@ -27,7 +27,7 @@ from tests.support.placement_engines import ROOM, engine, new, request
 from tests.support.placement_service import daemon_options
 from tests.support.stores import import_inventory, stored_host
 from tests.support.tcp_proxy import Mode, through_proxy
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.db
 HOST = 'h1'
@@ -118,7 +118,7 @@ def looked_up(fake: FakePlacement) -> set[str]:
 def place(running: Any, store: Store, *vms: str) -> None:
     """Place instances, and wait until it is recorded that they have it."""
     for vm in vms:
-        running.select_destinations(request(vm)).result(20)
+        running.select_destinations(request(vm)).result(LIMIT_S)
     wait_until(lambda: all(marks(store, vm).made_at for vm in vms))
 
 
@@ -167,7 +167,7 @@ def test_a_claim_that_was_not_made_is_no_use_of_others(store, fake):
 def test_a_call_that_is_under_way_here_is_not_looked_up(store, fake):
     mirrored_host(store, fake)
     held, (vm, other) = fake_placement.Held(), new(2)
-    with engine(store, fake) as running:
+    with engine(store, fake, LIMIT_S) as running:
         fake.fail(held, fake.claims, 1)
         whole = request(vm, amounts={'VCPU': ROOM['VCPU']})
         answer = running.select_destinations(whole)
@@ -175,14 +175,14 @@ def test_a_call_that_is_under_way_here_is_not_looked_up(store, fake):
         age(store)
         # The service has room yet, so the host is read before the refusal.
         with pytest.raises(errors.NoValidHost):
-            running.select_destinations(request(other)).result(20)
+            running.select_destinations(request(other)).result(LIMIT_S)
         assert any(path.endswith('/usages') for _, path in fake.calls)
         assert looked_up(fake) == set()
         # To another daemon it is a call without an end.
         follower(store, fake).poll()
         assert looked_up(fake) == {vm}
         held.let_go()
-        answer.result(20)
+        answer.result(LIMIT_S)
         wait_until(lambda: marks(store, vm).made_at)
 
 
@@ -225,7 +225,7 @@ def test_ends_that_cannot_be_recorded_are_recorded_later(fake, postgresql):
         store = Store.connect(proxied, max_pool_size=20)
         mirrored_host(store, fake)
         held, (vm,) = fake_placement.Held(), new()
-        with engine(store, fake) as running:
+        with engine(store, fake, LIMIT_S) as running:
             fake.fail(held, fake.claims, 1)
             answer = running.select_destinations(request(vm))
             wait_until(lambda: held.waiting)
@@ -235,7 +235,7 @@ def test_ends_that_cannot_be_recorded_are_recorded_later(fake, postgresql):
             wait_until(lambda: vm in fake.allocations)
             wait_until(lambda: time.monotonic() - since > _AWAY_S)
             proxy.become(Mode.FORWARD)
-            answer.result(40)
+            answer.result(LIMIT_S)
             wait_until(lambda: marks(store, vm).made_at)
             row = marks(store, vm)
         # By the thread that made the call: it knows that it has ended.

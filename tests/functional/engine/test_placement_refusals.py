@@ -166,7 +166,7 @@ def dedicating(store: Any, fake: FakePlacement, more: Any) -> Iterator[Any]:
     with engine(
         store, fake, mirror=mirror, filter_scheduler__enabled_filters=filters
     ) as running:
-        running.select_destinations(dedicated(*new())).result(20)
+        running.select_destinations(dedicated(*new())).result(LIMIT_S)
         has_cpus(0, 1, pinned=[0, 1])
         yield running, made, reads
 
@@ -176,7 +176,7 @@ def test_what_is_left_after_a_look_is_looked_up_too(store, fake):
     (vm,) = new()
     with dedicating(store, fake, range(4)) as (running, made, reads):
         fake.set_totals(made, PCPU=4, MEMORY_MB=4096, DISK_GB=100)
-        running.select_destinations(dedicated(vm)).result(20)
+        running.select_destinations(dedicated(vm)).result(LIMIT_S)
     assert fake.allocations[vm] == {made: {'PCPU': 2, 'MEMORY_MB': 512}}
     assert reads
 
@@ -189,7 +189,7 @@ def test_what_stays_is_not_looked_up_again(store, fake, more, most):
         dedicating(store, fake, range(more)) as (running, _, reads),
         pytest.raises(errors.NoValidHost),
     ):
-        running.select_destinations(dedicated(vm)).result(20)
+        running.select_destinations(dedicated(vm)).result(LIMIT_S)
     assert 1 <= len(reads) <= most
     assert vm not in fake.allocations
 
@@ -264,7 +264,7 @@ def test_a_conflict_at_each_try_is_the_reason(store, fake, provider, detail):
         engine(store, fake) as running,
         pytest.raises(errors.Conflict, match=detail) as raised,
     ):
-        running.select_destinations(request(vm)).result(20)
+        running.select_destinations(request(vm)).result(LIMIT_S)
     assert len(tries) <= 5
     assert tries[-1] - tries[0] > 0.5
     short = str(reply.failure(raised.value, full=False))
@@ -311,7 +311,9 @@ def test_a_request_that_lost_its_claims_takes_no_shared_cpus(store, fake):
         engine(store, fake) as running,
         pytest.raises(errors.MaxRetriesExceeded),
     ):
-        running.select_destinations(request(*new(), flavor=flavor)).result(20)
+        running.select_destinations(request(*new(), flavor=flavor)).result(
+            LIMIT_S
+        )
     assert not fake.allocations
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import LIMIT_S
+
 # What costs the daemon nothing: another site may link it.
 LINKED = ['/', '/decisions', '/try', '/cloud', '/hosts', '/daemons', '/pools',
           '/dns-zones', '/hosts/compute-1']  # fmt: skip
@@ -34,7 +36,7 @@ def fetch(
     port: int, path: str, method: str = 'GET', **headers: str
 ) -> tuple[int, Any]:
     """Send a request; return status and headers."""
-    conn = http.client.HTTPConnection('127.0.0.1', port, timeout=60)
+    conn = http.client.HTTPConnection('127.0.0.1', port, timeout=LIMIT_S)
     try:
         conn.request(method, path, headers=headers)
         reply = conn.getresponse()

@@ -32,7 +32,7 @@ from tests.support.databases import ready_database
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.http_client import HttpClient
 from tests.support.servers import free_port
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 DOTS = ['.', '..']
 LARGE = {'request_id': 'req-large', 'scheduler_hints': {'a': 'y' * 70_000}}
@@ -188,7 +188,7 @@ def segment(name: str) -> str:
 
 def get(port: int, target: str, **headers: str) -> Any:
     """Send a request line as it is; return status, headers and body."""
-    conn = http.client.HTTPConnection('127.0.0.1', port, timeout=120)
+    conn = http.client.HTTPConnection('127.0.0.1', port, timeout=LIMIT_S)
     conn._validate_path = lambda url: None  # type: ignore[attr-defined]
     conn._encode_request = (  # type: ignore[attr-defined]
         lambda request: request.encode('latin-1')
