@@ -380,7 +380,6 @@ decisions = _table(
     sa.Column('global_request_id', _NAME),
     # What lists show of the document. Names of several are a line each.
     sa.Column('project_id', _NAME),
-    sa.Column('user_id', _NAME),
     sa.Column('filter', _NAME),
     sa.Column('hosts', _DOCUMENT),
     sa.Column('instances', _DOCUMENT),

@@ -42,7 +42,6 @@ class DecisionFilter(NamedTuple):
     :ivar outcome: ``chosen``, the name of an error, or ``refused``
     :ivar filter: the filter that left no host
     :ivar project: whose request it was
-    :ivar user: the id of its caller
     :ivar host: a service host that was chosen
     :ivar pod: ``NAMESPACE/NAME`` of a pod
     :ivar instance: the uuid of an instance of the request
@@ -56,7 +55,6 @@ class DecisionFilter(NamedTuple):
     outcome: str | None = None
     filter: str | None = None
     project: str | None = None
-    user: str | None = None
     host: str | None = None
     pod: str | None = None
     instance: str | None = None
@@ -79,7 +77,6 @@ class DecisionSummary(NamedTuple):
     kind: str
     outcome: str
     project_id: str | None
-    user_id: str | None
     filter: str
     hosts: list[str]
     instances: list[str]
@@ -186,7 +183,6 @@ def _conditions(conn: Connection, criteria: DecisionFilter) -> list[Any]:
         for column, value in (
             (columns.filter, criteria.filter),
             (columns.project_id, criteria.project),
-            (columns.user_id, criteria.user),
         )
         if value is not None
     ]

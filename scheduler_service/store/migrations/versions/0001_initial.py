@@ -111,7 +111,6 @@ def upgrade() -> None:
         sa.Column('caller_request_id', sa.String(255)),
         sa.Column('global_request_id', sa.String(255)),
         sa.Column('project_id', name),
-        sa.Column('user_id', name),
         sa.Column('filter', sa.String(255)),
         sa.Column('hosts', _DOCUMENT),
         sa.Column('instances', _DOCUMENT),
