@@ -206,7 +206,8 @@ def test_a_time_before_the_first_configuration_is_that_one(run, ready_sqlite):
     status, out, err = run('configuration', 'diff', '1d', '1m')
     assert (status, err.count('the first configuration was')) == (0, 2)
     words = 'configuration', 'diff', '1d', '9999-01-01', '-f', 'value'
-    status, out, err = run(*words)
+    assert run(*words)[0] == 0
+    status, out, err = run(*words, '--exit-code')
     assert (status, out) == (1, '[scheduler] batch_size 1 2\n')
     assert err.startswith('1d: the first configuration was recorded later, at')
 

@@ -15,7 +15,7 @@ from tests.rigs import faults, kube_chaos
 from tests.rigs.kube_chaos import CLASS, DEVICE, NODES, KubeCloud
 from tests.support import kube, servers
 from tests.support.stores import load_snapshot
-from tests.support.waiting import LIMIT_S, wait_until
+from tests.support.waiting import LIMIT_S, SLOWNESS, wait_until
 
 # A second bind comes so much later, in seconds.
 DELAYS = 0.0, 0.005, 0.01
@@ -96,8 +96,8 @@ def test_instances_and_pods_share_hosts_when_daemons_die(
     bus = servers.new_vhost(*rabbitmq)
     with kube_chaos.cloud(postgresql[1], bus, cluster, shared=True) as made:
         told = kube_chaos.run(
-            made, seed=13, broker=None, database=None, callers=1, seconds=4,
-            every=1, least_faults=4, quiet_s=2.0,
+            made, seed=13, broker=None, database=None, callers=1,
+            seconds=4 * SLOWNESS, every=1, least_faults=4, quiet_s=2.0,
         )  # fmt: skip
     assert {'kill', 'restart_scheduler'} <= told['faults'].keys()
     assert told['calls']['placed'] > 20
