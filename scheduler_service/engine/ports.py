@@ -186,7 +186,7 @@ class StageRecord(NamedTuple):
 
     :ivar host_uuid: empty where the host is stored no more, as *host*
     :ivar document: JSON that the stage undoes it by
-    :ivar looks: how often the record was checked
+    :ivar looks: how often a check of the record began
     """
 
     stage: str

@@ -40,6 +40,9 @@ CALL_ENDS_S = 300.0
 MOST_KEPT = 1000
 # The longest time between two checks of a record, in seconds.
 _LONGEST_PAUSE_S = 60.0
+# After this time others undo what a daemon began to, twice as late each time:
+# it was killed, or its stage is slow.
+_UNDO_ENDS_S = 10.0
 # For how long a claim waits until an earlier one is undone, in seconds.
 PATIENCE_S = 5.0
 PATIENCE_PAUSE_S = 0.1
@@ -508,7 +511,8 @@ def begin_undo(
         .values(
             undone_by=attempt.token,
             undone_until=clock.NOW + CALL_ENDS_S,
-            look_at=clock.NOW + _LONGEST_PAUSE_S,
+            looks=table.looks + 1,
+            look_at=clock.NOW + _pause(record, _UNDO_ENDS_S),
         )
     )
     return attempt
@@ -536,7 +540,6 @@ def end_undo(
                 mine, _ENDED, table.absent > 0 if is_absent else sa.true()
             )
         )
-    pause = min(2.0**attempt.record.looks, _LONGEST_PAUSE_S)
     absent = sa.case((_ENDED, table.absent + 1), else_=0)
     conn.execute(
         sa.update(_TABLE)
@@ -544,12 +547,16 @@ def end_undo(
         .values(
             undone_by=None,
             undone_until=attempt.until if sure else clock.NOW + CALL_ENDS_S,
-            looks=table.looks + 1,
             absent=absent if is_absent else 0,
             undone_at=clock.NOW if is_undone else table.undone_at,
-            look_at=clock.NOW + pause,
+            look_at=clock.NOW + _pause(attempt.record),
         )
     )
+
+
+def _pause(record: StageRecord, first: float = 1.0) -> float:
+    # More would not change it, and some 1,000 are beyond a float.
+    return min(first * 2.0 ** min(record.looks, 6), _LONGEST_PAUSE_S)
 
 
 def read(conn: Connection, query: Any) -> list[StageRecord]:
@@ -564,6 +571,6 @@ def postpone(conn: Connection, record: StageRecord) -> None:
         .where(_is(record))
         .values(
             looks=_TABLE.c.looks + 1,
-            look_at=clock.NOW + min(2.0**record.looks, _LONGEST_PAUSE_S),
+            look_at=clock.NOW + _pause(record),
         )
     )

@@ -91,6 +91,12 @@ def give_back(store: Any, taken: Any, there: Any, sure: bool = True) -> None:
     do(store, 'end_undo', taken, result, sure)
 
 
+def set_columns(store: Any, **values: Any) -> None:
+    """Set columns of all records."""
+    change = sa.update(schema.stage_records).values(values)
+    store.write(lambda w: w.conn.execute(change))
+
+
 def look(store: Any, record: Any, there: Any, sure: bool = True) -> None:
     """Take a record, and say what undoing came to."""
     taken = take(store, record)
@@ -185,6 +191,33 @@ def test_looks_become_rarer(store, claim):
         assert before + pause_s <= look_at <= after + pause_s
 
 
+def test_others_undo_soon_what_a_killed_daemon_began_to(store, claim):
+    answer(store, claim)
+    release(store, claim)
+    table = schema.stage_records.c
+    for later_s in (10, 20, 40, 60, 60):
+        (record,) = orphans(store)
+        taken = take(store, record)
+        with store.engine.connect() as conn:
+            query = sa.select(table.look_at - clock.NOW)
+            assert later_s - 5 < conn.execute(query).scalar_one() <= later_s
+        assert orphans(store) == []
+        set_columns(store, look_at=schema.stage_records.c.look_at - 60)
+    # What the first of them comes to does not end what another began.
+    (record,) = orphans(store)
+    assert take(store, record) is not None
+    give_back(store, taken, True)
+    assert take(store, record) is None
+
+
+def test_a_check_is_postponed_however_often_it_was(store, claim):
+    release(store, claim)
+    set_columns(store, looks=5000)
+    (record,) = orphans(store)
+    look(store, record, None)
+    assert orphans(store) == []
+
+
 def test_an_undo_that_ended_is_repeated_when_the_clock_was_set_back(
     store, claim
 ):
@@ -192,13 +225,8 @@ def test_an_undo_that_ended_is_repeated_when_the_clock_was_set_back(
     release(store, claim)
     (record,) = orphans(store)
     assert take(store, record) is not None
-    table = schema.stage_records
-    store.write(
-        lambda w: w.conn.execute(
-            sa.update(table).values(look_at=table.c.look_at + 3600)
-        )
-    )
-    assert orphans(store) == [record]
+    set_columns(store, look_at=schema.stage_records.c.look_at + 3600)
+    assert orphans(store) == [record._replace(looks=1)]
     assert take(store, record) is not None
     assert orphans(store) == []
 
