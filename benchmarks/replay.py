@@ -5,19 +5,29 @@ cloud's mix of requests as a daemon does, of which every second instance is
 released later. Then a process of its own decides them again by the same
 configuration. *choosing* is what it spends in ``HostPipeline.select``, and
 *of choosing* all of it as a multiple of that, both in processor time.
+
+``--daemons 2 --hosts 2000 --seconds 120`` has real daemons decide the mix on
+PostgreSQL, or with ``--one`` one request over and over, and prints how many
+steps by the recorded configuration are as they really were, and each other
+one with its cause.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
+import itertools
 import multiprocessing
 import os
 import pathlib
 import random
+import signal
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from benchmarks import common, mixes
@@ -34,11 +44,15 @@ from scheduler_service.pipeline import HostPipeline
 from scheduler_service.store.connection import Store
 from scheduler_service.store.workers.history_writer import HistoryWriter
 from scheduler_service.testing import table as build_table
+from tests.support import clouds, servers
+from tests.support.documents import CONTEXT
 
 # Requests between two looks of the thread that records, and in a claim.
 _PER_LOOK, _PER_CLAIM = 200, 32
 # How many instances there are before the first ones are released.
 _LIVE = 20_000
+# Likewise for each of the callers of daemons.
+_CALLERS, _LIVE_OF_CALLER = 6, 1000
 
 
 class Recorder:
@@ -108,6 +122,75 @@ class Recorder:
         release.apply(self._overlay.table)
 
 
+class Caller(threading.Thread):
+    """Asks daemons until a time, and releases what is old.
+
+    :param requests: is shared with other callers
+    """
+
+    def __init__(
+        self, client: Any, requests: Iterator[Any], until: float
+    ) -> None:
+        super().__init__()
+        self._client, self._requests, self._until = client, requests, until
+        self._live = collections.deque[str]()
+
+    def run(self) -> None:
+        while time.monotonic() < self._until:
+            asked = next(self._requests)
+            with contextlib.suppress(errors.SchedulerError):
+                made = self._client.select_destinations(CONTEXT, asked)
+                self._live += [
+                    place['instance_uuid'] for place in made['placements']
+                ]
+            while len(self._live) > _LIVE_OF_CALLER:
+                self._client.release(CONTEXT, [self._live.popleft()])
+
+
+def of_daemons(args: argparse.Namespace) -> dict[str, Any]:
+    """Have daemons decide; return how many steps are as they really were."""
+    mix = mixes.cloud(100_000, args.hosts)
+    document = mixes.inventory(args.hosts)
+    document['server_groups'] = mix.server_groups
+    del document['pools']
+    # Nearly equal hosts: any difference sends a request elsewhere.
+    for number, host in enumerate(document['hosts']):
+        host |= {'memory_mb': 262_144 + number % 16, 'vcpus': 64,
+                 'local_gb': 4000}  # fmt: skip
+    every = [asked for asked, _ in mix.requests]
+    plain = next(asked for asked in every if 'num_instances' not in asked)
+    requests = itertools.repeat(plain) if args.one else iter(every)
+    with (
+        servers.rabbitmq() as (_, bus),
+        servers.postgresql() as (_, base),
+        clouds.cloud(base, bus, args.daemons) as cloud,
+    ):
+        cloud.bring(document)
+        until = time.monotonic() + args.seconds
+        crowd = [
+            Caller(cloud.client(), requests, until) for _ in range(_CALLERS)
+        ]
+        for caller in crowd:
+            caller.start()
+        for caller in crowd:
+            caller.join()
+        cloud.signal(signal.SIGTERM)
+        for one in cloud.running:
+            one.wait()
+        now = time.time()
+        files = [str(cloud.config)], ()
+        result = replay.decide(
+            replay.Job(0, None, files, 0.0, now, None, 0, ['steps'])
+        )
+    for step in result.differing:
+        print(*step)
+    return {
+        **result.figures['steps'],
+        'unread': [each.why for each in result.unread],
+        'remarks': [*result.remarks],
+    }
+
+
 def measured(job: replay.Job) -> dict[str, Any]:
     """Replay; return figures of this process."""
     spent, select = 0.0, HostPipeline.select
@@ -122,12 +205,15 @@ def measured(job: replay.Job) -> dict[str, Any]:
 
     HostPipeline.select = timed  # type: ignore[method-assign]
     start, cpu = time.perf_counter(), time.process_time()
-    result = replay.simulate(job)
+    result = replay.decide(job)
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     return {
-        'requests': result.figures['requests'],
-        'placed': result.figures['placed'],
-        'as really': result.figures['as_really'],
+        **{
+            name: figures[name]
+            for figures in result.figures.values()
+            for name in ('requests', 'placed', 'as_really')
+            if name in figures
+        },
         'seconds': round(seconds, 1),
         'processor seconds': round(cpu, 1),
         'choosing': round(spent, 1),
@@ -140,8 +226,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--hosts', type=int, default=10_000)
     parser.add_argument('--requests', type=int, default=100_000)
+    parser.add_argument('--daemons', type=int, default=0)
+    parser.add_argument('--seconds', type=float, default=120.0)
+    parser.add_argument(
+        '--one', action='store_true', help='one request over and over'
+    )
     parser.add_argument('--json', action='store_true')
     args = parser.parse_args()
+    if args.daemons:
+        common.show(of_daemons(args), args.json)
+        return
     with tempfile.TemporaryDirectory() as folder:
         url = f'sqlite:///{folder}/replay.db'
         path = common.write_config(pathlib.Path(folder), url, 'inproc://')
@@ -160,9 +254,13 @@ def main() -> None:
         recorder.look()
         store.dispose()
         now = time.time()
-        job = replay.Job(0, str(path), files, now - 86_400, now, None, 0, {})
-        with multiprocessing.get_context('spawn').Pool(1) as pool:
-            common.show(pool.apply(measured, [job]), args.json)
+        for part in replay.PARTS:
+            job = replay.Job(
+                0, str(path), files, now - 86_400, now, None, 0, [part]
+            )
+            with multiprocessing.get_context('spawn').Pool(1) as pool:
+                figures = pool.apply(measured, [job])
+            common.show({'part': part, **figures}, args.json)
 
 
 if __name__ == '__main__':

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from scheduler_service import errors, texts
+from scheduler_service import errors, moments, texts
 from scheduler_service.cmd.program import WrongUsage
 from scheduler_service.texts import cell, printable
 
@@ -153,6 +153,17 @@ def table(
 def remark(text: str) -> None:
     """Print a sentence on standard error."""
     print(cell(text), file=sys.stderr)
+
+
+def say_oldest(oldest: float | None, since: float) -> None:
+    """Say where the history does not go back to a time.
+
+    :param oldest: when it begins; None: nothing is recorded
+    """
+    if oldest is None:
+        remark('Nothing is recorded')
+    elif oldest > since:
+        remark(f'The history goes back to {moments.text(oldest)}')
 
 
 def say(text: str, style: str = '') -> None:

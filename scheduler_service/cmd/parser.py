@@ -85,10 +85,10 @@ def _several(name: str, text: str, **how: Any) -> Part:
     return argument(name, text, action='append', default=[], **how)
 
 
-def _format(default: str) -> Part:
+def _format(default: str, *more: str) -> Part:
     return argument(
         '-f --format', f'how to print it (default: {default})',
-        choices=('table', 'json', 'yaml'), default=default,
+        choices=('table', 'json', 'yaml', *more), default=default,
     )  # fmt: skip
 
 
@@ -273,8 +273,13 @@ _ALL = (
         argument('--trace', 'what this file has, on the hosts as they are: '
                  'CSV, or JSON in lines, with arrival, departure and request',
                  metavar='FILE'),
+        argument('--steps', 'only each request, on the hosts that its daemon '
+                 'had', action='append_const', const='steps', dest='parts'),
+        argument('--onward', 'only what the hosts would have become',
+                 action='append_const', const='onward', dest='parts'),
         argument('--seed', 'of what is drawn (default: 0)',
-                 type=number_from(0), default=0, metavar='N'), _TABLE),
+                 type=number_from(0), default=0, metavar='N'),
+        _format('table', 'csv')),
     _list('zone list', 'resources:zones', 'list zones that have a pool'),
     _do('zone schedule', 'scheduling:zone', 'select a pool',
         argument('--request', 'a zone document', metavar='FILE'),

@@ -20,9 +20,8 @@ from scheduler_service.columns.changes import Release, Update
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.engine.headroom import size
 from scheduler_service.model import Request
-from scheduler_service.pipeline import Bonuses, HostPipeline, comparison
+from scheduler_service.pipeline import Bonuses, HostPipeline
 from scheduler_service.pipeline.explain import decisive_filter
-from scheduler_service.pipeline.selection import placed_by
 from scheduler_service.pipeline.weighing import RandomSource
 
 # The number of instances, among amounts of resource classes.
@@ -51,26 +50,11 @@ class Decision(NamedTuple):
 
     :ivar hosts: store ids, in the order of its instances; empty: refused
     :ivar refused_by: the filter that left no host, or the name of an error
-    :ivar real: store ids of the hosts that were really taken, as above
     """
 
     request_id: str | None
     hosts: Sequence[int]
     refused_by: str
-    real: Sequence[int]
-
-
-class Verdict(NamedTuple):
-    """What a simulation says of a host that the other one took.
-
-    :ivar own: the host that it takes itself; None: it refuses the request
-    :ivar rejected_by: the first filter that rejects the other's; empty: none
-    :ivar margins: by weigher, how much more its own host weighs
-    """
-
-    own: str | None
-    rejected_by: str
-    margins: dict[str, float]
 
 
 class Simulation:
@@ -80,21 +64,12 @@ class Simulation:
     :meth:`go_on`.
 
     :param rng: draws where a configuration has that
-    :param differing: by number of a decision, what this simulation decided
-        before, and what another one did: there a verdict is given
     :ivar decisions: by number; None: the request was asked again later
-    :ivar verdicts: by number
     """
 
-    def __init__(
-        self,
-        rng: RandomSource,
-        differing: Mapping[int, tuple[Decision, Decision]],
-    ) -> None:
+    def __init__(self, rng: RandomSource) -> None:
         self._overlay, self._rng = Overlay(build_table([])), rng
-        self._differing = differing
         self.decisions: list[Decision | None] = []
-        self.verdicts: dict[int, Verdict] = {}
         self._pipeline: HostPipeline
         self._instances: dict[str, _Instance] = {}
         # Store id of a host, or provider -> by how much more it is used here.
@@ -140,10 +115,6 @@ class Simulation:
         """
         self._pipeline = pipeline
         number, overlay, table = len(self.decisions), self._overlay, self.table
-        if number in self._differing:
-            self.verdicts[number] = self._verdict(
-                pipeline, request, *self._differing[number]
-            )
         rows, refused_by = [], ''
         try:
             pipeline.check_devices(request)
@@ -152,21 +123,15 @@ class Simulation:
         except errors.SchedulerError as error:
             refused_by = decisive_filter(error.facts) or error.name
         overlay.commit()
-        real = []
         for at, uuid in enumerate(request.instance_uuids):
             instance = self._instances[uuid]._replace(number=number)
-            row = self._row(instance.real)
-            if row is not None:
-                real.append(table.ids.item(row))
             if rows:
                 own = table.host_at(rows[at]), table.node_at(rows[at])
                 self._note(rows[at], instance.amounts, 1)
                 instance = instance._replace(own=own)
             self._instances[uuid] = instance
         hosts = [table.ids.item(row) for row in rows]
-        self.decisions.append(
-            Decision(request.request_id, hosts, refused_by, real)
-        )
+        self.decisions.append(Decision(request.request_id, hosts, refused_by))
         self._flavors.setdefault(
             _encode((request.flavor, request.amounts)), request
         )
@@ -268,57 +233,6 @@ class Simulation:
                 self._overlay.take(row, amounts, 1)
                 self._overlay.take(row, {}, count - 1)
 
-    def _verdict(
-        self,
-        pipeline: HostPipeline,
-        request: Request,
-        own: Decision,
-        other: Decision,
-    ) -> Verdict:
-        """Return the verdict on the first host of another that differs."""
-        table, overlay = self.table, self._overlay
-        ours, theirs = (
-            np.searchsorted(table.ids, each.hosts).tolist()
-            for each in (own, other)
-        )
-        at = 0
-        if ours and theirs:
-            at = [a == b for a, b in zip(ours, theirs, strict=True)].index(
-                False
-            )
-        host = table.host_at(ours[at]) if ours else None
-        if not theirs:
-            return Verdict(host, '', {})
-        start, uuids = overlay.begin(), request.instance_uuids
-        for row, uuid in zip(ours[:at], uuids, strict=False):
-            node = table.host_at(row), table.node_at(row)
-            placed = placed_by(request, uuid, *node)
-            overlay.assume(
-                row, request.resources, placed, request.instance_group
-            )
-        request.placing = uuids[at]
-        row = theirs[at]
-        nodes = comparison.of_host(
-            pipeline,
-            table,
-            request,
-            table.host_at(row),
-            ours[at] if ours else None,
-        )
-        overlay.forget(start)
-        overlay.end()
-        request.placing = uuids[0]
-        report = next(n for n in nodes if n['node'] == table.node_at(row))
-        rejects = [e['filter'] for e in report['filters'] if not e['passes']]
-        return Verdict(
-            host,
-            rejects[0] if rejects else '',
-            {
-                each['weigher']: each['best_weight'] - each['weight']
-                for each in report.get('weights', {}).get('weighers', ())
-            },
-        )
-
     def figures(self) -> dict[str, Any]:
         """Return what became of the requests, and what is left on the hosts.
 
@@ -329,7 +243,6 @@ class Simulation:
         """
         table = self.table
         made = [each for each in self.decisions if each is not None]
-        real = [each for each in made if each.real]
         refused = collections.Counter(
             each.refused_by for each in made if not each.hosts
         )
@@ -370,11 +283,6 @@ class Simulation:
             ),
             'unusable': unusable,
             'largest_that_fits': largest,
-            'as_really': (
-                sum(each.real == each.hosts for each in real) / len(real)
-                if real
-                else None
-            ),
         }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from scheduler_service.model import Request
 from scheduler_service.pipeline import explain
 from scheduler_service.pipeline.filtering import FilterResult
 from scheduler_service.pipeline.hosts import HostPipeline
+from scheduler_service.pipeline.selection import Bonuses
 from scheduler_service.pipeline.weighing import Ranking
 
 
@@ -61,20 +62,47 @@ class Bounded(HostPipeline):
         return ranking
 
 
-def rank(
-    pipeline: HostPipeline, table: HostTable, request: Request, row: int
-) -> int | None:
-    """Return how many hosts weigh more than one, plus 1.
+def bounded(
+    pipeline: HostPipeline, request: Request, bounds: Bonuses | None
+) -> HostPipeline:
+    """Return a pipeline with the hosts that were left for an instance.
 
-    :return: None: it does not pass
+    :param request: names the instance that is placed
     """
+    if not bounds:
+        return pipeline
+    uuids, placing = request.instance_uuids, request.placing
+    at = uuids.index(placing) if placing in uuids else 0
+    return Bounded(pipeline, bounds[min(at, len(bounds) - 1)])
+
+
+class Standing(NamedTuple):
+    """Where a host stands among all that pass.
+
+    :ivar ahead: how many weigh more; None: it does not pass
+    :ivar best: row of the host that comes first; None: no host passes
+    """
+
+    ahead: int | None
+    best: int | None
+
+
+def standing(
+    pipeline: HostPipeline, table: HostTable, request: Request, row: int | None
+) -> Standing:
+    """Return where the host of a row stands; None: no host, so nowhere."""
+    best = None
     for form in request.forms(table.resources):
         mask = pipeline.filter_hosts(table, form)
         ranking = pipeline.weigh_hosts(table, mask, form)
-        if ranking is not None and mask[row]:
+        if ranking is None:
+            continue
+        best = ranking.best(1)[0] if best is None else best
+        if row is not None and mask[row]:
             own = ranking.totals[np.searchsorted(ranking.rows, row)]
-            return int(np.count_nonzero(ranking.totals > own)) + 1
-    return None
+            ahead = int(np.count_nonzero(ranking.totals > own))
+            return Standing(ahead, ranking.best(1)[0])
+    return Standing(None, best)
 
 
 def of_host(

@@ -48,7 +48,7 @@ def check(args: Any, conf: Any) -> output.Listing:
                 'decisions': 0,
                 'fault': gap.why,
             }
-            for gap in gaps.after_runs(conn, gaps.runs(conn))
+            for gap in gaps.missing(conn, gaps.runs(conn))
         ]
     status = int(any(row['fault'] for row in rows))
     return output.Listing(rows, _COLUMNS, status=status)
@@ -70,7 +70,7 @@ def _events(args: Any, conf: Any, subject: events.Subject) -> output.Listing:
         since = moments.stamp(args.since, clock.read(conn))
         happened = events.of_subject(conn, subject, since)
         begins = [each.began_at for each in history.stretches(conn)]
-    _say_oldest(min(begins, default=None), since)
+    output.say_oldest(min(begins, default=None), since)
     rows = [
         {**event._asdict(), 'at': moments.text(event.at)} for event in happened
     ]
@@ -78,20 +78,12 @@ def _events(args: Any, conf: Any, subject: events.Subject) -> output.Listing:
     return output.Listing(rows, _EVENT, status=status)
 
 
-def _say_oldest(oldest: float | None, since: float) -> None:
-    """Say where the history does not go back to a time."""
-    if oldest is None:
-        output.remark('Nothing is recorded')
-    elif oldest > since:
-        output.remark(f'The history goes back to {moments.text(oldest)}')
-
-
 def of_daemons(args: Any, conf: Any) -> output.Listing:
     """List what happened to daemons, and what operators did."""
     with open_store(conf) as store, store.reading() as conn:
         since = moments.stamp(args.since, clock.read(conn))
         happened = [*event_log.since(conn, since), *daemons.lasting(conn)]
-        _say_oldest(event_log.oldest(conn), since)
+        output.say_oldest(event_log.oldest(conn), since)
     rows = [
         {
             **row,

@@ -9,6 +9,7 @@ import math
 import multiprocessing
 import os
 import random
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
@@ -17,35 +18,39 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy.engine import Connection
 
-from scheduler_service import errors, moments
+from scheduler_service import errors, moments, texts
 from scheduler_service.cmd import adapters, output, past_configuration
 from scheduler_service.cmd.connections import open_store, read
 from scheduler_service.cmd.program import WrongUsage
 from scheduler_service.conf import effective
-from scheduler_service.engine.simulation import Decision, Simulation, Verdict
+from scheduler_service.engine.simulation import Simulation
 from scheduler_service.model import Request, client_documents, documents
 from scheduler_service.model.document_text import read_all
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.store import clock
 from scheduler_service.store.reading.snapshot import load_snapshot
+from scheduler_service.store.records import decisions, gaps
 from scheduler_service.store.records.replaying import Player
+from scheduler_service.store.records.steps import Differing, Steps
 
-# How many differing decisions are explained.
-_EXPLAINED = 10
+# How many steps that differ a table has of each configuration.
+_PRINTED = 10
 # How often progress is shown, in seconds.
 _EVERY_S = 0.5
 _DEFAULT_SINCE = '24h'
 _NAMES = 'a', 'b'
+PARTS = 'steps', 'onward'
+_COLUMNS = 'part', 'figure', 'a', 'b'
 
 
 class Job(NamedTuple):
-    """What a process simulates.
+    """What a process decides again.
 
     :ivar number: of the configuration
     :ivar own: its file; None: what was in force
     :ivar store: files and folders of the configuration of the command
     :ivar since: seconds since the epoch; *until* likewise
-    :ivar differing: as of a :class:`Simulation`; the last one ends it
+    :ivar parts: which of *steps* and *onward*
     """
 
     number: int
@@ -55,15 +60,22 @@ class Job(NamedTuple):
     until: float
     trace: str | None
     seed: int
-    differing: Mapping[int, tuple[Decision, Decision]]
+    parts: Sequence[str]
 
 
 class Result(NamedTuple):
-    decisions: list[Decision | None]
-    verdicts: dict[int, Verdict]
-    figures: dict[str, Any]
-    gaps: list[str]
-    remarks: list[str]
+    """What came of a job.
+
+    :ivar figures: of each part
+    :ivar differing: the steps that differ
+    :ivar unread: blocks that cannot be read
+    :ivar remarks: sentences
+    """
+
+    figures: dict[str, dict[str, Any]]
+    differing: Sequence[Differing]
+    unread: Sequence[gaps.Unread]
+    remarks: Sequence[str]
 
 
 Run = Callable[[Sequence[Job]], list[Result]]
@@ -76,8 +88,10 @@ def replay(args: Any, conf: Any) -> int:
     :raises ConfigurationError: a configuration cannot be used
     :raises InvalidRequest: the trace has something else
     """
-    if args.trace and (args.since or args.until):
-        raise WrongUsage('argument --trace: not with --since or --until')
+    if args.trace and (args.since or args.until or args.parts == ['steps']):
+        raise WrongUsage(
+            'argument --trace: not with --since, --until or --steps'
+        )
     if len(args.config) > len(_NAMES):
         raise WrongUsage('argument --config: at most two')
     for path in args.config:
@@ -95,71 +109,63 @@ def replay(args: Any, conf: Any) -> int:
             until,
             args.trace,
             args.seed,
-            {},
+            ['onward'] if args.trace else args.parts or PARTS,
         )
         for number, own in enumerate((first, second))
     ]
     with _processes(len(jobs)) as run:
-        report, gaps, remarks = compared(jobs, run)
-    for text in (*gaps, *remarks):
+        results = run(jobs)
+    lacks = [] if args.trace else _missing(conf, jobs[0], results[0].unread)
+    remarks = [text for each in results for text in each.remarks]
+    for text in dict.fromkeys((*lacks, *remarks)):
         output.remark(text)
-    if args.format != 'table':
-        output.document(report, args.format)
-    else:
+    report = compared(results)
+    if args.format == 'table':
         _print(report)
-    return int(bool(gaps))
+    elif args.format == 'csv':
+        lines = csv.writer(sys.stdout, lineterminator='\n')
+        lines.writerow(_COLUMNS)
+        for row in _rows_of(report):
+            lines.writerow(texts.csv_cell(row[name]) for name in _COLUMNS)
+    else:
+        output.document(report, args.format)
+    return int(bool(lacks))
 
 
-def compared(
-    jobs: Sequence[Job], run: Run
-) -> tuple[dict[str, Any], list[str], list[str]]:
-    """Return what two configurations make of the same requests.
-
-    :param run: simulates both
-    :return: the report, what is not recorded, and remarks
-    """
-    first, second = run(jobs)
-    pairs = [*zip(first.decisions, second.decisions, strict=True)]
-    differing = {
-        number: (a, b)
-        for number, (a, b) in enumerate(pairs)
-        if a and b and a.hosts != b.hosts
-    }
-    explained = dict([*differing.items()][:_EXPLAINED])
-    results = run([
-        jobs[0]._replace(differing=explained),
-        jobs[1]._replace(
-            differing={n: pair[::-1] for n, pair in explained.items()}
-        ),
-    ]) if explained else []  # fmt: skip
-    rows = []
-    for number, (a, b) in explained.items():
-        verdicts = [each.verdicts[number] for each in results]
-        parted = _parted_by(*verdicts) or a.refused_by or b.refused_by
-        rows.append({
-            'request_id': a.request_id,
-            'a': verdicts[0].own,
-            'b': verdicts[1].own,
-            'parted_by': parted,
-        })  # fmt: skip
-    report = {
-        'a': first.figures,
-        'b': second.figures,
-        'differing': len(differing),
-        'first_differing': rows,
-    }
-    return report, first.gaps, first.remarks
+def _missing(conf: Any, job: Job, unread: Iterable[gaps.Unread]) -> list[str]:
+    """Return what of the time is not recorded, after a remark on its begin."""
+    since, until = job.since, job.until
+    with open_store(conf) as store, store.reading() as conn:
+        runs = gaps.runs(conn)
+        begins = [each.began_at for run in runs for each in run.stretches]
+        output.say_oldest(min(begins, default=None), since)
+        lacks = [
+            gap.sentence()
+            for gap in gaps.missing(conn, runs)
+            if gap.began_at < until and since < (gap.ended_at or math.inf)
+        ]
+        every = decisions.count_recorded(conn, since, until)
+        for lost in dict.fromkeys(unread):
+            count = decisions.count_recorded(conn, since, until, lost[:3])
+            lacks.append(
+                f'{count:,} of {every:,} requests are left out: {lost.why}'
+            )
+    return lacks
 
 
-def _parted_by(a: Verdict, b: Verdict) -> str:
-    """Return the first filter or weigher that parts two decisions."""
-    if a.rejected_by or b.rejected_by:
-        return a.rejected_by or b.rejected_by
-    for name in {**a.margins, **b.margins}:
-        ahead, behind = a.margins.get(name, 0.0), b.margins.get(name, 0.0)
-        if not math.isclose(ahead, -behind, abs_tol=1e-9):
-            return name
-    return ''
+def compared(results: Sequence[Result]) -> dict[str, Any]:
+    """Return by part what two configurations make of the same requests."""
+    report: dict[str, Any] = {}
+    for part in results[0].figures:
+        both = (each.figures[part] for each in results)
+        report[part] = dict(zip(_NAMES, both, strict=True))
+    if 'steps' in report:
+        report['steps']['first_differing'] = [
+            {'configuration': name, **step._asdict()}
+            for name, each in zip(_NAMES, results, strict=True)
+            for step in each.differing
+        ]
+    return report
 
 
 @contextlib.contextmanager
@@ -173,7 +179,7 @@ def _processes(count: int) -> Iterator[Run]:
     ):
 
         def run(jobs: Sequence[Job]) -> list[Result]:
-            running = [pool.submit(simulate, job) for job in jobs]
+            running = [pool.submit(decide, job) for job in jobs]
             while futures.wait(running, _EVERY_S).not_done:
                 for name, share in zip(_NAMES, shares[:], strict=True):
                     show(f'configuration {name}', round(100 * share), 100)
@@ -202,34 +208,60 @@ def _end_with(parent: Any) -> None:
     os._exit(1)
 
 
-def simulate(job: Job) -> Result:
+def decide(job: Job) -> Result:
     """Decide the requests by one configuration."""
-    # Not for secrets.
-    simulation = Simulation(random.Random(job.seed), job.differing)  # noqa: S311
-    gaps: list[str] = []
+    figures: dict[str, dict[str, Any]] = {}
+    differing: list[Differing] = []
     remarks: list[str] = []
+    unread: list[gaps.Unread] = []
     present = adapters.load(*job.store)
     with open_store(present) as store, store.reading() as conn:
         pipeline_of = _pipelines(conn, job.own, present, remarks)
-        if job.trace is not None:
-            simulation.go_on(load_snapshot(conn).hosts)
-            steps = _of_trace(job.trace, simulation, pipeline_of(''))
-        else:
-            player = Player(
-                conn, job.since, job.until, simulation, pipeline_of
-            )
-            gaps, span = player.gaps, max(job.until - job.since, 1.0)
-            steps = ((at - job.since) / span for at in player.play())
-        last = max(job.differing, default=math.inf)
-        for share in steps:
-            if _shares is not None:
-                _shares[job.number] = max(share, 0.0)
-            if len(simulation.decisions) > last:
-                break
-    figures = {} if job.differing else simulation.figures()
-    return Result(
-        simulation.decisions, simulation.verdicts, figures, gaps, remarks
-    )
+        if 'steps' in job.parts:
+            steps = Steps(conn, job.since, job.until, pipeline_of)
+            _tell(job, 'steps', _shares_of(job, steps.play()))
+            figures['steps'], differing = steps.figures(), steps.listed
+            unread += steps.unread
+        if 'onward' in job.parts:
+            simulation = simulate(conn, job, pipeline_of, unread)
+            figures['onward'] = simulation.figures()
+    return Result(figures, differing, unread, remarks)
+
+
+def simulate(
+    conn: Connection,
+    job: Job,
+    pipeline_of: Callable[[str], HostPipeline],
+    unread: list[gaps.Unread],
+) -> Simulation:
+    """Return what the hosts would have become.
+
+    :param unread: gets the blocks that cannot be read
+    """
+    # Not for secrets.
+    simulation = Simulation(random.Random(job.seed))  # noqa: S311
+    if job.trace is not None:
+        simulation.go_on(load_snapshot(conn).hosts)
+        share = _of_trace(job.trace, simulation, pipeline_of(''))
+        _tell(job, 'onward', share)
+    else:
+        player = Player(conn, job.since, job.until, simulation, pipeline_of)
+        _tell(job, 'onward', _shares_of(job, player.play()))
+        unread += player.unread
+    return simulation
+
+
+def _shares_of(job: Job, times: Iterable[float]) -> Iterator[float]:
+    span = max(job.until - job.since, 1.0)
+    return ((at - job.since) / span for at in times)
+
+
+def _tell(job: Job, part: str, shares: Iterable[float]) -> None:
+    """Go through a part of a job, and tell how far it is."""
+    before, count = job.parts.index(part), len(job.parts)
+    for share in shares:
+        if _shares is not None:
+            _shares[job.number] = (before + min(max(share, 0.0), 1.0)) / count
 
 
 def _pipelines(
@@ -316,15 +348,23 @@ def _time(value: Any) -> float:
         return moments.stamp(moments.past(value), 0.0)
 
 
-def _print(report: dict[str, Any]) -> None:
-    rows = [
-        {'figure': name, 'a': value, 'b': report['b'][name]}
-        for name, value in report['a'].items()
+def _rows_of(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {'part': part, 'figure': name, 'a': value, 'b': both['b'][name]}
+        for part, both in report.items()
+        for name, value in both['a'].items()
     ]
-    output.table(rows, ['figure', 'a', 'b'])
-    output.say(f'Decisions that differ: {report["differing"]:,}')
-    if report['first_differing']:
-        output.table(
-            report['first_differing'], ['request_id', 'a', 'b', 'parted_by'],
-            title='The first that differ',
-        )  # fmt: skip
+
+
+def _print(report: Mapping[str, Any]) -> None:
+    output.table(_rows_of(report), _COLUMNS)
+    if rows := report.get('steps', {}).get('first_differing'):
+        columns = ['configuration', *Differing._fields]
+        for name in _NAMES:
+            own = [row for row in rows if row['configuration'] == name]
+            if own:
+                output.table(
+                    own[:_PRINTED],
+                    columns,
+                    title=f'The first that differ: {name}',
+                )

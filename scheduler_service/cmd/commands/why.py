@@ -44,11 +44,15 @@ class _State(NamedTuple):
     def bounded(self, pipeline: HostPipeline) -> HostPipeline:
         """Return a pipeline with the hosts that extenders left alone."""
         bounds = self.moment.entry.bounds if self.moment else None
-        if not bounds:
-            return pipeline
-        uuids, placing = self.request.instance_uuids, self.request.placing
-        at = uuids.index(placing) if placing in uuids else 0
-        return comparison.Bounded(pipeline, bounds[min(at, len(bounds) - 1)])
+        return comparison.bounded(pipeline, self.request, bounds)
+
+    def standing(
+        self, pipeline: HostPipeline, row: int | None
+    ) -> comparison.Standing:
+        """Return where the host of a row stands, None: only the best."""
+        return comparison.standing(
+            self.bounded(pipeline), self.table, self.request, row
+        )
 
 
 def why(args: Any, conf: Any) -> int:
@@ -161,10 +165,8 @@ def _taken(
         uuids, entry = state.request.instance_uuids, moment.entry
         for turn, at in enumerate(entry.order):
             moment.place(turn)
-            ranks[uuids[at]] = comparison.rank(
-                state.bounded(pipeline), state.table, state.request,
-                entry.rows[turn],
-            )  # fmt: skip
+            ahead, _ = state.standing(pipeline, entry.rows[turn])
+            ranks[uuids[at]] = None if ahead is None else ahead + 1
         moment.place(state.turn)
     return [
         {
@@ -194,7 +196,7 @@ def _since(
             {
                 'node': node,
                 'there': True,
-                'taken': present == _best(pipeline, now),
+                'taken': present == now.standing(pipeline, None).best,
                 'differs': [
                     {'figure': name, 'then': before.get(name), 'now': value}
                     for name, value in after.items()
@@ -203,16 +205,6 @@ def _since(
             }
         )
     return nodes
-
-
-def _best(pipeline: HostPipeline, state: _State) -> int | None:
-    """Return the row of the best host; None: no host passes."""
-    for form in state.request.forms(state.table.resources):
-        mask = pipeline.filter_hosts(state.table, form)
-        ranking = pipeline.weigh_hosts(state.table, mask, form)
-        if ranking is not None:
-            return ranking.best(1)[0]
-    return None
 
 
 def _attempt(rows: list[dict[str, Any]], number: int | None) -> dict[str, Any]:

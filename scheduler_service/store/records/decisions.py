@@ -347,6 +347,28 @@ def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
     return decisions
 
 
+def count_recorded(
+    conn: Connection,
+    since: float,
+    until: float,
+    blocks: tuple[int, int, int] | None = None,
+) -> int:
+    """Return how many decisions on hosts of some time are recorded.
+
+    :param blocks: only those in these: run, first and last number; None: any
+    """
+    table = schema.decisions.c
+    query = sa.select(sa.func.count()).where(
+        table.kind == 'select_destinations',
+        table.created_at.between(since, until),
+        table.run.is_not(None),
+    )
+    if blocks is not None:
+        run, first, last = blocks
+        query = query.where(table.run == run, table.block.between(first, last))
+    return int(conn.execute(query).scalar_one())
+
+
 def _reasons(conn: Connection, row: Any) -> dict[str, Any]:
     """Return the reasons of a decision, those for hosts not by column.
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy.engine import Connection
 
-from scheduler_service import errors, moments
+from scheduler_service import errors
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.changes import Release, Update
 from scheduler_service.columns.instances import PlacedInstance
@@ -73,7 +73,7 @@ def of_subject(
     """
     told = [(event.at, event) for event in _commands(conn, subject, since)]
     runs = gaps.runs(conn)
-    told += (_gap(gap, since) for gap in gaps.after_runs(conn, runs))
+    told += (_gap(gap, since) for gap in gaps.missing(conn, runs))
     for name in {run.daemon for run in runs}:
         own = [run for run in runs if run.daemon == name]
         told += _of_daemon(conn, subject, own, runs, since)
@@ -84,9 +84,9 @@ def of_subject(
 def _gap(gap: gaps.Gap, since: float) -> tuple[float, Event]:
     """Return a gap with its place among the events."""
     last = math.inf if gap.ended_at is None else gap.ended_at
-    until = 'now' if gap.ended_at is None else moments.text(gap.ended_at)
-    detail = f'{gap.why}: not recorded until {until}'
-    event = Event('gap', detail=detail, at=gap.began_at, daemon=gap.daemon)
+    event = Event(
+        'gap', detail=gap.sentence(), at=gap.began_at, daemon=gap.daemon
+    )
     return min(max(gap.began_at, since), last), event
 
 

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from sqlalchemy.engine import Connection
 
+from scheduler_service import errors, moments
 from scheduler_service.store.records import daemons, event_log, history
-from scheduler_service.store.records.history import Stretch
+from scheduler_service.store.records.history import Block, Entry, Stretch
 
 
 class Run(NamedTuple):
@@ -33,6 +34,40 @@ class Gap(NamedTuple):
     ended_at: float | None
     why: str
 
+    def sentence(self) -> str:
+        until = 'now' if self.ended_at is None else moments.text(self.ended_at)
+        return f'{self.why}: not recorded until {until}'
+
+
+class Unread(NamedTuple):
+    """Blocks of a run that are left out, since one cannot be read.
+
+    :ivar first: its number
+    :ivar last: number of the last block before the next checkpoint
+    :ivar why: a sentence
+    """
+
+    run: int
+    first: int
+    last: int
+    why: str
+
+
+def read(
+    conn: Connection, stretch: Stretch, unread: list[Unread]
+) -> Iterator[tuple[int, Entry, Block]]:
+    """Yield the entries of a stretch, each with the number of its block.
+
+    :param unread: gets the block that cannot be read, if any
+    """
+    number = stretch.first
+    try:
+        for number, _, entry, block in history.entries(conn, *stretch[:3]):
+            yield number, entry, block
+    except errors.NotRecorded as fault:
+        why = str(fault.args[0])
+        unread.append(Unread(stretch.run, number, stretch.last, why))
+
 
 def runs(conn: Connection) -> list[Run]:
     """Return the runs of daemons, by the time of their begin."""
@@ -43,11 +78,15 @@ def runs(conn: Connection) -> list[Run]:
     return [Run(history.daemon_of(conn, some), some) for some in made]
 
 
-def after_runs(conn: Connection, every: Sequence[Run]) -> Iterator[Gap]:
-    """Yield the gaps that follow runs that did not stop in order."""
+def missing(conn: Connection, every: Sequence[Run]) -> Iterator[Gap]:
+    """Yield the gaps in runs, and after those that did not stop in order."""
     told = [*event_log.since(conn, 0), *daemons.lasting(conn)]
     silent = [row for row in told if row['event'] == event_log.SILENT]
     for name, stretches in every:
+        for before, after in itertools.pairwise(stretches):
+            if after.begins == history.ANEW:
+                why = 'Not everything could be recorded'
+                yield Gap(name, before.ended_at, after.began_at, why)
         began_at, last = stretches[0].began_at, stretches[-1]
         is_other, until = next_checkpoint(every, name, last)
         is_dead = not is_other or any(

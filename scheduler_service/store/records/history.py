@@ -531,7 +531,7 @@ class Moment:
         if entry.lent is not None:
             rows, amounts = entry.lent
             overlay.lend(np.array(rows, np.intp), amounts)
-        self._start = overlay.begin(asked.num_instances > 1)
+        self._start = overlay.begin()
         self.place(entry.earlier)
 
     @property
@@ -542,6 +542,8 @@ class Moment:
         """Have the first *count* instances placed, in the recorded order."""
         entry, asked = self.entry, self.request
         self.overlay.forget(self._start)
+        self.overlay.end()
+        self._start = self.overlay.begin(asked.num_instances > 1)
         if count:
             assume(self.overlay, asked, entry, count)
         left = [*range(len(asked.instance_uuids))]

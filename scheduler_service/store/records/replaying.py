@@ -16,14 +16,13 @@ from typing import Any
 
 from sqlalchemy.engine import Connection
 
-from scheduler_service import errors, moments
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.changes import Release, Update
 from scheduler_service.engine.journal import Ended, PodPlaced
 from scheduler_service.engine.simulation import Node, Simulation
 from scheduler_service.model import Request
 from scheduler_service.pipeline import HostPipeline
-from scheduler_service.store.records import history
+from scheduler_service.store.records import gaps, history
 from scheduler_service.store.records.history import (
     Asked,
     Block,
@@ -48,7 +47,7 @@ class Player:
     :param until: likewise
     :param pipeline_of: returns the pipeline for the fingerprint of the
         configuration that a request was decided with
-    :ivar gaps: sentences on what is not recorded
+    :ivar unread: blocks that cannot be read
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class Player:
     ) -> None:
         self._conn, self._since, self._until = conn, since, until
         self._simulation, self._pipeline_of = simulation, pipeline_of
-        self.gaps: list[str] = []
+        self.unread: list[gaps.Unread] = []
         self._run = 0
         # Assumed, and not claimed yet.
         self._waiting = collections.deque[tuple[Asked | PodPlaced, Block]]()
@@ -101,18 +100,11 @@ class Player:
             since, until = self._since, self._until
             numbers = [n for n, at in stored_at.items() if since <= at < until]
             first, last = min(numbers, default=1), max(numbers, default=0)
-            for number, _, entry, block in self._entries(
-                stretch._replace(first=first, last=last)
-            ):
+            some = stretch._replace(first=first, last=last)
+            read = gaps.read(self._conn, some, self.unread)
+            for number, entry, block in read:
                 if isinstance(entry, Asked):
                     yield stored_at[number] - _AHEAD_S, run, entry, block
-
-    def _entries(self, stretch: Stretch) -> Iterator[Any]:
-        """Yield entries until one cannot be read, which is a gap."""
-        try:
-            yield from history.entries(self._conn, *stretch[:3])
-        except errors.NotRecorded as fault:
-            self.gaps.append(str(fault.args[0]))
 
     def _followed(self, stretches: Sequence[Stretch]) -> Iterator[_Recorded]:
         """Yield the entries of the daemon that is followed.
@@ -123,8 +115,6 @@ class Player:
         at, left = self._since, [*stretches]
         # Where the next stretch of the same run begins.
         after: tuple[int, int] | None = None
-        if not left:
-            self.gaps.append('Nothing is recorded')
         while left and at < self._until:
             stretch = max(
                 (each for each in left if each.began_at <= at),
@@ -134,31 +124,30 @@ class Player:
                 default=min(left, key=operator.attrgetter('began_at')),
             )  # fmt: skip
             is_next = stretch[:2] == after
-            if (is_next and not stretch.follows) or (
-                after is None and stretch.began_at > at
-            ):
-                self.gaps.append(
-                    'What was decided before '
-                    f'{moments.text(stretch.began_at)} is not recorded'
-                )
-            gaps, self._run = len(self.gaps), stretch.run
-            yield from self._stretch(stretch, at, is_next and stretch.follows)
-            is_whole = gaps == len(self.gaps)
-            after = (stretch.run, stretch.last + 1) if is_whole else (0, 0)
+            lost, self._run = list[gaps.Unread](), stretch.run
+            follows = is_next and stretch.follows
+            yield from self._stretch(stretch, at, follows, lost)
+            self.unread += lost
+            after = (0, 0) if lost else (stretch.run, stretch.last + 1)
             at = max(at, stretch.ended_at)
             left = [each for each in left if each.ended_at > at]
 
     def _stretch(
-        self, stretch: Stretch, at: float, follows: bool
+        self,
+        stretch: Stretch,
+        at: float,
+        follows: bool,
+        lost: list[gaps.Unread],
     ) -> Iterator[_Recorded]:
         """Yield the entries of a stretch from a time on.
 
         :param follows: whether the entries before it lead to it; else the
             table comes first
+        :param lost: gets the block that cannot be read, if any
         """
         stored_at = times(self._conn, stretch)
         replay, last = None if follows else history.Replay(), None
-        for number, _, entry, block in self._entries(stretch):
+        for number, entry, block in gaps.read(self._conn, stretch, lost):
             time, last = stored_at[number], block
             if time > self._until:
                 break

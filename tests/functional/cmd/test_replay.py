@@ -67,13 +67,24 @@ class Recorded:
         path.write_text(self.database + GROUP + text)
         return str(path)
 
-    def replayed(self, since: float, text: str = '', **more: Any) -> Any:
-        return command.simulate(self.job(since, text)._replace(**more))
+    def decided(self, since: float, text: str = '', **more: Any) -> Any:
+        """Return what comes of a job in both parts."""
+        return command.decide(self.job(since, text)._replace(**more))
+
+    def onward(self, since: float, text: str = '', **more: Any) -> Any:
+        """Return a simulation by a configuration."""
+        job = self.job(since, text)._replace(**more)
+        pipeline = adapters.engine(adapters.load([job.own])).hosts
+        unread: list[Any] = []
+        with self.store.reading() as conn:
+            made = command.simulate(conn, job, lambda _: pipeline, unread)
+        assert unread == []
+        return made
 
     def job(self, since: float, text: str = '') -> command.Job:
         path = self.file(text)
         return command.Job(
-            0, path, ([path], ()), since, self.now(), None, 0, {}
+            0, path, ([path], ()), since, self.now(), None, 0, command.PARTS
         )
 
     def stop(self) -> None:
@@ -159,13 +170,19 @@ def cloud() -> dict[str, Any]:
     return {**mixes.inventory(40), 'server_groups': mix.server_groups}
 
 
-def names(recorded: Recorded, result: Any) -> list[list[str]]:
+def names(recorded: Recorded, simulation: Any) -> list[list[str]]:
     table = load_snapshot(recorded.store).hosts
     return [
         [table.host_at(table.row_of_id(number)) for number in made.hosts]
-        for made in result.decisions
+        for made in simulation.decisions
         if made is not None
     ]
+
+
+def as_really(result: Any) -> bool:
+    """Whether all steps of a job are as they really were."""
+    steps = result.figures['steps']
+    return steps['instances'] == steps['same'] > 0 == steps['differing']
 
 
 def test_the_same_configuration_gives_what_was_taken(recorded):
@@ -173,12 +190,17 @@ def test_the_same_configuration_gives_what_was_taken(recorded):
     engine = one_cloud.start(scheduler__snapshot_max_age=0.0)
     since = one_cloud.now()
     really = live(one_cloud, engine)
-    result = one_cloud.replayed(since)
-    assert result.gaps == []
-    assert names(one_cloud, result) == really
-    assert result.figures['as_really'] == 1.0
-    assert result.figures['requests'] == len(really)
-    assert result.figures['placed'] == sum(map(bool, really)) < len(really)
+    simulation = one_cloud.onward(since)
+    assert names(one_cloud, simulation) == really
+    figures = simulation.figures()
+    assert figures['requests'] == len(really)
+    assert figures['placed'] == sum(map(bool, really)) < len(really)
+    result = one_cloud.decided(since)
+    assert result.figures['onward'] == figures
+    assert as_really(result)
+    instances = sum(len(hosts) or 1 for hosts in really)
+    assert result.figures['steps']['instances'] == instances
+    assert result.figures['steps']['as_really'] == 100.0
 
 
 def test_another_configuration_gives_what_it_would_really_take(recorded):
@@ -193,9 +215,9 @@ def test_another_configuration_gives_what_it_would_really_take(recorded):
         filter_scheduler__cpu_weight_multiplier=-1.0,
     ))  # fmt: skip
     assert packed != spread
-    result = plain.replayed(since, PACKING)
-    assert names(plain, result) == packed
-    assert 0 < result.figures['as_really'] < 1
+    assert names(plain, plain.onward(since, PACKING)) == packed
+    result = plain.decided(since, PACKING)
+    assert 0 < result.figures['steps']['as_really'] < 100
 
 
 def test_departures_make_room_and_reports_take_it(recorded):
@@ -222,12 +244,12 @@ def test_departures_make_room_and_reports_take_it(recorded):
     told(0)
     really += ask(engine, one(5, ignore_hosts=['large']) | half)
     assert really == [['large'], ['large'], ['large'], ['large'], ['small']]
-    result = cloud.replayed(since, PACKING)
+    simulation = cloud.onward(since, PACKING)
     # The third has the room of the first; the fourth does not fit with the
     # report, and the last has its room.
     taken = [['small'], ['small'], ['small'], ['large'], []]
-    assert names(cloud, result) == taken
-    assert result.figures['refused_by'] == {'RamFilter': 1}
+    assert names(cloud, simulation) == taken
+    assert simulation.figures()['refused_by'] == {'RamFilter': 1}
 
 
 def test_two_daemons_are_one_cloud(recorded):
@@ -255,16 +277,15 @@ def test_two_daemons_are_one_cloud(recorded):
             change = sa.update(schema.history).where(condition)
             conn.execute(change.values(created_at=column.created_at + late))
     for until, is_there in ((now + 5, False), (now + 15, True)):
-        result = cloud.replayed(since, until=until)
-        ids = {each.request_id for each in result.decisions}
+        simulation = cloud.onward(since, until=until)
+        ids = {each.request_id for each in simulation.decisions}
         assert ('req-12' in ids) == is_there
         assert 'req-14' not in ids
-    result = cloud.replayed(since, until=now + 60)
-    made = {each.request_id: each for each in result.decisions}
+    simulation = cloud.onward(since, until=now + 60)
+    made = {each.request_id: each for each in simulation.decisions}
     assert {*made} == {f'req-{number}' for number in (*range(13), 14)}
-    assert all(each.hosts == each.real for each in made.values())
     assert made['req-12'].refused_by == 'RamFilter'
-    assert result.gaps == []
+    assert as_really(cloud.decided(since, until=now + 60))
 
 
 def test_a_restart_goes_on_with_the_instances_where_they_were(recorded):
@@ -278,12 +299,10 @@ def test_a_restart_goes_on_with_the_instances_where_they_were(recorded):
     second.release([uuid_of(1)]).result(LIMIT_S)
     more = ask(second, one(4)) + ask(second, one(5))
     assert first + more == [['h3'], ['h2'], ['h1'], ['h3'], ['h0']]
-    result = cloud.replayed(since)
-    assert names(cloud, result) == first + more
-    # Nothing is decided while there is no daemon.
-    assert result.gaps == []
+    assert names(cloud, cloud.onward(since)) == first + more
+    assert as_really(cloud.decided(since))
     # One host has room for four, and one of the five is released.
-    packed = names(cloud, cloud.replayed(since, PACKING))
+    packed = names(cloud, cloud.onward(since, PACKING))
     assert packed == [['h0']] * 5
 
 
@@ -296,11 +315,11 @@ def test_instances_that_move_are_where_they_really_are(recorded):
     assert ask(engine, one(1, ignore_hosts=['h3']), move=True) == [['h1']]
     engine.confirm([uuid_of(1)]).result(LIMIT_S)
     assert ask(engine, one(3)) == [['h3']]
-    assert names(cloud, cloud.replayed(since)) == [['h3'], ['h2'], ['h3']]
+    assert names(cloud, cloud.onward(since)) == [['h3'], ['h2'], ['h3']]
     # The first has moved to h1: there is room for three others.
     for number in range(4, 8):
         ask(engine, one(number))
-    packed = names(cloud, cloud.replayed(since, PACKING))
+    packed = names(cloud, cloud.onward(since, PACKING))
     assert packed == [['h0']] * 5 + [['h1']] * 2
 
 
@@ -317,98 +336,89 @@ def test_pods_are_where_they_really_are(recorded):
     )  # fmt: skip
     engine.put(pod).result(LIMIT_S)
     ask(engine, one(1))
-    packed = names(cloud, cloud.replayed(since, PACKING))
+    packed = names(cloud, cloud.onward(since, PACKING))
     assert packed == [['h0']]
     ask(engine, one(2))
-    packed = names(cloud, cloud.replayed(since, PACKING))
+    packed = names(cloud, cloud.onward(since, PACKING))
     assert packed == [['h0'], ['h1']]
 
 
-def test_a_gap_is_said(recorded):
+def test_what_cannot_be_read_is_left_out(recorded):
     cloud = recorded()
     engine = cloud.start(scheduler__snapshot_max_age=0.0)
     since = cloud.now()
     ask(engine, one(1))
-    result = cloud.replayed(since - 60)
-    assert len(result.decisions) == 1
-    (gap,) = result.gaps
-    assert gap.startswith('What was decided before ')
+    cloud.now()
     with cloud.store.engine.begin() as conn:
         number = sa.select(sa.func.max(schema.history.c.number))
         newest = schema.history.c.number == conn.execute(number).scalar()
         conn.execute(sa.update(schema.history).where(newest).values(data=b'x'))
-    (gap,) = cloud.replayed(since).gaps
-    assert 'is damaged' in gap
+    result = cloud.decided(since)
+    (lost,) = {*result.unread}
+    assert 'is damaged' in lost.why
+    assert result.figures['steps']['instances'] == 0
     # What comes after the next checkpoint is known again.
     engine._journal.due = True
     ask(engine, one(2))
     cloud.now()
     ask(engine, one(3))
-    result = cloud.replayed(since)
-    assert result.gaps == [gap]
-    assert names(cloud, result) == [['h2'], ['h1']]
-    assert result.figures['as_really'] == 1.0
-    with cloud.store.engine.begin() as conn:
-        conn.execute(sa.delete(schema.history))
-    assert cloud.replayed(since).gaps == ['Nothing is recorded']
+    result = cloud.decided(since)
+    assert {*result.unread} == {lost}
+    assert as_really(result)
+    assert result.figures['steps']['instances'] == 2
+    assert result.figures['onward']['requests'] == 2
 
 
-def compared(
-    recorded: Recorded, since: float, text: str = '', **more: Any
-) -> Any:
-    """Return what is said of two configurations, of the store's own folder.
-
-    :param text: of the first; the other one is in a file
-    """
-    job = recorded.job(since, text)._replace(**more)
-    other = job._replace(own=str(recorded.folder / 'other.conf'))
-    report, *_ = command.compared(
-        [job, other], lambda some: [*map(command.simulate, some)]
+def test_steps_say_what_parts_a_configuration_from_what_was_taken(recorded):
+    """For each instance after the real hosts of those before it."""
+    cloud = recorded({'hosts': [
+        {**HOSTS[0], 'host': 'memory', 'memory_mb': 8192, 'local_gb': 200},
+        {**HOSTS[0], 'host': 'cpus', 'vcpus': 12},
+    ]})  # fmt: skip
+    engine = cloud.start(
+        scheduler__snapshot_max_age=0.0,
+        filter_scheduler__io_ops_weight_multiplier=0.0,
+        filter_scheduler__cpu_weight_multiplier=0.5,
     )
-    return report
+    plain = 'io_ops_weight_multiplier = 0.0\n'
+    own = f'{plain}cpu_weight_multiplier = 0.5\n'
+    since = cloud.now()
+    uuids = [uuid_of(number) for number in range(3)]
+    (taken,) = ask(engine, one(0, instance_uuids=uuids))
+    assert taken == ['memory', 'memory', 'memory']
+    refused = one(4) | {'flavor': {**SMALL, 'memory_mb': 9999}}
+    assert ask(engine, refused, one(5)) == [[], ['memory']]
+    assert as_really(cloud.decided(since, own))
+    few = 'enabled_filters = ComputeFilter,NumInstancesFilter\n'
+    result = cloud.decided(
+        since,
+        f'{own}{few}max_instances_per_host = 2\ncpu_weight_multiplier = 9.0\n',
+    )
+    assert result.differing == [
+        ('req-0', uuids[0], 'memory', 'cpus', 'CPUWeigher'),
+        ('req-0', uuids[1], 'memory', 'cpus', 'CPUWeigher'),
+        ('req-0', uuids[2], 'memory', 'cpus', 'NumInstancesFilter'),
+        ('req-5', uuid_of(5), 'memory', 'cpus', 'NumInstancesFilter'),
+    ]
+    assert result.figures['steps'] == {
+        'instances': 5, 'same': 1, 'drawn': 0, 'differing': 4,
+        'as_really': 20.0,
+    }  # fmt: skip
 
 
-def test_a_filter_parts_two_decisions(recorded):
-    """Also where it only counts for the last instance of a request."""
+def test_a_host_among_those_that_are_drawn_from_agrees(recorded):
     cloud = recorded()
     engine = cloud.start(scheduler__snapshot_max_age=0.0)
     since = cloud.now()
-    uuids = [uuid_of(number) for number in range(3)]
-    ask(engine, one(0, instance_uuids=uuids))
-    ask(engine, one(4), one(5, ignore_hosts=['h0', 'h2', 'h3']))
-    text = f'{PACKING}io_ops_weight_multiplier = 0.0\n'
-    cloud.file(
-        f'{text}enabled_filters = ComputeFilter,NumInstancesFilter\n'
-        'max_instances_per_host = 2\n', 'other.conf',
-    )  # fmt: skip
-    report = compared(cloud, since, text)
-    assert report['differing'] == 3
-    assert report['first_differing'] == [
-        {'request_id': 'req-0', 'a': 'h0', 'b': 'h1',
-         'parted_by': 'NumInstancesFilter'},
-        {'request_id': 'req-4', 'a': 'h0', 'b': 'h1',
-         'parted_by': 'NumInstancesFilter'},
-        {'request_id': 'req-5', 'a': 'h1', 'b': None,
-         'parted_by': 'NumInstancesFilter'},
-    ]  # fmt: skip
-    assert report['b']['refused_by'] == {'NumInstancesFilter': 1}
-
-
-def test_a_weigher_parts_two_decisions(recorded):
-    """The first whose part in it is not the same for both."""
-    cloud = recorded({'hosts': [
-        {**HOSTS[0], 'host': 'memory', 'memory_mb': 8192},
-        {**HOSTS[0], 'host': 'cpus', 'vcpus': 12},
-    ]})  # fmt: skip
-    engine = cloud.start(scheduler__snapshot_max_age=0.0)
-    since = cloud.now()
-    ask(engine, one(1))
-    cloud.file('cpu_weight_multiplier = 9.0\n', 'other.conf')
-    (row,) = compared(cloud, since, 'cpu_weight_multiplier = 0.5\n')[
-        'first_differing'
-    ]
-    assert row == {'request_id': 'req-1', 'a': 'memory', 'b': 'cpus',
-                   'parted_by': 'CPUWeigher'}  # fmt: skip
+    for number in range(4):
+        ask(engine, one(number))
+    result = cloud.decided(since, 'host_subset_size = 4\n')
+    steps = result.figures['steps']
+    assert steps['same'] + steps['drawn'] == 4 == steps['instances']
+    # The last of three was taken.
+    text = f'{PACKING}host_subset_size = 3\n'
+    result = cloud.decided(since, text)
+    assert result.figures['steps']['differing'] > 0
 
 
 def test_requests_that_are_claimed_together(recorded):
@@ -428,8 +438,9 @@ def test_requests_that_are_claimed_together(recorded):
         for number, (asked, _) in enumerate(mix.requests, 1)
     ]
     recorder.look()
-    result = cloud.replayed(since)
-    assert [made.hosts for made in result.decisions] == really
+    made = cloud.onward(since).decisions
+    assert [each.hosts for each in made] == really
+    assert as_really(cloud.decided(since))
     assert 60 < really.count([]) < 280
 
 
@@ -448,13 +459,15 @@ def test_what_was_in_force_is_taken(recorded):
     cloud.now()
     engine.recorder.origin = {'configuration': 'lost'}
     ask(engine, one(3))
-    result = cloud.replayed(since, own=None)
-    assert names(cloud, result) == [['h3'], ['h3'], ['h2']]
+    result = cloud.decided(since, own=None)
+    # The second, by what packs.
+    assert result.differing == [
+        ('req-2', uuid_of(2), 'h2', 'h3', 'RAMWeigher')
+    ]
     assert result.remarks == [
         'The configuration lost is not kept any more: the present one stands '
         'for it'
     ]
-    assert result.gaps == []
 
 
 @pytest.fixture
@@ -476,22 +489,66 @@ def test_two_configurations_are_compared(replay, decide):
     for number in range(3):
         decide(SMALL, request_id=f'req-{number}')
     status, found, err = replay('--since', '1h')
-    # The recording begins with the first daemon.
-    assert status == 1
-    assert err.startswith('What was decided before ')
-    assert found['a']['requests'] == found['b']['requests'] == 3
-    assert found['a']['as_really'] == 1.0
-    assert found['b']['as_really'] == 0.0
-    assert found['a']['hosts_used'] == 3
-    assert found['b']['hosts_used'] == 1
-    assert found['differing'] == 3
-    first, *_ = found['first_differing']
-    assert first['request_id'] == 'req-0'
-    assert first['a'] != first['b']
-    assert first['parted_by'] == 'RAMWeigher'
-    assert found['a']['largest_that_fits'] == (
+    # The recording begins with the first daemon, which is no gap.
+    assert status == 0
+    assert err.startswith('The history goes back to ')
+    steps, onward = found['steps'], found['onward']
+    assert onward['a']['requests'] == onward['b']['requests'] == 3
+    assert onward['a']['hosts_used'] == 3
+    assert onward['b']['hosts_used'] == 1
+    assert onward['a']['largest_that_fits'] == (
         'VCPU=1, MEMORY_MB=1024, DISK_GB=1'
     )
+    assert steps['a'] == {'instances': 3, 'same': 3, 'drawn': 0,
+                          'differing': 0, 'as_really': 100.0}  # fmt: skip
+    assert steps['b']['differing'] == 3
+    first, *_ = steps['first_differing']
+    assert first['configuration'] == 'b'
+    assert first['request_id'] == 'req-0'
+    assert first['really'] != first['own']
+    assert first['parted_by'] == 'RAMWeigher'
+    _, found, _ = replay('--since', '1h', '--steps')
+    assert found == {'steps': steps}
+    _, found, _ = replay('--since', '1h', '--onward')
+    assert found == {'onward': onward}
+
+
+def test_what_is_left_out_is_counted(replay, decide, run, ready_sqlite):
+    for number in range(3):
+        decide(SMALL, request_id=f'req-{number}')
+    engine = sa.create_engine(ready_sqlite)
+    column = schema.history.c
+    with engine.begin() as conn:
+        damaged = (
+            column.number
+            == sa.select(
+                sa.func.max(schema.decisions.c.block)
+            ).scalar_subquery()
+        )
+        conn.execute(
+            sa.update(schema.history).where(damaged).values(data=b'x')
+        )
+    engine.dispose()
+    status, _, err = replay('--since', '1h')
+    assert status == 1
+    lines = [line for line in err.splitlines() if 'left out' in line]
+    assert len(lines) == 1
+    assert ' of 3 requests are left out: Block ' in lines[0]
+
+
+def test_figures_as_csv(run, tmp_path, decide, ready_sqlite):
+    decide(SMALL, request_id='req-1')
+    text = f'[database]\nconnection = {ready_sqlite}\n{GROUP}'
+    path = tmp_path / 'own.conf'
+    path.write_text(text + PACKING)
+    words = 'replay', '--config', str(path), '-f', 'csv'
+    status, out, _ = run(*words)
+    rows = [*csv.DictReader(out.splitlines())]
+    assert status == 0
+    assert {row['part'] for row in rows} == {'steps', 'onward'}
+    asked = [row for row in rows if row['figure'] == 'requests']
+    assert asked == [{'part': 'onward', 'figure': 'requests', 'a': '1',
+                      'b': '1'}]  # fmt: skip
 
 
 def test_what_cannot_be_done_is_refused_first(replay, tmp_path, ready_sqlite):
@@ -536,19 +593,18 @@ def test_a_trace_is_decided_on_the_hosts_as_they_are(recorded, tmp_path):
         texts[0] = 'vcpus=1,memory_mb=2048,root_gb=1'
         for row, text in zip(rows, texts, strict=True):
             writer.writerow({**row, 'request': text})
-    cloud.file(PACKING, 'other.conf')
-    report = compared(cloud, 0, trace=str(lines))
-    assert report['a'] == {
+    figures = cloud.onward(0, trace=str(lines)).figures()
+    assert figures == {
         'requests': 5, 'placed': 4, 'refused_by': {'RamFilter': 1},
-        'hosts_used': 2, 'unusable': report['a']['unusable'],
+        'hosts_used': 2, 'unusable': figures['unusable'],
         'largest_that_fits': 'VCPU=1, MEMORY_MB=2048, DISK_GB=1',
-        'as_really': None,
     }  # fmt: skip
-    assert report['differing'] == 4
-    assert compared(cloud, 0, trace=str(table)) == report
+    assert cloud.onward(0, trace=str(table)).figures() == figures
+    packed = cloud.onward(0, PACKING, trace=str(lines)).figures()
+    assert packed['hosts_used'] == 1
     table.write_text('arrival,request\n1,vcpus=2\nx,{}\n')
     with pytest.raises(errors.InvalidRequest, match='entry 2: '):
-        compared(cloud, 0, trace=str(table))
+        cloud.onward(0, trace=str(table))
 
 
 @pytest.mark.slow
@@ -587,7 +643,7 @@ def test_equal_seeds_draw_alike(recorded, tmp_path):
     lines.write_text(f'{json.dumps(row)}\n' * 20)
     text = 'shuffle_best_same_weighed_hosts = true\nweight_classes =\n'
     runs = [
-        cloud.replayed(0, text, trace=str(lines), seed=seed).decisions
+        cloud.onward(0, text, trace=str(lines), seed=seed).decisions
         for seed in (1, 1, 2)
     ]
     assert runs[0] == runs[1] != runs[2]

@@ -1,0 +1,212 @@
+"""Has a configuration decide again, step by step, what daemons decided.
+
+Each run of a daemon is gone through by itself, with the table that it had. At
+each decision the configuration decides instance by instance, each after the
+real hosts of those before it; then what was really selected is applied.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy.engine import Connection
+
+from scheduler_service import errors
+from scheduler_service.columns import Overlay
+from scheduler_service.pipeline import HostPipeline, comparison
+from scheduler_service.store.records import gaps, history
+from scheduler_service.store.records.history import Asked, Block, Stretch
+
+# How many instances whose hosts differ are listed.
+LISTED = 1000
+# What parts hosts of the same weight.
+_ORDER = 'the order of hosts'
+
+
+class Differing(NamedTuple):
+    """An instance for which a configuration takes another host.
+
+    :ivar instance: None: of the first for which no host really was left
+    :ivar really: the host that was taken; None: it was refused
+    :ivar own: the host that the configuration takes; None: it refuses
+    :ivar parted_by: the first filter that rejects the real host, or else the
+        weigher that prefers its own the most
+    """
+
+    request_id: str | None
+    instance: str | None
+    really: str | None
+    own: str | None
+    parted_by: str
+
+
+class Steps:
+    """Compares what a configuration decides with what was decided.
+
+    :param since: seconds since the epoch
+    :param until: likewise
+    :param pipeline_of: returns the pipeline for the fingerprint of the
+        configuration that a request was decided with
+    :ivar unread: blocks that cannot be read
+    :ivar same: for how many instances the same host is taken, or refused alike
+    :ivar drawn: for how many the real host is one of those that are drawn from
+    :ivar differing: how many others there are
+    :ivar listed: the first of these
+    """
+
+    def __init__(
+        self,
+        conn: Connection,
+        since: float,
+        until: float,
+        pipeline_of: Callable[[str], HostPipeline],
+    ) -> None:
+        self._conn, self._since, self._until = conn, since, until
+        self._pipeline_of = pipeline_of
+        self.unread: list[gaps.Unread] = []
+        self.same = self.drawn = self.differing = 0
+        self.listed: list[Differing] = []
+
+    def figures(self) -> dict[str, Any]:
+        """Return the counts, and how many per cent agree."""
+        agree = self.same + self.drawn
+        every = agree + self.differing
+        return {
+            'instances': every,
+            'same': self.same,
+            'drawn': self.drawn,
+            'differing': self.differing,
+            'as_really': round(100 * agree / every, 2) if every else None,
+        }
+
+    def play(self) -> Iterator[float]:
+        """Go through all of it; yield the time after each step."""
+        every = history.stretches(self._conn)
+        for _, run in itertools.groupby(every, operator.attrgetter('run')):
+            some = [each for each in run if each.ended_at >= self._since]
+            yield from self._run(some)
+
+    def _run(self, stretches: Sequence[Stretch]) -> Iterator[float]:
+        replay = history.Replay()
+        for stretch in stretches:
+            if stretch.began_at >= self._until:
+                break
+            if not stretch.follows:
+                replay = history.Replay()
+            stored_at, count = history.times(self._conn, stretch), 0
+            read = gaps.read(self._conn, stretch, self.unread)
+            for number, entry, block in read:
+                at, count = stored_at[number], count + 1
+                if self._since <= at < self._until and replay.overlay:
+                    if isinstance(entry, Asked):
+                        self._decide(replay.overlay, entry, block)
+                    yield at
+                replay.apply(entry, block)
+
+    def _decide(self, overlay: Overlay, entry: Asked, block: Block) -> None:
+        """Compare a decision; the table is as before when it returns."""
+        pipeline = self._pipeline_of(block.configuration)
+        moment = history.Moment(overlay, entry, block)
+        if not self._is_alike(pipeline, moment):
+            for turn in range(entry.earlier, len(entry.rows)):
+                self._compare(pipeline, moment, turn)
+            if entry.error:
+                self._compare(pipeline, moment, len(entry.rows))
+        moment.leave()
+
+    def _is_alike(
+        self, pipeline: HostPipeline, moment: history.Moment
+    ) -> bool:
+        """Count a decision that comes out the same as a whole: most do."""
+        entry, overlay = moment.entry, moment.overlay
+        if entry.earlier:
+            return False
+        rows, error = [], ''
+        try:
+            pipeline.check_devices(moment.request)
+            made = pipeline.select(
+                overlay, moment.request, random, 1, entry.bounds
+            )
+        except errors.SchedulerError as fault:
+            error = fault.name
+        else:
+            by_uuid = {each.uuid: each.row for each in made.assignments}
+            uuids = moment.request.instance_uuids
+            rows = [by_uuid[uuids[at]] for at in entry.order]
+            overlay.forget_last(len(made.assignments))
+        if error != entry.error or (not error and rows != entry.rows):
+            return False
+        if error and entry.rows:
+            return False
+        self.same += len(rows) or 1
+        return True
+
+    def _compare(
+        self, pipeline: HostPipeline, moment: history.Moment, turn: int
+    ) -> None:
+        """Compare the host of one instance, or that there was none for it."""
+        moment.place(turn)
+        entry, request, table = moment.entry, moment.request, moment.table
+        row = entry.rows[turn] if turn < len(entry.rows) else None
+        judge = comparison.bounded(pipeline, request, entry.bounds)
+        own, fault = comparison.Standing(None, None), ''
+        try:
+            judge.check_devices(request)
+            own = comparison.standing(judge, table, request, row)
+        except errors.SchedulerError as error:
+            fault = error.name
+        settings = pipeline.settings
+        # Who lost a claim draws, too.
+        among = max(settings.host_subset_size, 2**entry.attempt)
+        draws = among > 1 or settings.shuffle_best_same_weighed_hosts
+        if own.best == row:
+            self.same += 1
+        elif draws and own.ahead is not None and own.ahead < among:
+            self.drawn += 1
+        else:
+            self.differing += 1
+            if row is not None and not fault:
+                fault = _parted_by(judge, moment, row, own.best)
+            self._list(moment, row, own.best, fault or entry.error)
+
+    def _list(
+        self,
+        moment: history.Moment,
+        row: int | None,
+        own: int | None,
+        parted_by: str,
+    ) -> None:
+        if len(self.listed) == LISTED:
+            return
+        request = moment.request
+        really, taken = (
+            None if each is None else moment.table.host_at(each)
+            for each in (row, own)
+        )
+        uuid = request.placing if row is not None else None
+        self.listed.append(
+            Differing(request.request_id, uuid, really, taken, parted_by)
+        )
+
+
+def _parted_by(
+    pipeline: HostPipeline, moment: history.Moment, row: int, own: int | None
+) -> str:
+    """Return what keeps a configuration from taking a host."""
+    table, request = moment.table, moment.request
+    host, node = table.host_at(row), table.node_at(row)
+    nodes = comparison.of_host(pipeline, table, request, host, own)
+    report = next(each for each in nodes if each['node'] == node)
+    for each in report['filters']:
+        if not each['passes']:
+            return str(each['filter'])
+    ahead = {
+        str(each['weigher']): each['best_weight'] - each['weight']
+        for each in report['weights']['weighers']
+    }
+    first = max(ahead, key=ahead.__getitem__, default='')
+    return first if ahead and ahead[first] > 0 else _ORDER
