@@ -24,6 +24,8 @@ import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.store import schema
+from scheduler_service.store.records import daemons
+from tests.rigs import recordings
 from tests.support import servers
 from tests.support.clouds import Cloud
 from tests.support.documents import CONTEXT
@@ -329,7 +331,8 @@ def run(
     :param least_placed: and how many requests have to be placed
     :param quiet_s: before rows are read, in seconds: a message that was
         delivered again may still be under way
-    :return: counts, and ``wrong`` rows and ``untrue`` answers
+    :return: counts, ``wrong`` rows, ``untrue`` answers, and what of the
+        recording is ``contradicted``
     """
     cloud.bring(inventory())
     over = threading.Event()
@@ -356,6 +359,10 @@ def run(
     known = {
         uuid: one for caller in crowd for uuid, one in caller.known.items()
     }
+    places = {
+        uuid: {host for host in (one.host, one.target) if host}
+        for uuid, one in known.items()
+    }
     return {
         'faults': dict(happened),
         'calls': dict(sum((one.done for one in crowd), Counter())),
@@ -363,6 +370,9 @@ def run(
         'untrue': [text for one in crowd for text in one.untrue],
         'wrong': wrong_rows(cloud, known),
         'books': cloud.books(),
+        'contradicted': recordings.contradicted(
+            cloud, places, seed, quiet_s > daemons.SILENT_S
+        ),
     }
 
 
