@@ -104,12 +104,12 @@ def test_a_tree_is_read_at_once(make_store, fake, monkeypatch):
     assert client.provider(str(uuid.uuid4())) is None
 
 
-def test_a_refusal_waits_for_no_host_that_changed(
-    make_store, fake, monkeypatch
-):
-    store, nodes = make_store('sqlite'), {}
-    for number in range(30):
-        nodes[f'h{number}'] = fake.add_provider(VCPU=8, MEMORY_MB=4096)
+def followed(store: Any, fake: Any, count: int) -> tuple[Any, dict[str, str]]:
+    """Follow providers that are read by request alone: host -> provider."""
+    nodes = {
+        f'h{number}': fake.add_provider(VCPU=8, MEMORY_MB=4096)
+        for number in range(count)
+    }
     import_inventory(store, {'hosts': [
         {'host': host, 'uuid': node} for host, node in nodes.items()
     ]})  # fmt: skip
@@ -118,6 +118,13 @@ def test_a_refusal_waits_for_no_host_that_changed(
     following = follower(store, fake)
     following.poll()
     following.interval = 3600.0
+    return following, nodes
+
+
+def test_a_refusal_waits_for_no_host_that_changed(
+    make_store, fake, monkeypatch
+):
+    following, nodes = followed(make_store('sqlite'), fake, 30)
     read, held, go = fake.read, threading.Event(), threading.Event()
 
     def waiting(path: str, query: Any) -> Any:
@@ -147,16 +154,8 @@ def test_what_a_refusal_read_is_not_replaced_by_an_earlier_read(
     make_store, fake, monkeypatch
 ):
     store = make_store('sqlite')
-    hosts = {fake.add_provider(VCPU=8, MEMORY_MB=4096): f'h{n}'
-             for n in range(4)}  # fmt: skip
-    import_inventory(store, {'hosts': [
-        {'host': host, 'uuid': node} for node, host in hosts.items()
-    ]})  # fmt: skip
-    with store.engine.begin() as conn:
-        conn.execute(sa.update(schema.hosts).values(cell_uuid='c'))
-    following = follower(store, fake)
-    following.poll()
-    following.interval = 3600.0
+    following, nodes = followed(store, fake, 4)
+    hosts = {node: host for host, node in nodes.items()}
     read, waits = fake.read, []
 
     def changing(path: str, query: Any) -> Any:
