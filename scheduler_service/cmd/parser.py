@@ -316,6 +316,7 @@ _ALL = (
                  choices=_OUTCOMES, metavar='NAME'),
         argument('--filter', 'only refusals where this filter left no host'),
         argument('--project', 'only decisions for this project'),
+        argument('--user', 'only decisions for the caller with this id'),
         argument('--host', 'only decisions that chose this service host'),
         argument('--pod', 'only decisions on this pod; in the namespace '
                  'default where none is named', type=_pod,

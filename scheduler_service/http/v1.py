@@ -76,6 +76,7 @@ CRITERIA: Criteria = {
     ),
     'filter': (str, 'the filter that left no host'),
     'project': (str, 'whose request it was'),
+    'user': (str, 'the id of its caller'),
     'host': (str, 'a service host that was chosen'),
     'instance': (dashed, 'the uuid of an instance of the request'),
     'pod': (str, 'a pod, as NAMESPACE/NAME'),

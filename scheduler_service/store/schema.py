@@ -83,7 +83,7 @@ metadata = sa.MetaData(
 )
 
 # The migration that makes these tables.
-VERSION = '0001'
+VERSION = '0002'
 
 # Versions of which the releases may use the tables as they are now: this one,
 # and those before it for which the migrations are declared safe.
@@ -380,6 +380,7 @@ decisions = _table(
     sa.Column('global_request_id', _NAME),
     # What lists show of the document. Names of several are a line each.
     sa.Column('project_id', _NAME),
+    sa.Column('user_id', _NAME),
     sa.Column('filter', _NAME),
     sa.Column('hosts', _DOCUMENT),
     sa.Column('instances', _DOCUMENT),

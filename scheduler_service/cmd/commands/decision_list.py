@@ -20,7 +20,7 @@ _COLUMNS = [
     'hosts', 'times',
 ]  # fmt: skip
 # By which decisions are counted.
-_COUNTED = 'kind', 'outcome', 'filter', 'project_id', 'host'
+_COUNTED = 'kind', 'outcome', 'filter', 'project_id', 'user_id', 'host'
 # How often new decisions are looked for, in seconds.
 _FOLLOW_S = 1.0
 
@@ -29,8 +29,8 @@ def listing(args: Any, conf: Any) -> output.Listing:
     """List the newest decisions, or count them, or follow new ones."""
     criteria = DecisionFilter(
         args.since, args.until, args.outcome, args.filter, args.project,
-        args.host, args.pod, args.instance and dashed(args.instance),
-        args.request,
+        args.user, args.host, args.pod,
+        args.instance and dashed(args.instance), args.request,
     )  # fmt: skip
     if args.by:
         return _count(args, conf, criteria)

@@ -42,6 +42,7 @@ class DecisionFilter(NamedTuple):
     :ivar outcome: ``chosen``, the name of an error, or ``refused``
     :ivar filter: the filter that left no host
     :ivar project: whose request it was
+    :ivar user: the id of its caller
     :ivar host: a service host that was chosen
     :ivar pod: ``NAMESPACE/NAME`` of a pod
     :ivar instance: the uuid of an instance of the request
@@ -55,6 +56,7 @@ class DecisionFilter(NamedTuple):
     outcome: str | None = None
     filter: str | None = None
     project: str | None = None
+    user: str | None = None
     host: str | None = None
     pod: str | None = None
     instance: str | None = None
@@ -77,6 +79,7 @@ class DecisionSummary(NamedTuple):
     kind: str
     outcome: str
     project_id: str | None
+    user_id: str | None
     filter: str
     hosts: list[str]
     instances: list[str]
@@ -183,6 +186,7 @@ def _conditions(conn: Connection, criteria: DecisionFilter) -> list[Any]:
         for column, value in (
             (columns.filter, criteria.filter),
             (columns.project_id, criteria.project),
+            (columns.user_id, criteria.user),
         )
         if value is not None
     ]

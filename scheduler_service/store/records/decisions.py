@@ -18,6 +18,7 @@ from scheduler_service import errors, moments, texts
 from scheduler_service.engine.journal import Decided
 from scheduler_service.model import Flavor, Placement, Request, ZoneRequest
 from scheduler_service.model.inventory import dashed
+from scheduler_service.model.limits import NAME_LENGTH
 from scheduler_service.moments import Moment
 from scheduler_service.pipeline.explain import decisive_filter
 from scheduler_service.pipeline.selection import explanation
@@ -46,6 +47,7 @@ _COLUMNS = {
     'caller_request_id': 'text',
     'global_request_id': 'text',
     'project_id': 'text',
+    'user_id': 'text',
     'filter': 'text',
     'hosts': 'text',
     'instances': 'text',
@@ -57,7 +59,7 @@ _COLUMNS = {
 }
 # The columns that are not of a single decision's row.
 _OTHERS = 5
-_DOCUMENT = list(_COLUMNS).index('document')
+_DOCUMENT, _USER = map(list(_COLUMNS).index, ('document', 'user_id'))
 # Of a stored request: what belongs to that one alone.
 OF_ONE = 'request_id', 'instance_uuids'
 
@@ -75,6 +77,7 @@ class Decision(NamedTuple):
     :ivar global_request_id: the id of the request in the logs of all services
         that it went through; None: it has none
     :ivar project_id: whose request it was
+    :ivar user_id: of the caller
     :ivar filter: the filter that left no host or pool; None: no filter did
     :ivar placements: that were chosen
     :ivar instance_uuids: of the request, where nothing was chosen
@@ -90,6 +93,7 @@ class Decision(NamedTuple):
     caller_request_id: str | None = None
     global_request_id: str | None = None
     project_id: str | None = None
+    user_id: str | None = None
     filter: str | None = None
     placements: Sequence[Placement] = ()
     instance_uuids: Sequence[str] = ()
@@ -123,6 +127,8 @@ class Decision(NamedTuple):
             caller_request_id,
             global_request_id,
             reasons.get('project_id'),
+            # A caller's text, of any length.
+            (reasons.get('user_id') or '')[:NAME_LENGTH] or None,
             None if outcome in GOOD else decisive_filter(facts) or None,
             reasons.get('placements') or (),
             reasons.get('instance_uuids') or (),
@@ -215,12 +221,13 @@ _EARLIER = (
 def _verdict(row: Sequence[Any]) -> tuple[Any, ...]:
     """Return what is equal where a decision is only repeated.
 
-    That is all but the reasons. A refused request may be sent again for new
-    instances: then it has to ask for the same.
+    That is all but the reasons and the user. A refused request may be sent
+    again for new instances: then it has to ask for the same.
 
     :param row: as of :meth:`Decision.row`
     """
     *values, instances = row
+    del values[_USER]
     document = values.pop(_DOCUMENT)
     if instances and values[2] not in GOOD:
         reasons = msgspec.json.decode(document)

@@ -74,11 +74,13 @@ SAME = [
     ('capacity?flavor=vcpus%3D1&zone=north', 'capacity',
      'capacity --flavor vcpus=1 --zone north'),
     ('daemons', 'daemons', 'daemon list'),
+    ('decisions?user=u', 'decisions', 'decision list --user u'),
 ]  # fmt: skip
 
 
 def test_a_resource_has_what_the_command_prints(http, printed):
     wait_until(lambda: printed('daemon', 'list'))
+    wait_until(lambda: printed('decision', 'list'))
     for path, key, words in SAME:
         expected = printed(*words.split())
         status, told = http.send('GET', f'/v1/{path}')
@@ -86,6 +88,9 @@ def test_a_resource_has_what_the_command_prints(http, printed):
             del row['last_sign']
         assert (status, told[key]) == (200, expected), path
         assert expected, path
+    _, told = http.send('GET', '/v1/decisions?user=p')
+    assert told['decisions'] == printed('decision', 'list', '--user', 'p')
+    assert told['decisions'] == []
 
 
 def test_csv_has_the_rows_and_no_formulas(http):

@@ -111,6 +111,13 @@ def test_a_request_that_was_decided_can_be_tried_again(
     assert 'Try it again' not in body
 
 
+def test_decisions_are_those_of_a_user(http: HttpClient) -> None:
+    for user, is_there in (('u', True), ('nobody', False)):
+        _, body = ask(http, '/decisions', user=user)
+        assert ('href="/decisions/req-chosen"' in body) is is_there
+        assert f'name="user" value="{user}"' in body
+
+
 def test_older_decisions_are_linked(http: HttpClient) -> None:
     seen = []
     query = 'limit=2'

@@ -92,12 +92,14 @@ REFUSAL = {
 POOL_REFUSAL = {'facts': {'funnel': [{'filter': 'attribute', 'left': 0}]}}
 ONE, TWO = str(uuid.UUID(int=1)), 'odd, "name'
 MADE = [
-    ('a', 'k', 'chosen', {'project_id': 'p', 'placements': [
+    ('a', 'k', 'chosen', {'project_id': 'p', 'user_id': 'u', 'placements': [
         placed(ONE, 'host-1'), placed(TWO, 'Host-1')]}, 'b', 'c'),
-    ('d', 'k', 'NoValidHost', {'project_id': 'P', 'error': REFUSAL,
-                               'instance_uuids': [ONE]}, None, 'a'),
+    ('d', 'k', 'NoValidHost', {
+        'project_id': 'P', 'user_id': 'U', 'error': REFUSAL,
+        'instance_uuids': [ONE]}, None, 'a'),
     ('e', 'z', 'NoValidPool', {'error': POOL_REFUSAL}, 'a', None),
-    ('f', 'k', 'chosen', {'placements': [placed('x', 'a\nhost-1\nb')]}),
+    ('f', 'k', 'chosen', {'user_id': 300 * 'ü', 'placements': [
+        placed('x', 'a\nhost-1\nb')]}),
 ]  # fmt: skip
 
 
@@ -122,6 +124,8 @@ def test_lists_of_decisions_have_and_search_what_the_documents_have(store):
     assert found(instance=ONE) == ['d', 'a']
     assert found(instance=TWO) == ['a']
     assert (found(project='p'), found(project='P')) == (['a'], ['d'])
+    assert (found(user='u'), found(user='U')) == (['a'], ['d'])
+    assert (found(user='p'), found(user=255 * 'ü')) == ([], ['f'])
     assert (found(filter='Last'), found(filter='First')) == (['d'], [])
     assert found(filter='attribute') == ['e']
     assert found(request='a') == ['e', 'd', 'a']

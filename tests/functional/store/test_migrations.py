@@ -8,8 +8,11 @@ import pytest
 import sqlalchemy as sa
 from alembic import command
 
-from scheduler_service.store import migrate
-from scheduler_service.store.connection import Store
+from scheduler_service.store import migrate, schema
+from scheduler_service.store.connection import Store, Writer
+from scheduler_service.store.records import decision_list, decisions
+from scheduler_service.store.records.decision_list import DecisionFilter
+from scheduler_service.store.records.decisions import Decision
 from tests.support.databases import DATABASES
 
 pytestmark = pytest.mark.db
@@ -77,4 +80,48 @@ def test_first_migration_makes_the_tables_of_the_first_release(kind, make_url):
         command.upgrade(migrate._config(conn), '0001')
         recorded = FOLDER / f'first_release_{kind}.txt'
         assert described(conn) == recorded.read_text()
+    store.dispose()
+
+
+@pytest.mark.parametrize('kind', DATABASES)
+def test_decisions_of_a_user_are_found_beside_those_of_the_first_release(
+    kind, make_url
+):
+    """Whose daemons store decisions after the migration, too."""
+    store = Store.connect(make_url(kind, empty=True))
+    with store.engine.begin() as conn:
+        command.upgrade(migrate._config(conn), '0001')
+    earlier = {'request_id': 'a', 'kind': 'k', 'outcome': 'chosen',
+               'document': '{"user_id":"u"}'}  # fmt: skip
+
+    def write_earlier(writer: Writer) -> None:
+        writer.conn.execute(sa.insert(schema.decisions), earlier)
+
+    store.write(write_earlier)
+    assert migrate.sync(store) == migrate.head()
+    assert '0001' in migrate.compatible_versions()
+    store.write(write_earlier)
+    made = Decision.of('b', 'k', 'chosen', {'user_id': 'u'})
+    store.write(lambda writer: decisions.record(writer, [made]))
+    with store.reading() as conn:
+        found = decision_list.search(conn, DecisionFilter())
+        of_user = decision_list.search(conn, DecisionFilter(user='u'))
+        shown = decisions.show(conn, 'a')
+    users = [(each.request_id, each.user_id) for each in found]
+    assert users == [('b', 'u'), ('a', None), ('a', None)]
+    assert [each.request_id for each in of_user] == ['b']
+    assert [each['user_id'] for each in shown] == ['u', 'u']
+    store.dispose()
+
+
+# PostgreSQL rolls a migration back that was cut off.
+@pytest.mark.parametrize('kind', ['sqlite', 'mariadb'])
+def test_users_of_decisions_are_added_where_that_was_cut_off(kind, make_url):
+    store = Store.connect(make_url(kind, empty=True))
+    with store.engine.begin() as conn:
+        command.upgrade(migrate._config(conn), '0001')
+        statement = 'ALTER TABLE decisions ADD COLUMN user_id VARCHAR(255)'
+        conn.execute(sa.text(statement))
+    assert migrate.sync(store) == migrate.head()
+    assert migrate.differences(store) == []
     store.dispose()

@@ -56,7 +56,8 @@ def test_every_name_that_somebody_gives_is_compared_with_its_blanks(
         padded = conn.exec_driver_sql(
             'SELECT table_name, column_name FROM information_schema.columns '
             "WHERE table_schema = DATABASE() AND column_name IN ('host', "
-            "'node', 'name', 'key') AND collation_name = 'utf8mb4_bin'"
+            "'node', 'name', 'key', 'user_id') "
+            "AND collation_name = 'utf8mb4_bin'"
         )
         assert sorted(map(tuple, padded)) == [
             ('counters', 'name'), ('daemons', 'name'), ('leases', 'name'),

@@ -53,6 +53,7 @@ OURS = {
     'decisions.outcome': 'name of an error',
     'decisions.caller_request_id': 'left out where it is longer',
     'decisions.global_request_id': 'left out where it is longer',
+    'decisions.user_id': 'cut to its length',
     'decisions.filter': 'name of a filter',
     'decisions.hosts': 'a line for each instance of one request',
     'decisions.instances': 'a line for each instance of one request',
