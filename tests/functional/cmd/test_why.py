@@ -16,6 +16,7 @@ from scheduler_service.model import documents
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records import daemons
+from tests.support import placement_engines
 from tests.support.databases import session
 from tests.support.extenders import entry, extender, pass_only
 from tests.support.services import new_conf
@@ -373,6 +374,57 @@ def test_what_extenders_took_out_is_named(run, extended):
     # What a filter refuses could pass the filters with another amount.
     extended(pass_only('compute-2'), 'req-large', memory_mb=99_999)
     assert why(run, 'req-large')[0]['relaxations']
+
+
+@pytest.fixture
+def with_placement(ready_sqlite, fake):
+    """Give a function that asks for so much of a provider below a host's.
+
+    Three hosts have it, the last of them the most.
+    """
+    store = Store.connect(ready_sqlite)
+    roots = [placement_engines.add_host(store, fake) for _ in range(3)]
+    for root, amount in zip(roots, (1, 1, 2), strict=True):
+        fake.add_provider(root, CUSTOM_FPGA=amount)
+
+    def ask(amount, request_id):
+        group = {'suffix': '1', 'resources': {'CUSTOM_FPGA': amount}}
+        request = placement_engines.request(
+            *placement_engines.new(),
+            resource_groups=[group],
+            request_id=request_id,
+        )
+        with (
+            placement_engines.engine(store, fake) as running,
+            contextlib.suppress(errors.NoValidHost),
+        ):
+            running.select_destinations(request).result(LIMIT_S)
+        return [f'h-{root}' for root in roots]
+
+    yield ask
+    store.dispose()
+
+
+def test_what_placement_took_out_is_named(run, with_placement):
+    """Of a request with a candidate, and of one without."""
+    first, _, last = with_placement(2, 'req-some')
+    found, err = why(run, 'req-some')
+    assert (found['passing'], found['passing_filters'], err) == (1, 3, '')
+    (place,) = found['taken']
+    assert (place['host'], place['rank']) == (last, 1)
+    (node,) = why(run, 'req-some', '--host', first)[0]['nodes']
+    failed = [each for each in node['filters'] if not each['passes']]
+    assert [(each['filter'], each['reason']) for each in failed] == [
+        ('extenders and placement', 'Extenders or placement took it out')
+    ]
+    assert node['weights']['best'] == last
+    with_placement(3, 'req-none')
+    status, out, _ = run('why', 'req-none')
+    assert status == 1
+    assert (
+        '3 hosts pass the filters; extenders or the placement service took '
+        'them out.'
+    ) in out
 
 
 def test_a_block_that_is_damaged_is_named(run, select, ready_sqlite):
