@@ -84,6 +84,7 @@ def engine(
     timeout: float = 10.0,
     retries: int = 0,
     mirror: Callable[[], bool] = lambda: False,
+    follows: bool = True,
     **options: Any,
 ) -> Iterator[Scheduler]:
     """Run an engine that claims in a placement service, and its follower.
@@ -91,6 +92,7 @@ def engine(
     :param timeout: of calls, in seconds
     :param retries: how often a call is made again
     :param mirror: reads the compute service's databases before a refusal
+    :param follows: whether a thread follows providers
     :param options: of the engine, as of ``new_conf``
     """
     connection = store.engine.url.render_as_string(hide_password=False)
@@ -126,7 +128,8 @@ def engine(
         ]
     )
     assert made.start()
-    follower.start()
+    if follows:
+        follower.start()
     try:
         yield made
     finally:
