@@ -18,8 +18,8 @@ Moment = timedelta | datetime
 class Occurrence(NamedTuple):
     """Something that happened, for the store.
 
-    :ivar event: started, stopped, silent (the last sign of life), reloaded,
-        not reloaded, broker away, database away, or command
+    :ivar event: started, stopped, reloaded, not reloaded, broker away,
+        database away, or command
     :ivar began: by ``time.monotonic`` of this process
     :ivar ended: the same; None: it took no time
     """

@@ -5,7 +5,6 @@ Times are the database's, so the clocks of the daemons do not matter.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -15,7 +14,6 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from scheduler_service import moments
-from scheduler_service.moments import Occurrence
 from scheduler_service.store import clock, schema
 from scheduler_service.store.connection import Writer
 from scheduler_service.store.records import event_log
@@ -167,14 +165,10 @@ def prune(writer: Writer, seconds: float) -> None:
     """Remove daemons without a sign of life in the last *seconds*."""
     table, conn = schema.daemons, writer.conn
     for row in listing(conn):
-        silent_for = row['silent_for']
         delete = sa.delete(table).where(table.c.id == row['id'])
         # Another daemon may do the same.
-        if silent_for > seconds and conn.execute(delete).rowcount:
-            began = time.monotonic() - silent_for
-            event_log.record(
-                conn, row['name'], [Occurrence(event_log.SILENT, '', began)]
-            )
+        if row['silent_for'] > seconds and conn.execute(delete).rowcount:
+            event_log.record_silence(conn, row['name'], row['seen_at'])
 
 
 def lasting(conn: Connection) -> Iterator[dict[str, Any]]:

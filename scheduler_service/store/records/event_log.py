@@ -46,6 +46,15 @@ def record(conn: Connection, who: str, happened: Iterable[Occurrence]) -> None:
             conn.execute(_TABLE.insert().values(**values, **times))
 
 
+def record_silence(conn: Connection, who: str, seen_at: float) -> None:
+    """Record that a daemon was silent after its last sign of life.
+
+    :param seen_at: seconds since the epoch, by the database's clock
+    """
+    values = {'event': SILENT, 'who': who, 'detail': '', 'begun_at': seen_at}
+    conn.execute(_TABLE.insert().values(values))
+
+
 def since(conn: Connection, moment: float) -> list[dict[str, Any]]:
     """Return what happened since a time, in the order of its begin.
 
