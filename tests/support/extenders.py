@@ -21,6 +21,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from tests.support.waiting import LIMIT_S
+
 DAY = datetime.timedelta(days=1)
 _SIGNS_CERTIFICATES = x509.KeyUsage(
     digital_signature=False,
@@ -90,7 +92,8 @@ def pass_only(*names: str) -> Answer:
 def entry(server: Extender, **more: Any) -> dict[str, Any]:
     """Return a server's entry in the configuration of a scheduler."""
     return {'urlPrefix': server.url, 'filterVerb': 'filter',
-            'nodeCacheCapable': True, 'httpTimeout': '2s', **more}  # fmt: skip
+            'nodeCacheCapable': True, 'httpTimeout': f'{LIMIT_S:.0f}s',
+            **more}  # fmt: skip
 
 
 class Extender:
