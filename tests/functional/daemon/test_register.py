@@ -242,13 +242,15 @@ def test_daemons_on_a_topic_with_other_databases_hear_of_each_other(
         for name in names
     ]
     one, two, three = daemons
-    part = (
-        'Degraded: other daemons on the topic have another database, and '
-        'decide a part of the requests: '
+    text = (
+        'other daemons on the topic have another database, and decide a part '
+        'of the requests: '
     )
     for daemon in (one, two):
-        assert daemon.wait_for(part).endswith(': three\n')
-    assert three.wait_for(part + 'one, two')
+        assert daemon.wait_for(f'Degraded: {text}').endswith(': three\n')
+    assert three.wait_for(f'Degraded: {text}')
+    # The first line names those that were heard of by then; it is repeated.
+    assert three.wait_for(f'{text}one, two')
 
     def elsewhere():
         rows = json.loads(run('daemon', 'list', '-f', 'json'))
