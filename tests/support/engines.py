@@ -88,6 +88,15 @@ def start_engine(store: Store, **options: Any) -> Scheduler:
     return engine
 
 
+def store_all(engine: Scheduler) -> None:
+    """Have all that an engine which runs has decided so far be stored.
+
+    It records a request after it has answered it.
+    """
+    engine._loop.between_batches(lambda: None).result(LIMIT_S)
+    engine.recorder.flush()
+
+
 @dataclasses.dataclass
 class Message:
     """A message of a caller, which may be delivered several times.

@@ -9,7 +9,7 @@ from scheduler_service import errors
 from scheduler_service.cmd import manage
 from scheduler_service.model import documents
 from scheduler_service.store.connection import Store
-from tests.support.engines import start_engine
+from tests.support.engines import start_engine, store_all
 from tests.support.waiting import LIMIT_S
 
 
@@ -67,6 +67,6 @@ def decide(engine):
         request = documents.request(document)
         with contextlib.suppress(errors.SchedulerError):
             engine.select_destinations(request).result(LIMIT_S)
-        engine.recorder.flush()
+        store_all(engine)
 
     return ask

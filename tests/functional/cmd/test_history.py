@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from scheduler_service.store import schema
 from tests.support.databases import session
+from tests.support.engines import store_all
 from tests.support.waiting import LIMIT_S
 
 FLAVOR = {'vcpus': 1, 'memory_mb': 2048, 'root_gb': 1}
@@ -34,7 +35,7 @@ def test_an_instance_is_claimed_and_released(run, engine, select, listed):
     (claim,) = json.loads(run('claim', 'list', '-f', 'json')[1])
     uuid, host = claim['uuid'], claim['host']
     engine.release([uuid]).result(LIMIT_S)
-    engine.recorder.flush()
+    store_all(engine)
     # The recording begins with the first daemon.
     rows, err = listed('instance', uuid, '--since', '1h')
     assert err.startswith('The history goes back to ')

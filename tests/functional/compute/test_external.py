@@ -11,6 +11,7 @@ from scheduler_service import errors
 from scheduler_service.store.records import decisions
 from tests.support import nova_wire
 from tests.support.compute import CONTEXT, HOSTS
+from tests.support.engines import store_all
 from tests.support.http_client import HttpClient
 from tests.support.nova_wire import flavor, spec, thing
 from tests.support.servers import free_port
@@ -59,7 +60,7 @@ def test_hosts_come_back_in_the_order_of_our_weighers(serve):
     assert ordered(client, body(5, 2, 4)) == [
         'compute-2', 'compute-4', 'compute-5',
     ]  # fmt: skip
-    client.service.daemon.scheduler.recorder.flush()
+    store_all(client.service.daemon.scheduler)
     with client.service.store.reading() as conn:
         (decision,) = decisions.show(conn, CONTEXT['request_id'])
     assert decision['kind'] == 'external'

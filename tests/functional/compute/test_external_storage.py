@@ -4,6 +4,7 @@ import pytest
 
 from scheduler_service.store.records import decisions
 from tests.support.compute import CONTEXT
+from tests.support.engines import store_all
 from tests.support.nova_wire import spec, thing
 
 PROPERTIES = {'manila': 'share_properties', 'cinder': 'volume_properties'}
@@ -44,7 +45,7 @@ def test_known_hosts_are_ordered_and_others_keep_their_order(
         200,
         {'hosts': ['compute-1', 'compute-3', 'b@x#p', 'a@x#p']},
     )
-    client.service.daemon.scheduler.recorder.flush()
+    store_all(client.service.daemon.scheduler)
     with client.service.store.reading() as conn:
         (decision,) = decisions.show(conn, CONTEXT['request_id'])
     assert decision['kind'] == 'external'

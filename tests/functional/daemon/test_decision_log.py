@@ -9,6 +9,7 @@ import pytest
 from scheduler_service import errors
 from tests.support.databases import ready_database
 from tests.support.documents import CONTEXT, SMALL
+from tests.support.engines import store_all
 from tests.support.processes import on_topic
 from tests.support.waiting import wait_until
 
@@ -28,7 +29,7 @@ def lines(make_service, caplog):
     caplog.set_level(logging.INFO, LOGGER)
 
     def texts():
-        service.daemon.scheduler.recorder.flush()
+        store_all(service.daemon.scheduler)
         return [
             record.getMessage()
             for record in caplog.records
@@ -112,7 +113,7 @@ def test_there_are_no_lines_when_they_are_turned_off(make_service, caplog):
     caplog.set_level(logging.INFO, LOGGER)
     service = make_service(scheduler__log_decisions=False)
     service.select_hosts()
-    service.daemon.scheduler.recorder.flush()
+    store_all(service.daemon.scheduler)
     assert not [record for record in caplog.records if record.name == LOGGER]
 
 

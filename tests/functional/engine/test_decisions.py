@@ -13,6 +13,7 @@ from tests.support.documents import (
     CONTEXT,
     SMALL,
 )
+from tests.support.engines import store_all
 from tests.support.waiting import wait_until
 
 
@@ -46,7 +47,7 @@ def test_a_refusal_that_is_repeated_is_one_decision(make_service):
     for request in (large, large, larger, large):
         with pytest.raises(errors.NoValidHost):
             service.client.select_destinations(CONTEXT, request)
-    service.daemon.scheduler.recorder.flush()
+    store_all(service.daemon.scheduler)
     found = service.daemon.scheduler.decisions(10)
     assert [(row['times'], len(row['instances'])) for row in found] == [
         (3, 1), (1, 1),

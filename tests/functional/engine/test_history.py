@@ -34,7 +34,7 @@ from scheduler_service.store.records import history
 from scheduler_service.store.writing import hosts as host_rows
 from scheduler_service.store.writing import instances as instance_rows
 from tests.support.databases import DATABASES
-from tests.support.engines import start_engine
+from tests.support.engines import start_engine, store_all
 from tests.support.stores import import_inventory, wipe
 from tests.support.waiting import LIMIT_S
 
@@ -130,7 +130,7 @@ class Watched:
 
     def checked(self) -> int:
         """Compare each decision with the moment that is made again."""
-        self.engine.recorder.flush()
+        store_all(self.engine)
         pipeline = self.pipeline.for_another_thread()
         expected = {made.place: what for made, what in self.decisions}
         run, found = self.engine.recorder._history.run, set()

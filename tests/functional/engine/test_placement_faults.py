@@ -20,7 +20,7 @@ from tests.rigs import fake_placement
 from tests.rigs.fake_placement import FakePlacement
 from tests.support import placement_engines
 from tests.support.databases import migrated_database
-from tests.support.engines import Message, NotAnswered
+from tests.support.engines import Message, NotAnswered, store_all
 from tests.support.placement_engines import (
     TAKEN,
     add_host,
@@ -214,7 +214,7 @@ def test_what_was_taken_back_is_not_recorded_as_chosen(store, fake):
         assert error_of(select(engine, 'plain', bad)) == 'PlacementUnavailable'
         fake.work()
         assert error_of(select(engine, 'plain', good)) == ''
-        engine.recorder.flush()
+        store_all(engine)
         with store.reading() as conn:
             found = conn.execute(
                 sa.select(

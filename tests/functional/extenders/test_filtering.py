@@ -15,6 +15,7 @@ from scheduler_service.store import schema
 from scheduler_service.store.claims import claim_queries
 from tests.support import extenders, kube
 from tests.support.documents import CONTEXT, SMALL
+from tests.support.engines import store_all
 from tests.support.extenders import Reply, entry, pass_only
 from tests.support.stores import claim_on, load_snapshot, write_claims
 from tests.support.waiting import LIMIT_S, SLOWNESS, wait_until
@@ -28,7 +29,7 @@ def test_hosts_are_left_out_when_an_extender_rejects_them(serve_with):
         with pytest.raises(errors.NoValidHost) as caught:
             service.select_hosts()
         assert '4 no port' in caught.value.args[0]
-        service.daemon.scheduler.recorder.flush()
+        store_all(service.daemon.scheduler)
         kept = service.daemon.scheduler.decisions(5)
         assert [k['outcome'] for k in kept] == ['NoValidHost', 'chosen']
 

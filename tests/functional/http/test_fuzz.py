@@ -7,6 +7,7 @@ import pytest
 
 from tests.support import fuzzing
 from tests.support.documents import CONTEXT, SMALL
+from tests.support.engines import store_all
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +31,7 @@ def test_replies_match_openapi_when_made_from_it(serve_http):
     http.service.client.select_destinations(
         CONTEXT, {'flavor': SMALL, 'request_id': f'req-{uuid.uuid4()}'}
     )
-    http.service.daemon.scheduler.recorder.flush()
+    store_all(http.service.daemon.scheduler)
     base = f'http://127.0.0.1:{http.port}'
     schema = schemathesis.openapi.from_url(f'{base}/v1/openapi.json')
 

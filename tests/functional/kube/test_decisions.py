@@ -10,6 +10,7 @@ import pytest
 
 from scheduler_service.cmd import manage
 from tests.support import kube
+from tests.support.engines import store_all
 from tests.support.json_server import JsonHandler, JsonServer
 
 HOSTS = [f'compute-{number}' for number in range(1, 5)]
@@ -40,7 +41,7 @@ def run(tmp_path, capsys):
     """Give a function that runs a command on the store of a daemon."""
 
     def command(http: Any, *words: str) -> str:
-        http.service.daemon.scheduler.recorder.flush()
+        store_all(http.service.daemon.scheduler)
         url = http.service.store.engine.url
         config = tmp_path / 'a.conf'
         shown = url.render_as_string(hide_password=False)

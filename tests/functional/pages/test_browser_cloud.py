@@ -15,6 +15,7 @@ from scheduler_service import errors, texts
 from tests.support import browsers
 from tests.support.browsers import HOSTILE, Watched
 from tests.support.documents import CONTEXT, SMALL
+from tests.support.engines import store_all
 from tests.support.servers import free_port
 from tests.support.services import Service, shared
 
@@ -69,7 +70,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         for flavor in ({**SMALL, 'name': HOSTILE}, {'vcpus': 999}):
             with contextlib.suppress(errors.NoValidHost):
                 service.client.select_destinations(CONTEXT, {'flavor': flavor})
-        service.daemon.scheduler.recorder.flush()
+        store_all(service.daemon.scheduler)
         yield service
 
 

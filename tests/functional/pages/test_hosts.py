@@ -14,6 +14,7 @@ from scheduler_service import errors
 from scheduler_service.store.connection import Store
 from tests.support.databases import ready_database
 from tests.support.documents import CONTEXT, SMALL
+from tests.support.engines import store_all
 from tests.support.http_client import HttpClient
 from tests.support.servers import free_port
 from tests.support.services import started
@@ -45,7 +46,7 @@ def http(serve_http):
             http.service.client.select_destinations(
                 CONTEXT, {'flavor': asked, 'force_hosts': ['compute-1']}
             )
-    http.service.daemon.scheduler.recorder.flush()
+    store_all(http.service.daemon.scheduler)
     return http
 
 

@@ -8,6 +8,7 @@ from scheduler_service import errors
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.client import SchedulerClient
 from tests.support.documents import ADMIN, CONTEXT, GOLD_POOL, OWNER, SMALL
+from tests.support.engines import store_all
 
 import oslo_messaging  # isort: skip
 
@@ -154,7 +155,7 @@ def test_requests_that_are_not_valid_or_not_allowed_are_traced(
         CONTEXT, [{'select_destinations': {**invalid, 'request_id': 'r-3'}}]
     )
     scheduler = service.daemon.scheduler
-    scheduler.recorder.flush()
+    store_all(scheduler)
     for request_id, name in (
         ('req-invalid', 'InvalidRequest'),
         ('req-forbidden', 'Forbidden'),

@@ -12,7 +12,7 @@ from scheduler_service.model import Instance, documents
 from scheduler_service.store.records import events
 from scheduler_service.store.writing import hosts as host_rows
 from scheduler_service.store.writing import instances as instance_rows
-from tests.support.engines import start_engine
+from tests.support.engines import start_engine, store_all
 from tests.support.stores import import_inventory
 from tests.support.waiting import LIMIT_S
 
@@ -48,7 +48,7 @@ class Cloud:
 
     def told(self, daemon, host=None, instance=None):
         for engine in self.engines:
-            engine.recorder.flush()
+            store_all(engine)
         with self.store.reading() as conn:
             found = [*events.of_subject(
                 conn, events.Subject(host, instance), 0.0

@@ -27,7 +27,7 @@ from scheduler_service.store.records.decision_list import DecisionFilter
 from scheduler_service.store.records.decisions import Decision
 from tests.support.databases import DATABASES
 from tests.support.documents import SMALL
-from tests.support.engines import start_engine
+from tests.support.engines import start_engine, store_all
 from tests.support.stores import import_inventory
 from tests.support.waiting import LIMIT_S
 
@@ -48,7 +48,7 @@ def store(request, make_store):
             {'flavor': SMALL, 'project_id': 'p', 'instance_uuids': [uuid]}
         )
         engine.select_destinations(moving, move=True).result(LIMIT_S)
-        engine.recorder.flush()
+        store_all(engine)
     finally:
         engine.stop()
     return store
