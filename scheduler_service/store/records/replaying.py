@@ -88,6 +88,7 @@ class Player:
             elif run != self._run:
                 self._select(entry, block)
             yield at
+        self._read_rest(stretches)
         for _, entry, block in refusals:
             self._select(entry, block)
 
@@ -163,9 +164,30 @@ class Player:
         if replay is not None and replay.overlay is not None and last:
             yield at, None, replay.overlay.table, last
 
+    def _read_rest(self, stretches: Sequence[Stretch]) -> None:
+        """Read what others claimed last, and the one followed did not read."""
+        if not self._unseen:
+            return
+        ends = (each.ended_at for each in stretches if each.run == self._run)
+        end = min(self._until, max(ends))
+        newest = {e.run: e for e in stretches if e.began_at < self._until}
+        for run, stretch in newest.items():
+            if run != self._run and stretch.ended_at > end - _AHEAD_S:
+                last = next(self._stretch(stretch, self._until, False), None)
+                if last is not None:
+                    self._read(last[2])
+
+    def _read(self, table: HostTable) -> None:
+        """Have instances come that were claimed, as a table has them."""
+        found = map(table.instances.get, self._unseen)
+        self._update(Update(instances=[*filter(None, found)]))
+
     def _apply(self, entry: Any, block: Block) -> None:
         """Apply an entry of the daemon that is followed."""
         if isinstance(entry, HostTable):
+            if len(self._simulation.table):
+                # Another one is gone on with.
+                self._read(entry)
             self._waiting.clear()
             self._simulation.go_on(entry)
         elif isinstance(entry, Asked | PodPlaced):

@@ -291,6 +291,27 @@ def test_two_daemons_are_one_cloud(recorded):
     assert as_really(cloud.decided(since, until=now + 60))
 
 
+@pytest.mark.parametrize('stopped_last', [0, 1])
+def test_what_others_claimed_last_is_not_left_out(recorded, stopped_last):
+    """Though the daemon that is followed stops before it reads it."""
+    cloud = recorded()
+    first = cloud.start(scheduler__snapshot_max_age=0.0)
+    since = cloud.now()
+    second = cloud.start(scheduler__snapshot_max_age=0.0)
+    really = ask(first, one(0)) + ask(second, one(1)) + ask(second, one(2))
+    if stopped_last == 1:
+        # The second one is gone on with.
+        store_all(second)
+        first.stop()
+        really += ask(second, one(3))
+    second.stop()
+    cloud.stop()
+    result = cloud.replayed(since)
+    assert names(cloud, result) == really
+    assert all(each.hosts == each.real for each in result.decisions)
+    assert result.gaps == []
+
+
 def test_a_restart_goes_on_with_the_instances_where_they_were(recorded):
     cloud = recorded()
     engine = cloud.start(scheduler__snapshot_max_age=0.0)
