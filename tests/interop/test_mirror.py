@@ -31,7 +31,7 @@ from tests.support.stores import (
     used_amounts,
     write_claims,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 # Far longer than between two looks, far shorter than between whole reads.
@@ -98,7 +98,7 @@ def start(
 
     yield make
     for one in running:
-        one.stop(10)
+        one.stop(LIMIT_S)
 
 
 def hosts(store: Any) -> dict[str, Any]:
@@ -354,7 +354,7 @@ def test_one_daemon_writes_and_another_takes_over(nova, store, start):
     assert not second.leading
     # It dies without giving up its lease.
     first._lease.give_up = lambda: None
-    first.stop(10)
+    first.stop(LIMIT_S)
     nova.update(nova.cells[0], 'compute_nodes', {'host': 'c1'}, vcpus_used=7)
     wait_until(lambda: stored_host(store, 'c1').vcpus_used == 7)
     assert second.leading

@@ -15,13 +15,11 @@ from tests.support import requirements
 from tests.support.documents import CONTEXT, INVENTORY, SMALL
 from tests.support.servers import free_port
 from tests.support.services import Service, shared
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 # Markup, an override of direction, control characters, and what ends strings.
 HOSTILE = '<img src=x onerror=alert(1)>"\'&\u202eevil\x1b[2J{{7*7}}'
 LONG = 'y' * 10_000
-# How long a page may take on a machine that has much to do, in ms.
-_PATIENCE_MS = 120_000
 _EXPECTED = re.compile(r'the server responded with a status of (4|503)')
 REQUESTS: list[dict[str, Any]] = [
     {'request_id': 'req-chosen', 'num_instances': 2},
@@ -89,7 +87,7 @@ class Watched:
         :param how: options of Playwright's contexts
         """
         context = self._browser.new_context(**how)
-        context.set_default_timeout(_PATIENCE_MS)
+        context.set_default_timeout(1000 * LIMIT_S)
         self._contexts.append(context)
         page = context.new_page()
         page.on('console', lambda message: self._note(message.text))

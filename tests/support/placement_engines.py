@@ -24,6 +24,7 @@ from tests.rigs.fake_placement import FakePlacement
 from tests.support.placement_service import daemon_options
 from tests.support.services import new_conf
 from tests.support.stores import import_inventory
+from tests.support.waiting import LIMIT_S
 
 ROOM = {'VCPU': 64, 'MEMORY_MB': 65536, 'DISK_GB': 1000}
 TAKEN = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
@@ -133,5 +134,5 @@ def engine(
     try:
         yield made
     finally:
-        follower.stop(10)
+        follower.stop(LIMIT_S)
         made.stop()

@@ -13,11 +13,13 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from tests.support.waiting import LIMIT_S
+
 
 def connect(port: int, source: str = '127.0.0.1') -> socket.socket:
-    """Connect from a loopback address; reads wait for 20 s."""
+    """Connect from a loopback address."""
     sock = socket.create_connection(
-        ('127.0.0.1', port), 20, source_address=(source, 0)
+        ('127.0.0.1', port), LIMIT_S, source_address=(source, 0)
     )
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
@@ -30,7 +32,7 @@ def read_reply(sock: socket.socket) -> tuple[int, bytes]:
     return reply.status, reply.read()
 
 
-def is_closed(sock: socket.socket, seconds: float = 30.0) -> bool:
+def is_closed(sock: socket.socket, seconds: float = LIMIT_S) -> bool:
     """Whether the server closes a connection within a time."""
     sock.settimeout(seconds)
     try:

@@ -30,7 +30,7 @@ def test_a_worker_that_is_woken_works_again_at_once() -> None:
     assert counter.turned.acquire(timeout=LIMIT_S)
     counter.wake()
     assert counter.turned.acquire(timeout=LIMIT_S)
-    assert counter.stop(30)
+    assert counter.stop(LIMIT_S)
     assert counter.turns == 2
 
 
@@ -39,7 +39,7 @@ def test_a_stop_ends_the_pause_of_a_worker() -> None:
     counter.start()
     assert counter.turned.acquire(timeout=LIMIT_S)
     started = time.monotonic()
-    assert counter.stop(50)
+    assert counter.stop(LIMIT_S)
     assert time.monotonic() - started < 30 * SLOWNESS
 
 
@@ -54,8 +54,8 @@ def test_a_stop_says_that_a_worker_did_not_end_in_time() -> None:
     busy.start()
     assert not busy.stop(0.01)
     may_end.set()
-    assert busy.stop(30)
+    assert busy.stop(LIMIT_S)
 
 
 def test_a_worker_that_was_not_started_is_stopped() -> None:
-    assert Counter().stop(30)
+    assert Counter().stop(LIMIT_S)

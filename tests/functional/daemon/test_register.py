@@ -19,7 +19,7 @@ from scheduler_service.store.connection import Store
 from scheduler_service.store.records.daemons import Registration
 from tests.support import servers
 from tests.support.services import new_conf
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 
 def server(name, more=''):
@@ -173,7 +173,7 @@ def test_daemons_that_reload_together_are_not_warned_about(
         look()
     counted = [own.daemons_differing for own, _ in running.values()]
     for _, each in running.values():
-        assert each.stop(60)
+        assert each.stop(LIMIT_S)
     assert counted == [0, 0]
     assert 'shares the store' not in caplog.text
 

@@ -231,7 +231,7 @@ def test_systemd_is_told_of_a_reload_by_its_clock(running, tmp_path):
     address = str(tmp_path / 'notify')
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
         told.bind(address)
-        told.settimeout(40)
+        told.settimeout(LIMIT_S)
         running.start(FIRST, NOTIFY_SOCKET=address)
         assert told.recv(100) == b'READY=1'
         for text in (SECOND, '[broken'):

@@ -16,10 +16,10 @@ from tests.support.databases import DATABASES, connect
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.engines import Message, select, start_engine
 from tests.support.stores import claim_state, import_inventory, stored_host
-from tests.support.waiting import wait_until
+from tests.support.waiting import SLOWNESS, wait_until
 
 pytestmark = pytest.mark.db
-_TIMEOUT_S = 2.0
+_TIMEOUT_S = 2.0 * SLOWNESS
 _HOUR_S = 3600.0
 
 

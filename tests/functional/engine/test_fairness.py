@@ -115,7 +115,7 @@ def test_callers_are_answered_while_requests_are_explained(scheduler):
 
 def test_explanations_are_finished_when_the_scheduler_stops(scheduler):
     explained = [scheduler.explain(request(200)) for _ in range(3)]
-    assert scheduler.stop(30)
+    assert scheduler.stop(LIMIT_S)
     assert all(one.done() for one in explained)
     assert scheduler._queue.is_drained()
 

@@ -7,7 +7,7 @@ from scheduler_service.model import documents
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.services import new_conf
 from tests.support.stores import stored_host
-from tests.support.waiting import LIMIT_S, wait_until
+from tests.support.waiting import LIMIT_S, SLOWNESS, wait_until
 
 
 def test_host_is_down_for_all_daemons_when_it_falls_silent(make_service):
@@ -49,7 +49,8 @@ def test_host_is_down_for_all_daemons_when_it_falls_silent(make_service):
 
 
 def test_hosts_stay_up_when_the_daemon_could_not_listen(make_service):
-    service = make_service(scheduler__service_down_time=2.0)
+    down_s = 2.0 * SLOWNESS
+    service = make_service(scheduler__service_down_time=down_s)
     service.client.call(CONTEXT, 'heartbeat', hosts=['compute-1'])
     wait_until(
         lambda: (
@@ -59,6 +60,6 @@ def test_hosts_stay_up_when_the_daemon_could_not_listen(make_service):
     )
     for _ in range(40):
         service.daemon.scheduler.host_state_writer.reset_liveness()
-        time.sleep(0.1)
+        time.sleep(down_s / 20)
     assert stored_host(service.store).state == 'up'
     wait_until(lambda: stored_host(service.store).state == 'down')

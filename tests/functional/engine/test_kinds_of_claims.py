@@ -21,9 +21,9 @@ from tests.support.stores import (
     import_two_hosts,
     used_memory,
 )
+from tests.support.waiting import LIMIT_S
 
 pytestmark = pytest.mark.db
-LIMIT_S = 60
 
 
 @pytest.fixture(params=['sqlite', 'postgresql', 'mariadb'])

@@ -133,8 +133,8 @@ def test_a_refused_request_claims_nothing_when_there_is_room_later(
 
 def test_the_reasons_of_a_refusal_are_given_again(store, one, two):
     refused = select([new_uuid()], flavor={'vcpus': 1000})
-    first = refused.deliver(one).exception(30)
-    again = refused.deliver(two).exception(30)
+    first = refused.deliver(one).exception(LIMIT_S)
+    again = refused.deliver(two).exception(LIMIT_S)
     assert again.to_dict() == first.to_dict()
 
 

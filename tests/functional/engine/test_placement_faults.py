@@ -37,7 +37,6 @@ COUNT = 4
 KINDS = ('plain', 'tree', 'move', 'several')
 # Of calls that meet a fault; what goes before has the time it needs.
 _TIMEOUT_S = 0.5
-_WAIT_S = 30.0
 
 
 @pytest.fixture

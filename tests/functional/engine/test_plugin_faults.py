@@ -22,9 +22,8 @@ from tests.support.documents import SMALL
 from tests.support.raising_plugins import KINDS, PATH, plan
 from tests.support.services import new_conf
 from tests.support.stores import claim_state, import_two_hosts
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
-LIMIT_S = 60.0
 PLUGINS = {
     'filter_scheduler__available_filters': [f'{PATH}.RaisingFilter'],
     'filter_scheduler__enabled_filters': ['RaisingFilter'],

@@ -14,7 +14,7 @@ from scheduler_service.kube.api import Address, ApiServer
 from tests.support import kube
 from tests.support.http_client import HttpClient
 from tests.support.json_server import JsonHandler, JsonServer
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 
 def test_pod_is_bound_once_when_asked_twice(serve_http, tmp_path):
@@ -97,7 +97,7 @@ def test_others_are_served_while_the_api_server_hangs(serve_http):
         for one in binds:
             one.start()
         # One is waiting for the API server.
-        hanging.settimeout(20)
+        hanging.settimeout(LIMIT_S)
         with hanging.accept()[0]:
             asked = {'Pod': {}, 'NodeNames': ['compute-1']}
             status, answer = http.send('POST', '/extender/filter', asked)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support import raw_http
 from tests.support.raw_http import chunked, post, zipped
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 NAMES = ['compute-1', 'compute-2']
 ASKED = {'Pod': {}, 'Nodes': None, 'NodeNames': NAMES}
@@ -185,7 +185,7 @@ def test_bytes_of_bodies_are_freed_however_requests_end(serve_http):
                 sock.sendall(piece)
                 if waits:
                     may_stay = piece in (pieces[0], pieces[3], pieces[5])
-                    seconds = 0.1 if may_stay else 30
+                    seconds = 0.1 if may_stay else LIMIT_S
                     assert raw_http.is_closed(sock, seconds) or may_stay
     wait_until(lambda: limits.buffered == 0)
     assert len(limits) <= 1

@@ -105,7 +105,7 @@ def test_every_answer_says_how_a_browser_may_use_it(serve_http):
 def test_what_is_not_http_is_answered_with_the_headers(serve_http):
     port = serve_http().port
     for sent in (b'NONSENSE\r\n\r\n', b'GET / HTTP/1.1\r\nA b: c\r\n\r\n'):
-        with socket.create_connection(('127.0.0.1', port), 20) as sock:
+        with socket.create_connection(('127.0.0.1', port), LIMIT_S) as sock:
             sock.sendall(sent)
             reply = http.client.HTTPResponse(sock)
             reply.begin()
@@ -123,7 +123,7 @@ def test_an_error_while_a_page_of_an_error_is_made_has_the_headers(
         raise ZeroDivisionError
 
     router.show_error = fail
-    with socket.create_connection(('127.0.0.1', served.port), 20) as sock:
+    with socket.create_connection(('127.0.0.1', served.port), LIMIT_S) as sock:
         sock.sendall(b'GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n')
         reply = http.client.HTTPResponse(sock)
         reply.begin()

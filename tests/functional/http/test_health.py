@@ -8,7 +8,7 @@ import pytest
 from scheduler_service import errors
 from tests.support import kube, requirements
 from tests.support.documents import CONTEXT, SMALL
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 
 def test_requests_are_counted_when_a_daemon_serves(serve_http):
@@ -148,7 +148,7 @@ def test_a_load_balancer_may_ask_for_the_status_alone(serve_http):
     http = serve_http()
     for path in ('/healthcheck', '/readyz', '/metrics'):
         with socket.create_connection(('127.0.0.1', http.port)) as sock:
-            sock.settimeout(10)
+            sock.settimeout(LIMIT_S)
             sock.sendall(
                 f'HEAD {path} HTTP/1.1\r\nHost: localhost\r\n'
                 'Connection: close\r\n\r\n'.encode()

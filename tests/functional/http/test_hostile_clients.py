@@ -169,7 +169,7 @@ def test_clients_that_read_slowly_have_the_time_of_idle_ones(
     body = json.dumps({'Pod': {}, 'NodeNames': names}).encode()
     sock = held.enter_context(socket.socket())
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    sock.settimeout(10)
+    sock.settimeout(LIMIT_S)
     sock.connect(('127.0.0.1', http.port))
     sock.sendall(
         raw_http.post(
@@ -335,7 +335,7 @@ def test_replies_of_a_server_that_stops_end_their_connections(
 
     monkeypatch.setattr(scheduler, 'explain', slowly)
     with socket.create_connection(('127.0.0.1', http.port)) as sock:
-        sock.settimeout(10)
+        sock.settimeout(LIMIT_S)
         sock.sendall(
             b'POST /v1/explain HTTP/1.1\r\nHost: localhost\r\n'
             b'Content-Length: 15\r\n\r\n{"request": {}}'
@@ -350,7 +350,7 @@ def test_replies_of_a_server_that_stops_end_their_connections(
 def test_an_offer_to_upgrade_is_ignored(serve_http):
     http = serve_http()
     with socket.create_connection(('127.0.0.1', http.port)) as sock:
-        sock.settimeout(10)
+        sock.settimeout(LIMIT_S)
         sock.sendall(
             b'POST /v1/explain HTTP/1.1\r\nHost: localhost\r\n'
             b'Connection: Upgrade\r\nUpgrade: h2c\r\n'

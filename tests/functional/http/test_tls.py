@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support import extenders, raw_http
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 # For how long a client may read nothing of a reply, in seconds.
 UNREAD_S = 5.0
@@ -37,7 +37,7 @@ def connect(serve_http, tmp_path):
         sock = socket.socket()
         if buffer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
-        sock.settimeout(20)
+        sock.settimeout(LIMIT_S)
         sock.connect(('127.0.0.1', http.port))
         # An end without a notice would be an error.
         made.append(

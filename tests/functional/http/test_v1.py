@@ -12,7 +12,7 @@ import pytest
 
 from scheduler_service import errors
 from tests.support.documents import CONTEXT, SMALL
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 
 def test_decisions_are_listed_when_they_were_recorded(serve_http):
@@ -72,7 +72,7 @@ def test_refusal_is_read_when_the_client_is_still_sending(serve_http, most):
     http = serve_http(http__max_body_bytes=most)
     size = 3_000_000
     with socket.create_connection(('127.0.0.1', http.port)) as sock:
-        sock.settimeout(20)
+        sock.settimeout(LIMIT_S)
         sock.sendall(
             b'POST /v1/explain HTTP/1.1\r\nHost: localhost\r\n'
             b'Content-Length: %d\r\n\r\n' % size

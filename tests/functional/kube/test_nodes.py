@@ -20,7 +20,7 @@ from tests.support.stores import (
     load_snapshot,
     write_claims,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 ZONE = 'topology.kubernetes.io/zone'
 READER = NodeReader('d', {'pool': 'metadata'}, ())
@@ -167,5 +167,5 @@ def test_keeper_writes_each_change_and_hands_over(make_store):
         wait_until(lambda: [*hosts(store)] == ['n2'])
         assert sink.find('n1') is None
     finally:
-        keeper.stop(20)
+        keeper.stop(LIMIT_S)
     assert keeper_of(store, 'two').leads()

@@ -20,7 +20,7 @@ from scheduler_service.store.probe import Probe
 from scheduler_service.store.sessions import Timeouts, Wait, is_sending
 from scheduler_service.store.workers.store_monitor import StoreMonitor
 from tests.support.tcp_proxy import through_proxy
-from tests.support.waiting import SLOWNESS
+from tests.support.waiting import LIMIT_S, SLOWNESS
 
 pytestmark = pytest.mark.db
 
@@ -39,7 +39,7 @@ def watched(store: Store) -> Iterator[None]:
     try:
         yield
     finally:
-        monitor.stop(5)
+        monitor.stop(LIMIT_S)
 
 
 @pytest.mark.parametrize('kind', SERVERS)
@@ -142,7 +142,7 @@ def test_wait_for_a_lock_goes_on_when_nobody_may_see_who_has_it(modest):
         assert thread.is_alive()
         assert health.database_reachable
     thread.join(SOON_S)
-    monitor.stop(5)
+    monitor.stop(LIMIT_S)
     with store.reading() as conn:
         changes = sa.text('SELECT count(*) FROM changes')
         assert conn.execute(changes).scalar_one() == 1

@@ -154,7 +154,7 @@ class Followed:
 
     def close(self) -> None:
         self.proxy.close()
-        self.follower.stop(10)
+        self.follower.stop(LIMIT_S)
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from scheduler_service.model import HostReport
 from scheduler_service.store.reading import loading
 from tests.rigs.fake_placement import FakePlacement
 from tests.support.placement_service import daemon_options
+from tests.support.waiting import LIMIT_S
 
 CELL = Cell(1, str(uuid.uuid4()), 'cell1', 'sqlite://')
 pytestmark = pytest.mark.db
@@ -46,7 +47,7 @@ def follower(store: Any, fake: FakePlacement) -> Iterator[ProviderFollower]:
     )
     made.start()
     yield made
-    made.stop(10)
+    made.stop(LIMIT_S)
 
 
 @pytest.fixture

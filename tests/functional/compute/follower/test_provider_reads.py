@@ -24,7 +24,7 @@ from tests.support.stores import (
     load_snapshot,
     stored_host,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 METAL = 'CUSTOM_METAL'
 NODES, FULL = 300, 100
@@ -91,7 +91,7 @@ def test_a_tree_is_read_at_once(make_store, fake, monkeypatch):
 
     def waiting(path: str, query: Any) -> Any:
         if path.startswith('/resource_providers/') and len(fake.calls) <= 8:
-            together.wait(60)
+            together.wait(LIMIT_S)
         return read(path, query)
 
     monkeypatch.setattr(fake, 'read', waiting)
@@ -130,7 +130,7 @@ def test_a_refusal_waits_for_no_host_that_changed(
     def waiting(path: str, query: Any) -> Any:
         if path.endswith('/usages') and not held.is_set():
             held.set()
-            assert go.wait(60)
+            assert go.wait(LIMIT_S)
         return read(path, query)
 
     fake.calls.clear()
@@ -138,15 +138,15 @@ def test_a_refusal_waits_for_no_host_that_changed(
     following.touch([host for host in nodes if host != 'h7'])
     following.start()
     try:
-        assert held.wait(60)
+        assert held.wait(LIMIT_S)
         waits = threading.Thread(target=following.catch_up, args=[['h7']])
         waits.start()
         wait_until(lambda: following._awaited)
         go.set()
-        waits.join(60)
+        waits.join(LIMIT_S)
         wait_until(lambda: len(read_in(fake)) >= 30)
     finally:
-        following.stop(60)
+        following.stop(LIMIT_S)
     assert read_in(fake).index(nodes['h7']) <= 2
 
 
@@ -173,7 +173,7 @@ def test_what_a_refusal_read_is_not_replaced_by_an_earlier_read(
     monkeypatch.setattr(fake, 'read', changing)
     following.touch([*hosts.values()])
     following.poll()
-    waits[0].join(60)
+    waits[0].join(LIMIT_S)
     first = read_in(fake)[0]
     assert stored_host(store, hosts[first]).memory_mb == 8192
 

@@ -16,7 +16,7 @@ from scheduler_service.store.records import decision_list, decisions
 from scheduler_service.store.records.decision_list import DecisionFilter
 from scheduler_service.store.workers import decision_recorder
 from scheduler_service.store.workers.decision_recorder import DecisionRecorder
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 
 def decision(number: int) -> tuple[str, str, str, dict[str, str]]:
@@ -91,7 +91,7 @@ def test_decisions_are_written_by_the_thread_when_it_runs(store):
     recorder.put(*decision(1))
     wait_until(lambda: recorded(store) == ['req-1'])
     recorder.put(*decision(2))
-    recorder.stop(10)
+    recorder.stop(LIMIT_S)
     assert sorted(recorded(store)) == ['req-1', 'req-2']
 
 
@@ -169,4 +169,4 @@ def test_old_decisions_are_deleted_by_the_thread(store, monkeypatch):
         conn.execute(old.values(created_at=table.c.created_at - 3700))
     recorder.start()
     wait_until(lambda: recorded(store) == ['req-2'])
-    recorder.stop(10)
+    recorder.stop(LIMIT_S)

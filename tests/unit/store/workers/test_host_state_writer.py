@@ -20,6 +20,7 @@ from scheduler_service.store.workers.host_state_writer import (
     HostStateWriter,
     UpdateInstances,
 )
+from tests.support.waiting import LIMIT_S
 
 INVENTORY = {
     'hosts': [
@@ -180,7 +181,7 @@ def test_stop_writes_what_is_buffered(store, writer):
             )
         )
     writer.report([documents.host_report({'host': 'c'})])
-    writer.stop(30)
+    writer.stop(LIMIT_S)
     assert all(future.done() for future in futures)
     assert len(instances(store)) == 40
     assert 'c' in hosts(store)
