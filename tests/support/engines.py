@@ -91,7 +91,7 @@ def start_engine(store: Store, **options: Any) -> Scheduler:
 def store_all(engine: Scheduler) -> None:
     """Have all that an engine which runs has decided so far be stored.
 
-    It records a request after it has answered it.
+    It counts and records a request after it has answered it.
     """
     engine._loop.between_batches(lambda: None).result(LIMIT_S)
     engine.recorder.flush()

@@ -18,6 +18,7 @@ from scheduler_service.store.reading import loading
 from tests.support.commands import printed_json
 from tests.support.databases import connect
 from tests.support.documents import SMALL
+from tests.support.engines import store_all
 
 
 def test_select_shows_reasons_when_run_on_the_store(run, tmp_path):
@@ -157,6 +158,7 @@ def asking(make_service, tmp_path, capsys):
 def test_ping_has_the_last_minute_and_what_is_degraded_since_when(asking):
     service, ask = asking
     service.select_hosts(flavor=SMALL)
+    store_all(service.daemon.scheduler)
     health = service.daemon.scheduler.health
     (before,) = json.loads(ask('ping', '-f', 'json').out)
     assert before['degraded_since'] is None
@@ -197,6 +199,7 @@ def test_top_prints_tables_on_a_terminal(asking, monkeypatch):
     service, ask = asking
     with pytest.raises(errors.NoValidHost):
         service.select_hosts(flavor={'vcpus': 999})
+    store_all(service.daemon.scheduler)
     monkeypatch.setattr(sys.stdout, 'isatty', lambda: True, raising=False)
     text = ask('top', '--count', '1').out
     for part in (

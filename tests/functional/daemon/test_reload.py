@@ -199,7 +199,7 @@ def test_a_configuration_with_faults_changes_nothing(
         lambda: listed()['degraded'] == [f'{refused}restart would fail']
     )
     since = datetime.fromisoformat(listed()['degraded_since'])
-    assert 0 < (datetime.now(UTC) - since).total_seconds() < 60
+    assert 0 < (datetime.now(UTC) - since).total_seconds() < LIMIT_S
     running.reload(SECOND)
     assert client.ping(CONTEXT)['reload_refused'] is False
     wait_until(lambda: listed()['degraded'] == [])

@@ -16,6 +16,7 @@ from scheduler_service.store import claims
 from scheduler_service.store.connection import Store
 from scheduler_service.store.reading import change_feed
 from tests.support.documents import CONTEXT
+from tests.support.engines import store_all
 from tests.support.services import hosts_of
 from tests.support.stores import (
     DEFAULT_RATIOS,
@@ -138,6 +139,7 @@ def test_all_are_refused_once_when_another_took_their_only_host(
     assert {one['error']['name'] for one in answers} == {'NoValidHost'}
     # The portion that lost, and then each of its requests alone.
     assert calls == [32] + [1] * 32
+    store_all(service.daemon.scheduler)
     counters = service.daemon.scheduler.health.counters()
     assert counters['requests'] == {'NoValidHost': 80}
     assert held(service, 256) == set()
@@ -155,6 +157,7 @@ def test_all_of_many_portions_are_answered_when_a_claim_is_lost(
     assert len(calls) > 3
     assert len(placed) == 150
     assert held(service, 1) == placed
+    store_all(service.daemon.scheduler)
     counters = service.daemon.scheduler.health.counters()
     assert counters['requests'] == {'chosen': 150}
 

@@ -8,6 +8,7 @@ import pytest
 from scheduler_service import errors
 from tests.support import kube, requirements
 from tests.support.documents import CONTEXT, SMALL
+from tests.support.engines import store_all
 from tests.support.waiting import LIMIT_S, wait_until
 
 
@@ -21,6 +22,7 @@ def test_requests_are_counted_when_a_daemon_serves(serve_http):
     client.select_destinations(CONTEXT, {'flavor': SMALL})
     with pytest.raises(errors.NoValidHost):
         client.select_destinations(CONTEXT, {'flavor': {'memory_mb': 10**7}})
+    store_all(http.service.daemon.scheduler)
     status, text = http.send('GET', '/metrics')
     assert status == 200
     for line in (

@@ -15,6 +15,7 @@ import yaml
 from scheduler_service import errors
 from tests.support import requirements
 from tests.support.documents import CONTEXT, SMALL
+from tests.support.engines import store_all
 from tests.support.paths import ROOT
 from tests.support.waiting import LIMIT_S, wait_until
 
@@ -117,6 +118,7 @@ def scraped(serve_http):
         client.select_destinations(
             CONTEXT, {'flavor': {**SMALL, 'memory_mb': 10**6}}
         )
+    store_all(http.service.daemon.scheduler)
 
     def read():
         _, text = http.send('GET', '/metrics')
