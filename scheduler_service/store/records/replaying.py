@@ -173,7 +173,8 @@ class Player:
         newest = {e.run: e for e in stretches if e.began_at < self._until}
         for run, stretch in newest.items():
             if run != self._run and stretch.ended_at > end - _AHEAD_S:
-                last = next(self._stretch(stretch, self._until, False), None)
+                rest = self._stretch(stretch, self._until, False, self.unread)
+                last = next(rest, None)
                 if last is not None:
                     self._read(last[2])
 
