@@ -80,10 +80,11 @@ class ExtenderDispatcher(WaitingStage):
         health: Health,
         queue: RequestQueue,
     ) -> None:
-        self._domain = domain
+        managed = [name for one in extenders for name in one.managed]
+        self._names = objects.ResourceNames(domain, managed)
         self._max_nodes = max_nodes
         self._pipeline = pipeline
-        self._nodes = objects.NodeMaker(domain, pipeline.settings)
+        self._nodes = objects.NodeMaker(self._names, pipeline.settings)
         super().__init__(self.name, threads, queue)
         # Prioritize calls run in parallel, in a pool of their own, since the
         # threads above wait for them.
@@ -170,7 +171,7 @@ class ExtenderDispatcher(WaitingStage):
         self._chain.close()
 
     def _resources(self, request: Request) -> frozenset[str]:
-        return objects.pod_resources(request, self._domain)
+        return frozenset(self._names.of(request.resources))
 
     def _args(
         self,
@@ -180,7 +181,7 @@ class ExtenderDispatcher(WaitingStage):
         deadline: float | None = None,
     ) -> ExtenderArgs:
         return ExtenderArgs(
-            objects.pod(request, uuid, self._domain),
+            objects.pod(request, uuid, self._names),
             self._resources(request),
             nodes or (lambda names: []),
             deadline,
@@ -379,18 +380,11 @@ class Bind(Stage):
         return {record.instance_uuid: Undone.DONE for record in records}
 
 
-def _warn(parsed: policy_file.PolicyFile, path: str, domain: str) -> None:
+def _warn(parsed: policy_file.PolicyFile, path: str) -> None:
     """Log which keys of a policy file have no effect."""
     for place in parsed.unknown:
         LOG.warning('%s: %s: unknown key, ignored', path, place)
-    managed = [name for one in parsed.extenders for name in one.managed]
-    # No request has these: see pod_resources.
-    others = [
-        f'managedResources: {name}'
-        for name in managed
-        if not name.startswith(f'{domain}/')
-    ]
-    for place in (*parsed.unused, *others):
+    for place in parsed.unused:
         LOG.warning('%s: %s: has no effect here', path, place)
 
 
@@ -413,7 +407,7 @@ def policy(conf: Any) -> Policy:
         parsed, left_out = policy_file.with_equivalents(parsed)
         for name in left_out:
             LOG.warning('%s: %s: has no equivalent, ignored', path, name)
-    _warn(parsed, path, group.domain)
+    _warn(parsed, path)
     if conf.compute.use_placement and any(
         extender.bind_verb for extender in parsed.extenders
     ):

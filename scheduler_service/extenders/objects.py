@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ from scheduler_service.model import (
     Aggregate,
     Request,
 )
+from scheduler_service.model.extended_resources import class_of
 from scheduler_service.settings import Settings
 
 _VALUE = re.compile(r'([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?')
@@ -34,14 +36,36 @@ _ARCHITECTURES = {'x86_64': 'amd64', 'aarch64': 'arm64', 'i686': '386'}
 _PODS = '1000'
 
 
-class NodeMaker:
-    """Makes v1 Nodes of hosts.
+class ResourceNames:
+    """The names of resource classes as extended resources.
 
     :param domain: of our labels, annotations and extended resources
+    :param managed: names that extenders manage, for the classes that a
+        kube-scheduler's pods with them request here
     """
 
-    def __init__(self, domain: str, settings: Settings) -> None:
-        self._domain = domain
+    def __init__(self, domain: str, managed: Iterable[str]) -> None:
+        self.domain = domain
+        self._managed: defaultdict[str | None, list[str]] = defaultdict(list)
+        for name in managed:
+            self._managed[class_of(name, domain)].append(name)
+
+    def of(self, amounts: Mapping[str, int]) -> dict[str, int]:
+        """Return amounts of classes, except standard ones, by the names."""
+        return {
+            name: amount
+            for key, amount in amounts.items()
+            if key not in STANDARD_CLASSES
+            for name in self._managed.get(key) or [f'{self.domain}/{key}']
+        }
+
+
+class NodeMaker:
+    """Makes v1 Nodes of hosts."""
+
+    def __init__(self, names: ResourceNames, settings: Settings) -> None:
+        self._domain = names.domain
+        self._names = names
         self._settings = settings
 
     def nodes(
@@ -175,10 +199,13 @@ class NodeMaker:
             'ephemeral-storage': f'{int(limit("DISK_GB"))}Gi',
             'pods': _PODS,
         }
-        for name, columns in view.resources.items():
-            if name in STANDARD_CLASSES or columns.total[at] < 0:
-                continue
-            capacity[f'{self._domain}/{name}'] = str(int(limit(name)))
+        offered = {
+            name: int(limit(name))
+            for name, columns in view.resources.items()
+            if columns.total[at] >= 0
+        }
+        for name, amount in self._names.of(offered).items():
+            capacity[name] = str(amount)
         return capacity
 
     def _aggregate_labels(
@@ -197,28 +224,15 @@ class NodeMaker:
         return labels
 
 
-def pod_resources(request: Request, domain: str) -> frozenset[str]:
-    """Return the names of extended resources that a request requests."""
-    return frozenset(
-        f'{domain}/{name}'
-        for name in request.resources
-        if name not in STANDARD_CLASSES
-    )
-
-
-def pod(request: Request, uuid: str, domain: str) -> dict[str, Any]:
+def pod(request: Request, uuid: str, names: ResourceNames) -> dict[str, Any]:
     """Return an instance of a request as a v1 Pod."""
-    amounts = request.resources
+    amounts, domain = request.resources, names.domain
     requests = {
         'cpu': str(amounts.get('VCPU', 0)),
         'memory': f'{amounts.get("MEMORY_MB", 0)}Mi',
         'ephemeral-storage': f'{amounts.get("DISK_GB", 0)}Gi',
     }
-    limits = {
-        f'{domain}/{name}': str(amount)
-        for name, amount in amounts.items()
-        if name not in STANDARD_CLASSES
-    }
+    limits = {name: str(n) for name, n in names.of(amounts).items()}
     project = request.project_id or ''
     labels = {}
     if request.instance_group:

@@ -21,7 +21,7 @@ from scheduler_service.model import document_text
 
 DEFAULT_TIMEOUT_S = 5.0
 _EXTENDED = re.compile(
-    r'(?!requests\.|([^/]*\.)?kubernetes\.io/)[^/]+/'
+    r'(?!requests\.|[^/]*kubernetes\.io/)[^/]+/'
     r'[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?'
 )
 # The part before the host; a password may have any character in it.

@@ -15,7 +15,7 @@ from scheduler_service.engine.ports import Stage
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.filters.hosts.compute_filter import ComputeFilter
 from scheduler_service.http.routes import Route
-from scheduler_service.kube import node_reader, quantity, verbs
+from scheduler_service.kube import node_reader, verbs
 from scheduler_service.kube.api import (
     Address,
     ApiLost,
@@ -42,6 +42,7 @@ from scheduler_service.kube.pod_use import (
     PodSink,
     PodUse,
 )
+from scheduler_service.model.extended_resources import class_of
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.scheduler import Scheduler
 from scheduler_service.store.connection import Store
@@ -289,7 +290,7 @@ def _pod_reader(conf: Any) -> PodReader:
     shared = conf.kubernetes.shared_hosts
     if names is None:
         return PodReader(domain, shared=shared)
-    classes = {quantity.class_of(name, domain) for name in names}
+    classes = {class_of(name, domain) for name in names}
     if None in classes:
         raise errors.ConfigurationError(
             f'[kubernetes] managed_resources: {names}: not all are extended '

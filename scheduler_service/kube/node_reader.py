@@ -28,6 +28,7 @@ from scheduler_service.kube.pod_reader import (
     annotated,
 )
 from scheduler_service.model import Aggregate, Host, Inventory, documents
+from scheduler_service.model.extended_resources import class_of
 
 # Marks hosts that are nodes of a cluster, in their stats.
 MARK = 'kubernetes_node'
@@ -160,7 +161,7 @@ def _host(node: Any, labels: Mapping[str, Any], domain: str) -> Host:
     resources = {
         offered: {'total': _amount(quantity.whole, value, 'resource', 1)}
         for key, value in size.items()
-        if (offered := quantity.class_of(key, domain))
+        if (offered := class_of(key, domain))
     }
     architecture = labels.get('kubernetes.io/arch') or wire.field(
         _objects(status, 'nodeInfo'), 'architecture', str

@@ -19,6 +19,7 @@ from scheduler_service import errors
 from scheduler_service import extender_wire as wire
 from scheduler_service.kube import quantity
 from scheduler_service.model import STANDARD_CLASSES, Request, documents
+from scheduler_service.model.extended_resources import class_of
 from scheduler_service.model.limits import NAME_LENGTH
 
 ZONE_LABELS = (
@@ -434,7 +435,7 @@ def classes_of(amounts: Mapping[str, Decimal], domain: str) -> dict[str, int]:
     """Return the extended resources among amounts, by class."""
     totals: dict[str, int] = {}
     for key, amount in amounts.items():
-        name = quantity.class_of(key, domain)
+        name = class_of(key, domain)
         if name is not None and amount > 0:
             totals[name] = totals.get(name, 0) + _up(amount, 1)
     return totals

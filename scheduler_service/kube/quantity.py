@@ -1,4 +1,4 @@
-"""Kubernetes' quantities, exact, and the classes of its resources.
+"""Kubernetes' quantities, exact.
 
 Stateless.
 """
@@ -10,8 +10,6 @@ import functools
 import re
 from decimal import ROUND_UP, Decimal
 from typing import Any
-
-from scheduler_service.model import STANDARD_CLASSES
 
 _FORM = re.compile(
     r'([+-]?)(\d*)(?:(\.)(\d*))?'
@@ -28,12 +26,6 @@ _FINEST = Decimal('1e-9')
 _MAX = 2**63 - 1
 _MAX_LENGTH = 80
 _WIDE = decimal.Context(prec=200)
-_CLASS = re.compile(r'[A-Z0-9_]{1,255}')
-# Kubernetes' own resources have names without a domain, or with a domain of
-# its own; resources of quotas are not those of nodes.
-_OWN_DOMAIN = 'kubernetes.io/'
-_QUOTA = 'requests.'
-_LONGEST_CLASS = 255
 
 
 class BadQuantity(ValueError):
@@ -98,25 +90,3 @@ def _fitting(number: Decimal) -> int:
     if abs(integer) > _MAX:
         raise BadQuantity(f'{integer} does not fit into 64 bits')
     return integer
-
-
-def class_of(name: str, domain: str) -> str | None:
-    """Return the resource class of a resource; None: it is not extended.
-
-    ``DOMAIN/CLASS`` is the class itself, except for a standard class, for
-    which Kubernetes has names of its own. Any other ``example.com/fpga`` is
-    ``CUSTOM_EXAMPLE_COM_FPGA``.
-
-    :param domain: of the resources that are ours
-    """
-    prefix, slash, short = name.partition('/')
-    if not slash or _OWN_DOMAIN in name or name.startswith(_QUOTA):
-        return None
-    if (
-        prefix == domain
-        and short not in STANDARD_CLASSES
-        and _CLASS.fullmatch(short)
-    ):
-        return short
-    made = re.sub(r'[^A-Z0-9]', '_', name.upper())
-    return f'CUSTOM_{made}'[:_LONGEST_CLASS]

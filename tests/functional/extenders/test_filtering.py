@@ -14,7 +14,7 @@ from scheduler_service.model import documents
 from scheduler_service.store import schema
 from scheduler_service.store.claims import claim_queries
 from tests.support import extenders, kube
-from tests.support.documents import CONTEXT, SMALL
+from tests.support.documents import CONTEXT, INVENTORY, SMALL
 from tests.support.engines import store_all
 from tests.support.extenders import Reply, entry, pass_only
 from tests.support.stores import claim_on, load_snapshot, write_claims
@@ -88,6 +88,39 @@ def test_no_call_is_made_when_no_extender_manages_the_resource(serve_with):
         assert server.calls == []
         with pytest.raises(errors.NoValidHost):
             service.select_hosts(flavor=extenders.WITH_FPGA)
+
+
+def test_extender_sees_resources_by_the_names_that_it_manages(serve_with):
+    """As a kube-scheduler has them, whose configuration may be shared."""
+    fpga, own = 'example.com/fpga', 'scheduler-service.local/CUSTOM_OTHER'
+    documents = {
+        **INVENTORY,
+        'hosts': [
+            {**host, 'resources': {'CUSTOM_EXAMPLE_COM_FPGA': {'total': 9},
+                                   'CUSTOM_OTHER': {'total': 3}}}
+            for host in INVENTORY['hosts']
+        ],
+    }  # fmt: skip
+    specs = {
+        'resources:CUSTOM_EXAMPLE_COM_FPGA': '2',
+        'resources:CUSTOM_OTHER': '1',
+    }
+    with extenders.extender() as server:
+        service = serve_with(
+            entry(server, nodeCacheCapable=False,
+                  managedResources=[{'name': fpga}]),
+            inventory=documents,
+        )  # fmt: skip
+        assert service.select_hosts()
+        assert server.calls == []
+        assert service.select_hosts(flavor={**SMALL, 'extra_specs': specs})
+    [(_, asked)] = server.calls
+    [container] = asked['Pod']['spec']['containers']
+    assert container['resources']['limits'] == {fpga: '2', own: '1'}
+    offered = asked['Nodes']['items'][0]['status']['allocatable']
+    assert {n: a for n, a in offered.items() if '/' in n} == {
+        fpga: '9', own: '3'
+    }  # fmt: skip
 
 
 def test_scores_are_added_to_weights_when_an_extender_gives_them(serve_with):

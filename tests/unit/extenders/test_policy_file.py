@@ -142,7 +142,6 @@ EXTENDER = {
 OF_EXTENDERS = [
     'extenders[0].preemptVerb: has no effect here',
     'extenders[0].managedResources[1].ignoredByScheduler: has no effect here',
-    'managedResources: example.com/fpga: has no effect here',
 ]
 
 
@@ -178,4 +177,14 @@ def test_each_key_without_an_effect_is_named(tmp_path, caplog, policy, unused):
 def test_arguments_of_known_predicates_are_refused():
     policy = {'predicates': [{'name': 'HostName', 'argument': {'a': 1}}]}
     with pytest.raises(errors.ConfigurationError, match='with an argument'):
+        policy_file.read(json.dumps(policy).encode(), 'p')
+
+
+@pytest.mark.parametrize(
+    'name', ['cpu', 'kubernetes.io/x', 'a-kubernetes.io/x', 'requests.a/x']
+)
+def test_resources_that_are_not_extended_are_refused(name):
+    extender = {'urlPrefix': 'http://a', 'managedResources': [{'name': name}]}
+    policy = {'extenders': [extender]}
+    with pytest.raises(errors.ConfigurationError, match='not an extended'):
         policy_file.read(json.dumps(policy).encode(), 'p')
