@@ -386,15 +386,16 @@ class PodEvaluator:
             place = PodPlace('', node, {})
             if copy is not None and node in copy.rows:
                 row = copy.rows[node]
-                numbers = self._use.numbers_of([node])
-                sent = NodeRows(copy.table, np.array([row]), numbers)
+                sent = self._stored_rows(copy, np.array([row]))
                 # A kube-scheduler has weighed nominations before.
                 demand = PodDemand(uid, usage, math.inf)
                 full = self._full(sent, [node], demand)
                 if full:
                     raise errors.Conflict(f'{node}: {full[node]}')
                 parts = {
-                    name: int(self._use.used(parts_of(name), numbers, uid)[0])
+                    name: int(
+                        self._use.used(parts_of(name), sent.numbers, uid)[0]
+                    )
                     for name in usage.parts
                 }
                 place = PodPlace(
@@ -506,15 +507,17 @@ class PodEvaluator:
         names: Sequence[str],
         rows: Rows,
     ) -> _Part:
-        memoize = copy.table.topology.memoize
-        numbers: Rows = memoize(
-            'pod numbers', functools.partial(self._use.numbers_of, copy.names)
-        )
-        texts = memoize(
+        texts = copy.table.topology.memoize(
             'score texts', functools.partial(ScoreTexts, copy.names)
         )
-        sent = NodeRows(copy.table, rows, numbers.take(rows))
+        sent = self._stored_rows(copy, rows)
         return _Part(self._stored.results(request), names, sent, texts)
+
+    def _stored_rows(self, copy: TableCopy, rows: Rows) -> NodeRows:
+        numbers: Rows = copy.table.topology.memoize(
+            'pod numbers', functools.partial(self._use.numbers_of, copy.names)
+        )
+        return NodeRows(copy.table, rows, numbers)
 
 
 def _reject(

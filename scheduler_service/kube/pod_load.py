@@ -29,12 +29,17 @@ class NodeRows(NamedTuple):
     """Nodes of a call that are rows of one table.
 
     :ivar rows: int64[m], of the table
-    :ivar numbers: int64[m], of :class:`PodUse`
+    :ivar every: int64[n], the numbers of all its nodes in :class:`PodUse`
     """
 
     table: HostTable
     rows: Rows
-    numbers: Rows
+    every: Rows
+
+    @property
+    def numbers(self) -> Rows:
+        """The numbers of the nodes of the call, int64[m]."""
+        return self.every.take(self.rows)
 
 
 class PodDemand(NamedTuple):
@@ -335,11 +340,30 @@ def _free(
     key, _, unit = wanted
     total = (columns.total - columns.reserved)[sent.rows]
     size, others = total.astype(float), columns.used[sent.rows].astype(float)
+    every = sent.every
     if booked:
-        pods = use.used(key, sent.numbers) + use.left(key, sent.numbers)
-        others = np.maximum(others - np.ceil(pods / unit), 0.0)
+        pods = use.used(key, every) + use.left(key, every)
+        pods = np.ceil(_where_offered(sent, name, pods) / unit)
+        others = np.maximum(others - pods, 0.0)
     else:
         size *= np.nan_to_num(columns.ratio[sent.rows], nan=1.0)
-    own = use.used(key, sent.numbers, demand.uid, demand.priority)
-    available: Floats = (size - others) * unit - own
+    own = use.used(key, every, demand.uid, demand.priority)
+    available: Floats = (size - others) * unit - _where_offered(
+        sent, name, own
+    )
     return available
+
+
+def _where_offered(sent: NodeRows, name: str, amounts: Floats) -> Floats:
+    """Return what pods have of a class where the nodes get it, float64[m].
+
+    What an aggregate offers, pods on all of its nodes have together.
+
+    :param amounts: float64[n], by node
+    """
+    providers = sent.table.shared.get(name)
+    if providers is not None:
+        _, at = np.unique(providers, return_inverse=True)
+        together = np.bincount(at, amounts)[at]
+        amounts = np.where(providers == 0, amounts, together)
+    return amounts.take(sent.rows)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from scheduler_service import errors
 from scheduler_service.columns import build_table
+from scheduler_service.columns.build import with_aggregates
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine.newest_copy import NewestCopy
 from scheduler_service.kube.evaluator import (
@@ -34,7 +35,7 @@ from scheduler_service.kube.pod_reader import (
     usage_of,
 )
 from scheduler_service.kube.pod_use import PodUse
-from scheduler_service.model import Host, Resource
+from scheduler_service.model import Aggregate, Host, Resource
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.settings import Settings
 from tests.support import kube
@@ -353,3 +354,26 @@ def test_a_device_is_free_once_its_pod_is_gone_whatever_the_book_has():
     assert passed() == []
     cluster.use.remove('old')
     assert passed() == ['n0']
+
+
+def test_a_licence_is_free_everywhere_once_its_pod_is_gone():
+    """Of an aggregate; also where its last node takes no pods any more."""
+    cluster = with_fpgas(0, 0, 0)
+    cluster.evaluator.booked = True
+    licences = {'CUSTOM_EXAMPLE_COM_FPGA': Resource(total=1, used=1)}
+    rack = Aggregate(id=7, hosts=['n0', 'n1'], resources=licences)
+    table = with_aggregates(cluster.snapshot.hosts, [rack])
+    cluster.snapshot = Snapshot(table, {}, 2)
+    usage = usage_of(wanting_fpga(9), 'd')
+    cluster.use.see(PlacedPod('old', 'n0', usage))
+
+    def passed(number: int) -> list[str]:
+        pod, nodes = wanting_fpga(number), Nodes(cluster.names)
+        return cluster.evaluator.filter(pod, nodes).passed
+
+    assert passed(1) == []
+    cluster.use.remove('old')
+    assert passed(1) == ['n0', 'n1']
+    # Bound by this daemon, which the copy of the book does not show yet.
+    assert cluster.evaluator.claim('u1', 'n1')
+    assert passed(2) == []
