@@ -84,11 +84,8 @@ class Adapter(base.Adapter):
         self._followers: list[Follower] = []
         self._api: ApiServer | None = None
         health = scheduler.health
-        book = None
-        if _claims_pods(conf):
-            unseen = _BINDS_S * conf.extender.api_timeout
-            book = PodBook(store, unseen)
-        self._book = book
+        self._claims_all = _claims_pods(conf)
+        book = self._book = _book(conf, store)
         pods = PodSink(self._use, _pod_reader(conf), book)
         nominated = NominationSink(self._use, _pod_reader(conf))
         if group.enabled:
@@ -147,7 +144,8 @@ class Adapter(base.Adapter):
             _pod_reader(conf),
             SentNodes(self._reader, self._nodes.find),
             assuming=_counts_pods(conf),
-            booked=self._book is not None,
+            booked=self._claims_all,
+            of_aggregates=self._book is not None,
             waiting=conf.kubernetes.enabled,
             are_nodes_loaded=self._are_nodes_loaded,
         )
@@ -185,7 +183,7 @@ class Adapter(base.Adapter):
         :raises ConfigurationError: an option cannot be used
         """
         pods = _pod_pipeline(conf) if self._evaluator else None
-        if _claims_pods(conf) and self._book is None:
+        if _claims_pods(conf) and not self._claims_all:
             raise errors.ConfigurationError(
                 '[extender] api_server: what pods take is claimed from the '
                 'start on: restart the daemon to have it bind them'
@@ -227,10 +225,10 @@ def audit(conf: Any, store: Store) -> list[Finding]:
     :raises ConfigurationError: what pods take cannot be claimed
     :raises StoreUnavailable: the database does not answer
     """
-    if not _claims_pods(conf):
+    book = _book(conf, store)
+    if book is None:
         return []
     nodes = NodeSink(node_reader.of_options(conf))
-    book = PodBook(store, _BINDS_S * conf.extender.api_timeout)
     pods = PodSink(PodUse(0.0), _pod_reader(conf), book)
     keeper = HostKeeper(store, 'audit', nodes, book)
 
@@ -251,8 +249,21 @@ def audit(conf: Any, store: Store) -> list[Finding]:
     return found
 
 
+def _book(conf: Any, store: Store) -> PodBook | None:
+    """Return the book of what pods take; None where hosts are not kept.
+
+    :raises ConfigurationError: what they take of hosts cannot be claimed
+    """
+    of_hosts, group = _claims_pods(conf), conf.kubernetes
+    if not (group.enabled and group.keep_hosts):
+        return None
+    return PodBook(store, _BINDS_S * conf.extender.api_timeout, of_hosts)
+
+
 def _claims_pods(conf: Any) -> bool:
     """Whether what pods take of hosts is claimed.
+
+    What they take of aggregates is, wherever hosts are kept.
 
     :raises ConfigurationError: it has to be, and hosts are not kept
     """

@@ -211,6 +211,7 @@ class PodEvaluator:
     :param assuming: whether a scored pod counts on its likely node; only
         where the pods of the cluster are followed or listed
     :param booked: whether what pods take of hosts is in the store
+    :param of_aggregates: whether what they take of aggregates is
     :param waiting: whether pods with extended resources, which only this
         service counts, are refused until all pods were listed once
     :ivar are_nodes_loaded: whether nodes can be evaluated yet
@@ -225,6 +226,7 @@ class PodEvaluator:
         sent_nodes: SentNodes,
         assuming: bool = False,
         booked: bool = False,
+        of_aggregates: bool = False,
         waiting: bool = False,
         are_nodes_loaded: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -236,7 +238,7 @@ class PodEvaluator:
         self._sent_nodes = sent_nodes
         self.are_nodes_loaded = are_nodes_loaded
         self._assuming = assuming
-        self.booked = booked
+        self.booked, self._of_aggregates = booked, of_aggregates
         self._waiting = waiting
         # The pod that was filtered last, with the nodes that passed, until
         # they are scored.
@@ -447,7 +449,9 @@ class PodEvaluator:
     ) -> dict[str, str]:
         if not demand.usage.is_claimed:
             return {}
-        reasons = shortages(self._use, sent, demand, self.booked)
+        reasons = shortages(
+            self._use, sent, demand, self.booked, self._of_aggregates
+        )
         return {
             names[at]: f'{_FREE}: {text}'[:_MAX_REASON_LENGTH]
             for at, text in reasons.items()

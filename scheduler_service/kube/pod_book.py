@@ -34,13 +34,18 @@ class PodBook:
     """The pods that were seen and take something, and their claims.
 
     :param unseen_seconds: how long a pod that is bound may stay unseen
+    :param of_hosts: whether what hosts offer is claimed; false: only what
+        aggregates do
     :ivar on_change: called after each change, by the follower's thread
     :ivar is_lost: whether pods are not followed at the moment
     """
 
-    def __init__(self, store: Store, unseen_seconds: float) -> None:
+    def __init__(
+        self, store: Store, unseen_seconds: float, of_hosts: bool = True
+    ) -> None:
         self._store = store
         self._unseen_seconds = unseen_seconds
+        self._of_hosts = of_hosts
         self.on_change: Callable[[], None] = lambda: None
         self.is_lost = False
         self._lock = threading.Lock()
@@ -130,18 +135,11 @@ class PodBook:
                     or shared.get(name) != self._shared.get(name)
                 }
             seen = {name: {**self._seen.get(name, {})} for name in changed}
-        if is_first:
-            there = {uid for pods in seen.values() for uid in pods}
-            gone |= {
-                claim.uid
-                for claim in self._stored()
-                if claim.state == 'confirmed' and claim.uid not in there
-            }
         self._nodes, written = nodes, self._written
         self._shared = shared
         fresh: list[PodClaim] = []
         for name, pods in seen.items():
-            wanted = _claims(pods, nodes.get(name), shared)
+            wanted = _claims(pods, nodes.get(name), shared, self._of_hosts)
             before = written.pop(name, {})
             fresh += [
                 claim
@@ -151,6 +149,13 @@ class PodBook:
             gone |= before.keys() - wanted.keys()
             if wanted:
                 written[name] = wanted
+        if is_first:
+            kept = {uid for claims in written.values() for uid in claims}
+            gone |= {
+                claim.uid
+                for claim in self._stored()
+                if claim.state == 'confirmed' and claim.uid not in kept
+            }
         for uids in in_chunks(sorted(gone), _PODS_AT_ONCE):
             lease.keep()
             self._store.write(partial(pod_claims.release, uids=uids))
@@ -170,7 +175,8 @@ class PodBook:
             shared = pod_claims.shared(conn)
         wanted: dict[str, PodClaim] = {}
         for name, pods in (self._seen or {}).items():
-            wanted |= _claims(pods, nodes.get(name), shared)
+            node = nodes.get(name)
+            wanted |= _claims(pods, node, shared, self._of_hosts)
         # Others are about to be bound.
         seen = {one.uid for one in stored if one.state == 'confirmed'}
         return [
@@ -232,6 +238,7 @@ def _claims(
     pods: _Pods,
     node: NodeHost | None,
     shared: Mapping[str, Mapping[str, int]],
+    of_hosts: bool,
 ) -> dict[str, PodClaim]:
     """Return the claims of the pods on a node by uid.
 
@@ -247,20 +254,22 @@ def _claims(
     }
     before = Counter[str]()
     for uid, (full_name, pod) in sorted(pods.items()):
-        amounts = pod.usage.claimed(before)
+        claimed = pod.usage.claimed(before)
         before.update(pod.usage.parts)
-        claims[uid] = PodClaim(
-            uid,
-            full_name,
-            host.host,
-            host.hypervisor_hostname,
-            {
-                name: amount
-                for name, amount in amounts.items()
-                if name in host.resources
-                or name in given
-                or name not in pod.usage.classes
-            },
-            {name: given[name] for name in amounts if name in given},
-        )
+        amounts = {
+            name: amount
+            for name, amount in claimed.items()
+            if name in given
+            or (of_hosts and name in host.resources)
+            or name not in pod.usage.classes
+        }
+        if amounts or of_hosts:
+            claims[uid] = PodClaim(
+                uid,
+                full_name,
+                host.host,
+                host.hypervisor_hostname,
+                amounts,
+                {name: given[name] for name in amounts if name in given},
+            )
     return claims

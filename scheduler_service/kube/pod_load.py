@@ -264,7 +264,11 @@ def _use_of_hosts(table: HostTable) -> Floats | None:
 
 
 def shortages(
-    use: PodUse, sent: NodeRows, demand: PodDemand, booked: bool = False
+    use: PodUse,
+    sent: NodeRows,
+    demand: PodDemand,
+    booked: bool,
+    of_aggregates: bool,
 ) -> dict[int, str]:
     """Return index -> reason, for nodes with too little free for the pod.
 
@@ -272,6 +276,7 @@ def shortages(
     instances.
 
     :param booked: whether the use of hosts includes that of pods
+    :param of_aggregates: whether the use of aggregates does
     """
     wanted = {
         name: _Wanted(name, amount, 1)
@@ -280,7 +285,14 @@ def shortages(
     for name, amount in demand.usage.parts.items():
         wanted[name] = _Wanted(parts_of(name), amount, PARTS[name])
     free_amounts = {
-        name: _free(use, sent, demand, name, one, booked)
+        name: _free(
+            use,
+            sent,
+            demand,
+            name,
+            one,
+            booked or (of_aggregates and name in sent.table.shared),
+        )
         for name, one in wanted.items()
     }
     full = np.zeros(len(sent.rows), np.bool_)

@@ -45,11 +45,17 @@ NODES = NodeReader('d', {}, ())
 class Watcher:
     """A daemon that follows a cluster, and writes when it is told to."""
 
-    def __init__(self, store: Store, name: str = 'one', unseen: float = 9.0):
-        self.book = PodBook(store, unseen)
+    def __init__(
+        self,
+        store: Store,
+        name: str = 'one',
+        unseen: float = 9.0,
+        of_hosts: bool = True,
+    ):
+        self.book = PodBook(store, unseen, of_hosts)
         self.keeper = HostKeeper(store, name, NodeSink(NODES), self.book)
         self.sink = PodSink(
-            PodUse(0.0), PodReader('d', shared=True), self.book
+            PodUse(0.0), PodReader('d', shared=of_hosts), self.book
         )
 
     def write(self, *nodes: Any) -> None:
@@ -135,6 +141,28 @@ def test_pods_take_what_an_aggregate_offers(make_store):
     assert not audit_findings(store)
     store.write(lambda writer: aggregates.remove(writer, [7]))
     watcher.write(*nodes)
+    assert not audit_findings(store)
+
+
+def test_what_aggregates_offer_is_claimed_wherever_hosts_are_kept(make_store):
+    """And what nodes offer no more, where it was before."""
+    store = make_store()
+    first, second = Watcher(store), Watcher(store, 'two', of_hosts=False)
+    nodes = [kube.node('n1', {'cpu': '8'}), node('n2')]
+    offers = {'id': 7, 'hosts': ['n1', 'n2'],
+              'resources': {CLASS: {'total': 4}}}  # fmt: skip
+    import_inventory(store, {'aggregates': [offers]})
+    for watcher in (first, second):
+        watcher.sink.replace([pod('a', fpgas=3), pod('b', 'n2')])
+    first.write(*nodes)
+    assert (used(store), used(store, 'VCPU')) == ([3, 1], [1, 1])
+    first.keeper._lease.give_up()
+    second.write(*nodes)
+    assert (used(store), used(store, 'VCPU')) == ([3, 0], [0, 0])
+    assert claims(store) == {'shop/a': ('n1', 'confirmed')}
+    second.sink.remove(pod('a', fpgas=3))
+    second.write(*nodes)
+    assert claims(store) == {}
     assert not audit_findings(store)
 
 
@@ -474,6 +502,44 @@ def test_an_audit_compares_the_book_with_the_cluster(
     away = f'http://127.0.0.1:{free_port()}'
     config.write_text(config.read_text().replace(cluster.url, away))
     assert audit()[-1].startswith('pod: : the pods of the cluster are not ')
+
+
+def test_pods_share_an_aggregate_where_nothing_else_is_claimed(
+    make_service, cluster, tmp_path
+):
+    """Without bind, managed_resources and shared_hosts."""
+    path, port = tmp_path / 'kubeconfig', free_port()
+    path.write_text(f"""
+current-context: a
+contexts: [{{name: a, context: {{cluster: a, user: a}}}}]
+clusters: [{{name: a, cluster: {{server: '{cluster.url}'}}}}]
+users: [{{name: a, user: {{}}}}]
+""")
+    cluster.nodes = {n: kube.node(n, {'cpu': '8'}) for n in ('n0', 'n1')}
+    offers = {'id': 7, 'name': 'cad', 'hosts': ['n0', 'n1'],
+              'resources': {CLASS: {'total': 2}}}  # fmt: skip
+    service = make_service(
+        inventory={'aggregates': [offers]},
+        http__bind_port=port,
+        kubernetes__enabled=True,
+        kubernetes__kubeconfig=str(path),
+    )
+    for name in ('a', 'b'):
+        cluster.add(name)['spec']['nodeName'] = 'n0'
+    wait_until(lambda: len(claims(service.store)) == 2)
+    assert used(service.store) == [2, 2]
+    client = HttpClient(service, port)
+    asked = {'Pod': cluster.add('c'), 'NodeNames': ['n0', 'n1']}
+
+    def answer() -> Any:
+        return client.send('POST', '/extender/filter', asked)[1]
+
+    reason = f'free_resources: 1 {CLASS} requested, 2 of 2 {CLASS} of '
+    wait_until(lambda: reason in answer()['FailedNodes'].get('n1', ''))
+    cluster.remove('a')
+    wait_until(lambda: answer()['NodeNames'] == ['n0', 'n1'])
+    wait_until(lambda: used(service.store) == [1, 1])
+    client.close()
 
 
 @pytest.mark.parametrize('option', ['shared_hosts', 'bind'])
