@@ -197,8 +197,22 @@ _NOTHING = _Resources()
 
 
 class _Container(msgspec.Struct, gc=False):
+    name: str = ''
     resources: _Resources | None = None
     restartPolicy: str | None = None
+
+
+class _Given(msgspec.Struct, gc=False):
+    """What the kubelet has given to a container, or to a pod."""
+
+    name: str = ''
+    resources: _Resources | None = None
+    allocatedResources: dict[str, Any] | None = None
+
+
+class _Condition(msgspec.Struct, gc=False):
+    type: str = ''
+    reason: str | None = None
 
 
 class _Spec(msgspec.Struct, gc=False):
@@ -211,8 +225,19 @@ class _Spec(msgspec.Struct, gc=False):
     overhead: dict[str, Any] | None = None
 
 
-class _Status(msgspec.Struct, gc=False):
+class _Status(_Given, gc=False):
     nominatedNodeName: str = ''
+    conditions: list[_Condition] | None = None
+    containerStatuses: list[_Given] | None = None
+    initContainerStatuses: list[_Given] | None = None
+
+    def is_infeasible(self) -> bool:
+        """Whether the node never gives the pod what it was resized to."""
+        return any(
+            condition.type == 'PodResizePending'
+            and condition.reason == 'Infeasible'
+            for condition in self.conditions or ()
+        )
 
 
 class Pod(msgspec.Struct, gc=False):
@@ -319,7 +344,7 @@ class PodReader:
 
 def key_of(pod: Pod, domain: str) -> bytes:
     """Return a text that is equal only for pods with equal requests."""
-    spec = pod.spec
+    spec, status = pod.spec, pod.status
     return _encode(
         (
             pod.metadata.namespace,
@@ -329,6 +354,11 @@ def key_of(pod: Pod, domain: str) -> bytes:
             spec.initContainers,
             spec.resources,
             spec.overhead,
+            status.containerStatuses,
+            status.initContainerStatuses,
+            status.resources,
+            status.allocatedResources,
+            status.is_infeasible(),
         )
     )
 
@@ -404,8 +434,9 @@ def usage_of(pod: Pod, domain: str) -> PodUsage:
     amounts = pod_amounts(pod)
     cpu = amounts.get('cpu', Decimal(0))
     memory = amounts.get('memory', Decimal(0))
+    of_pod = _requested(pod.spec.resources)
     for container in pod.spec.containers or ():
-        requested = _requested(container.resources)
+        requested = {**of_pod, **_requested(container.resources)}
         if 'cpu' not in requested:
             cpu += _DEFAULT_CPU
         if 'memory' not in requested:
@@ -445,29 +476,59 @@ def pod_amounts(pod: Pod) -> dict[str, Decimal]:
     """Return how much of each resource a pod requests, in units of 1.
 
     That is the larger of: all containers and sidecars together; each init
-    container with the sidecars before it. The pod's overhead is added.
+    container with the sidecars before it. What the pod requests as a whole
+    replaces it, and the pod's overhead is added. While a pod is resized in
+    place, the largest counts of what it requests, was allocated and has, as
+    in a kube-scheduler; without the request if that is infeasible.
     """
-    spec = pod.spec
+    spec, status = pod.spec, pod.status
+    given = {
+        one.name: one
+        for each in (status.containerStatuses, status.initContainerStatuses)
+        for one in each or ()
+    }
+    infeasible = status.is_infeasible()
     total: dict[str, Decimal] = {}
     for container in spec.containers or ():
-        _add(total, _requested(container.resources))
+        requested = _requested(container.resources)
+        _add(total, _resized(requested, given.get(container.name), infeasible))
     sidecars: dict[str, Decimal] = {}
     peak: dict[str, Decimal] = {}
     for container in spec.initContainers or ():
-        step = dict(sidecars)
-        _add(step, _requested(container.resources))
-        _raise_to(peak, step)
+        step, requested = dict(sidecars), _requested(container.resources)
         if container.restartPolicy == 'Always':
+            one = given.get(container.name)
+            _add(step, _resized(requested, one, infeasible))
             sidecars = step
+        else:
+            _add(step, requested)
+        _raise_to(peak, step)
     _add(total, sidecars)
+    _raise_to(total, peak)
+    requested = _requested(spec.resources)
+    of_pod = _resized(requested, status, infeasible)
     total.update(
-        (name, amount)
-        for name, amount in _requested(spec.resources).items()
+        (name, of_pod.get(name, amount))
+        for name, amount in requested.items()
         if name in ('cpu', 'memory') or name.startswith('hugepages-')
     )
-    _raise_to(total, peak)
     _add(total, _quantities(spec.overhead))
     return total
+
+
+def _resized(
+    requested: dict[str, Decimal], given: _Given | None, infeasible: bool
+) -> dict[str, Decimal]:
+    """Return what counts of a container or pod.
+
+    :param given: None: the kubelet has given it nothing yet
+    """
+    if given is None or given.resources is None:
+        return requested
+    amounts = {} if infeasible else dict(requested)
+    _raise_to(amounts, _quantities(given.resources.requests))
+    _raise_to(amounts, _quantities(given.allocatedResources))
+    return amounts
 
 
 def _requested(resources: _Resources | None) -> dict[str, Decimal]:

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from scheduler_service import extender_wire as wire
-from scheduler_service.kube import pod_reader
+from scheduler_service.kube import pod_reader, quantity
 from scheduler_service.kube.pod_reader import Pod, PodReader, usage_of
 from scheduler_service.model import documents
-from tests.support import kube
+from tests.support import kube, pod_amounts
 
 
 def test_amounts_are_summed_when_a_pod_has_init_containers():
@@ -27,6 +27,12 @@ def test_amounts_are_summed_when_a_pod_has_init_containers():
         'overhead': {'cpu': '100m'},
     }}))  # fmt: skip
     assert str(amounts['cpu'].normalize()) == '2.3'
+
+
+@pytest.mark.parametrize('case', pod_amounts.CASES)
+def test_amounts_are_what_counts_while_a_pod_is_resized(case):
+    amounts = pod_reader.pod_amounts(kube.read(pod_amounts.pod(case)))
+    assert amounts['cpu'] == quantity.parse(pod_amounts.CASES[case][1])
 
 
 def test_flavor_is_that_of_the_annotation_when_there_is_one():
@@ -60,6 +66,14 @@ def test_requests_are_summed_without_being_rounded():
 def test_container_counts_for_load_when_it_requests_nothing():
     usage = usage_of(taking_pod({}, {'limits': {'cpu': '1'}}), 'd')
     assert usage.load['VCPU'] == 1.35
+    assert usage.load['MEMORY_MB'] == 400.0
+
+
+def test_container_takes_nothing_by_itself_where_the_pod_says_how_much():
+    pod = taking_pod({}, {})
+    pod.spec.resources = pod_reader._Resources(requests={'cpu': '2'})
+    usage = usage_of(pod, 'd')
+    assert usage.load['VCPU'] == 2.25
     assert usage.load['MEMORY_MB'] == 400.0
 
 
@@ -190,7 +204,11 @@ def demand_of(pod: Pod) -> Any:
     return document, taken
 
 
-@pytest.mark.parametrize('pod', PODS, ids=['fields', 'annotation'])
+@pytest.mark.parametrize(
+    'pod',
+    [*PODS, *map(pod_amounts.pod, pod_amounts.CASES)],
+    ids=['fields', 'annotation', *pod_amounts.CASES],
+)
 @pytest.mark.parametrize('value', [None, '7', 7, True, [], {}], ids=repr)
 def test_key_differs_wherever_the_request_does(pod, value):
     whole = kube.read(pod)
