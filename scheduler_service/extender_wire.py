@@ -102,7 +102,7 @@ _SPELLED = {
         'metadata', 'name', 'namespace', 'uid', 'labels', 'annotations',
         'spec', 'nodeName', 'nodeSelector', 'containers', 'initContainers',
         'resources', 'limits', 'requests', 'overhead', 'restartPolicy',
-        'status',
+        'status', 'schedulingGroup', 'podGroupName',
     )
 }  # fmt: skip
 # Fields that are absent where they are null; victims must have their pods.

@@ -277,6 +277,8 @@ def decision(row: Mapping[str, Any]) -> None:
 def origin(decision: Mapping[str, Any]) -> None:
     """Print what was asked for, by whom, and which daemon decided."""
     facts = {
+        'pod': decision.get('pod'),
+        'of group': decision.get('scheduling_group'),
         'asked for': decision.get('asked'),
         'by user': decision.get('user_id'),
         'decided by': decision.get('daemon'),

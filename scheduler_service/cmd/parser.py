@@ -324,7 +324,8 @@ _ALL = (
         argument('--instance', 'only decisions on this instance', type=_uuid,
                  metavar='UUID'),
         argument('--request', 'only decisions on this request: its id, that '
-                 "in its caller's log, or the global one", metavar='ID'),
+                 "in its caller's log, or the global one; or on the pods of "
+                 'a scheduling group, as NAMESPACE/NAME', metavar='ID'),
         argument('--by', 'print numbers of decisions, by these columns',
                  metavar='NAME[,NAME...]'),
         _flag('--follow', 'go on, and print new decisions as they are made'),
@@ -332,7 +333,7 @@ _ALL = (
     _do('decision show', 'records:decision_show',
         'print the decisions on a request with their reasons',
         argument('request_id', 'of the request, the uuid of an instance, '
-                 'or NAMESPACE/NAME of a pod'), _TABLE),
+                 'or NAMESPACE/NAME of a pod or its group'), _TABLE),
     _list('history host', 'history:of_host',
         'list what was claimed, released, reported and changed on a host',
         _HOST, _SINCE),

@@ -80,7 +80,11 @@ CRITERIA: Criteria = {
     'host': (str, 'a service host that was chosen'),
     'instance': (dashed, 'the uuid of an instance of the request'),
     'pod': (str, 'a pod, as NAMESPACE/NAME'),
-    'request': (str, 'an id of the request, of its caller or global'),
+    'request': (
+        str,
+        'an id of the request, of its caller or global; or NAMESPACE/NAME of '
+        "pods' scheduling group",
+    ),
     'before': (_number(_MOST_ID), 'only those with a smaller id than this'),
 }
 # As those of ``host list`` and ``capacity``.

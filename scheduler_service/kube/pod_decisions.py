@@ -1,8 +1,8 @@
 """Decisions on pods: what the verbs of a kube-scheduler's calls answered.
 
 Any thread may call a :class:`PodDecisions`. A pod's decisions are stored as
-those of other requests are: its uid is the request id, and its namespace and
-name are the id in the caller's log.
+those of other requests are: its uid is the request id, its namespace and name
+are the id in the caller's log, and those of its group are the global id.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ import numpy as np
 
 from scheduler_service import errors
 from scheduler_service.columns.dictionary import Ints
-from scheduler_service.kube.pod_reader import PodMetadata
+from scheduler_service.kube.pod_reader import Pod
 from scheduler_service.model import Placement, Selection
 from scheduler_service.model.limits import NAME_LENGTH
 from scheduler_service.store.records.decision_list import POD_KIND
 
 # The best nodes that a decision has.
 _BEST = 10
+# Pods whose groups are kept for the call that binds them.
+_MAX_GROUPS = 10_000
 
 
 class Rejection(NamedTuple):
@@ -46,11 +48,13 @@ class PodDecisions:
     def __init__(self, put: Callable[..., None], enabled: bool = True) -> None:
         self._put = put
         self.enabled = enabled
+        # By uid: calls of the verb bind only name the pod.
+        self._groups: dict[str, str] = {}
 
     def filtered(
         self,
         verb: str,
-        pod: PodMetadata,
+        pod: Pod,
         nodes: int,
         passed: int,
         rejections: Sequence[Rejection] | None,
@@ -77,9 +81,7 @@ class PodDecisions:
             error = errors.NoValidHost('No node passes', **why)
             self.failed(verb, pod, error)
 
-    def scored(
-        self, pod: PodMetadata, names: Sequence[str], scores: Ints
-    ) -> None:
+    def scored(self, pod: Pod, names: Sequence[str], scores: Ints) -> None:
         """Record the nodes with the highest scores.
 
         :param scores: int64[m], of the named nodes
@@ -95,14 +97,15 @@ class PodDecisions:
         reasons = {'explanation': why}
         self._record('prioritize', pod, 'ordered', reasons)
 
-    def bound(self, pod: PodMetadata, node: str) -> None:
+    def bound(self, pod: Pod, node: str) -> None:
         """Record the node to which a pod was bound."""
         selected = Selection(host=node, node=node, uuid='')
-        place = Placement(instance_uuid=pod.uid, selected=selected)
+        uid = pod.metadata.uid
+        place = Placement(instance_uuid=uid, selected=selected)
         self._record('bind', pod, 'chosen', {'placements': [place]})
 
     def failed(
-        self, verb: str, pod: PodMetadata, error: errors.SchedulerError
+        self, verb: str, pod: Pod, error: errors.SchedulerError
     ) -> None:
         """Record that no node passed, or that the verb failed."""
         self._record(verb, pod, error.name, {'error': error.to_dict()})
@@ -110,16 +113,23 @@ class PodDecisions:
     def _record(
         self,
         verb: str,
-        pod: PodMetadata,
+        pod: Pod,
         outcome: str,
         reasons: Mapping[str, Any],
     ) -> None:
         if not self.enabled:
             return
-        namespace, name, uid = map(_stored, (pod.namespace, pod.name, pod.uid))
+        at, group = pod.metadata, pod.group
+        namespace, name, uid = map(_stored, (at.namespace, at.name, at.uid))
         full_name = f'{namespace}/{name}'[:NAME_LENGTH]
+        if group:
+            group = f'{namespace}/{_stored(group)}'[:NAME_LENGTH]
+            self._groups[uid] = group
+            if len(self._groups) > _MAX_GROUPS:
+                del self._groups[next(iter(self._groups))]
+        group = group or self._groups.get(uid)
         kind, why = f'{POD_KIND}{verb}', {'project_id': namespace, **reasons}
-        self._put(uid, kind, outcome, why, full_name)
+        self._put(uid, kind, outcome, why, full_name, group)
 
 
 def _stored(text: str) -> str:

@@ -215,6 +215,10 @@ class _Condition(msgspec.Struct, gc=False):
     reason: str | None = None
 
 
+class _SchedulingGroup(msgspec.Struct, gc=False):
+    podGroupName: str | None = None
+
+
 class _Spec(msgspec.Struct, gc=False):
     nodeName: str = ''
     priority: int | None = None
@@ -223,6 +227,7 @@ class _Spec(msgspec.Struct, gc=False):
     initContainers: list[_Container] | None = None
     resources: _Resources | None = None
     overhead: dict[str, Any] | None = None
+    schedulingGroup: _SchedulingGroup | None = None
 
 
 class _Status(_Given, gc=False):
@@ -246,6 +251,12 @@ class Pod(msgspec.Struct, gc=False):
     metadata: PodMetadata = msgspec.field(default_factory=PodMetadata)
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
+
+    @property
+    def group(self) -> str | None:
+        """The name of its scheduling group; None: it has none."""
+        group = self.spec.schedulingGroup
+        return None if group is None else group.podGroupName
 
 
 _decoder = msgspec.json.Decoder(Pod)

@@ -304,7 +304,7 @@ class _Verb(abc.ABC):
         count(name, self.name, 'returned', by=returned)
 
     @contextlib.contextmanager
-    def recording(self, pod: PodMetadata) -> Iterator[None]:
+    def recording(self, pod: Pod) -> Iterator[None]:
         """Record why the block fails for a pod."""
         try:
             yield
@@ -329,16 +329,12 @@ class FilterVerb(_Verb):
     def run(self, text: bytes) -> Any:
         """Filter the nodes."""
         args = self._reader.read(text)
-        with self.recording(args.pod.metadata):
+        with self.recording(args.pod):
             result = self._evaluator.filter(args.pod, args.nodes)
         received, returned = len(args.nodes.names), len(result.passed)
         self.count_nodes(received, returned)
         self._decisions.filtered(
-            self.name,
-            args.pod.metadata,
-            received,
-            returned,
-            result.rejections,
+            self.name, args.pod, received, returned, result.rejections
         )
         nodes = names = None
         if args.nodes.items is None:
@@ -373,13 +369,11 @@ class PrioritizeVerb(_Verb):
     def run(self, text: bytes) -> Any:
         """Weigh the nodes."""
         args = self._reader.read(text)
-        with self.recording(args.pod.metadata):
+        with self.recording(args.pod):
             scores = self._evaluator.prioritize(args.pod, args.nodes)
         self.count_nodes(len(args.nodes.names), len(scores.names))
         if not scores.is_ignored:
-            self._decisions.scored(
-                args.pod.metadata, scores.names, scores.values
-            )
+            self._decisions.scored(args.pod, scores.names, scores.values)
         return scores.text
 
     def failed(self, text: str) -> Any:
@@ -397,14 +391,14 @@ class PreemptVerb(_Verb):
         body = _Body(text)
         victims, pod = body.victims(), body.pod()
         nodes = Nodes(list(victims))
-        with self.recording(pod.metadata):
+        with self.recording(pod):
             result = self._evaluator.filter(pod, nodes, to_place=False)
         kept = [node for node in victims if node not in result.never]
         self.count_nodes(len(victims), len(kept))
         if result.rejections is not None:
             final = [one for one in result.rejections if one.is_final]
             self._decisions.filtered(
-                self.name, pod.metadata, len(victims), len(kept), final
+                self.name, pod, len(victims), len(kept), final
             )
         return {
             'NodeNameToMetaVictims': {node: victims[node] for node in kept}
@@ -435,9 +429,9 @@ class BindVerb(_Verb):
             raise wire.WireError('PodName, PodNamespace and Node are required')
         if {name, space} & _NO_NAMES:
             raise wire.WireError('PodName and PodNamespace have to be names')
-        pod = PodMetadata(space, name, uid)
+        pod = Pod(PodMetadata(space, name, uid))
         with self.recording(pod):
-            self._bind(pod, node)
+            self._bind(pod.metadata, node)
         self.count_nodes(1, 1)
         self._decisions.bound(pod, node)
         return {'Error': ''}

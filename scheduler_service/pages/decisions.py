@@ -13,6 +13,7 @@ from scheduler_service.http.message import HttpRequest, Reply
 from scheduler_service.http.v1 import CRITERIA, parameters
 from scheduler_service.model import documents, plain
 from scheduler_service.pages.frame import Frame, without_empty
+from scheduler_service.store.records import decision_list
 from scheduler_service.store.records.decisions import OF_ONE
 
 # A question is a link; servers and proxies take no longer ones. In bytes.
@@ -37,7 +38,8 @@ def listing(frame: Frame, request: HttpRequest) -> Reply:
         older = parse.urlencode({**asked, 'before': rows[-1]['id']})
     return frame.page(
         'decisions.html', asked=asked, rows=rows, older=older,
-        columns=_COLUMNS, outcomes=_OUTCOMES, remarks=found['remarks'],
+        columns=decision_list.shown(_COLUMNS, rows), outcomes=_OUTCOMES,
+        remarks=found['remarks'],
     )  # fmt: skip
 
 

@@ -13,7 +13,10 @@ from scheduler_service.cmd.connections import open_store, read
 from scheduler_service.cmd.program import WrongUsage
 from scheduler_service.model.inventory import dashed
 from scheduler_service.store.records import decision_list
-from scheduler_service.store.records.decision_list import DecisionFilter
+from scheduler_service.store.records.decision_list import (
+    OF_PODS,
+    DecisionFilter,
+)
 
 _COLUMNS = [
     'created_at', 'request_id', 'kind', 'outcome', 'project_id', 'filter',
@@ -49,7 +52,9 @@ def listing(args: Any, conf: Any) -> output.Listing:
         return rows
 
     rows = [row.plain() for row in read(conf, query)]
-    return output.Listing(rows, _COLUMNS, total=total)
+    columns = decision_list.shown(_COLUMNS, rows)
+    more = [name for name in OF_PODS if name not in columns]
+    return output.Listing(rows, columns, more, total)
 
 
 def _count(args: Any, conf: Any, criteria: DecisionFilter) -> output.Listing:
@@ -73,7 +78,7 @@ def _count(args: Any, conf: Any, criteria: DecisionFilter) -> output.Listing:
 def _follow(args: Any, conf: Any, criteria: DecisionFilter) -> NoReturn:
     if args.formatter not in ('table', 'value') or args.sort_columns:
         raise WrongUsage('argument --follow: prints lines in order of time')
-    shown = output.check(args, _COLUMNS)[0] or _COLUMNS
+    shown = output.check(args, [*_COLUMNS, *OF_PODS])[0] or _COLUMNS
     last = 0
     with open_store(conf) as store:
         while True:

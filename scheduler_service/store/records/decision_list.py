@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -18,6 +18,8 @@ REFUSED = 'refused'
 GOOD = ('chosen', 'ordered', 'passed')
 # Kinds of decisions on pods start like this, and end with a verb.
 POD_KIND = 'pod_'
+# What only they have -> the column that has it.
+OF_PODS = {'pod': 'caller_request_id', 'scheduling_group': 'global_request_id'}
 # How many refusals are looked at, for their filters.
 _NEWEST = 500
 
@@ -72,6 +74,8 @@ class DecisionSummary(NamedTuple):
     :ivar filter: which left no host; empty: no filter did
     :ivar hosts: service hosts that were chosen
     :ivar instances: uuids, as far as they are stored
+    :ivar pod: ``NAMESPACE/NAME``; None: it is on no pod
+    :ivar scheduling_group: the same of the pod's group; None: it has none
     """
 
     created_at: float
@@ -86,6 +90,8 @@ class DecisionSummary(NamedTuple):
     id: int
     times: int
     first_at: float
+    pod: str | None
+    scheduling_group: str | None
 
     def plain(self) -> dict[str, Any]:
         """Return it as it is printed, and sent over HTTP."""
@@ -94,7 +100,10 @@ class DecisionSummary(NamedTuple):
 
 
 _SUMMARY = sa.select(
-    *(schema.decisions.c[name] for name in DecisionSummary._fields)
+    *(
+        schema.decisions.c[OF_PODS.get(name, name)].label(name)
+        for name in DecisionSummary._fields
+    )
 )
 
 
@@ -253,8 +262,18 @@ def _first_since(conn: Connection, stamp: float) -> int:
     return int(low)
 
 
+def shown(
+    columns: Iterable[str], rows: Iterable[Mapping[str, Any]]
+) -> list[str]:
+    """Return the columns of a table, with those of pods where some are."""
+    more = [name for name in OF_PODS if any(row[name] for row in rows)]
+    return [*columns, *more]
+
+
 def _summary(row: Any) -> DecisionSummary:
     named = DecisionSummary(*row)
+    if not row.kind.startswith(POD_KIND):
+        named = named._replace(pod=None, scheduling_group=None)
     return named._replace(
         filter=row.filter or '',
         first_at=row.first_at or row.created_at,

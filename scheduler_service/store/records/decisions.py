@@ -338,6 +338,7 @@ def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
             'first_at': moments.text(row.first_at or row.created_at),
             'caller_request_id': row.caller_request_id,
             'global_request_id': row.global_request_id,
+            **_of_pod(row),
             'recorded': None
             if row.run is None
             else [row.run, row.block, row.place],
@@ -374,6 +375,13 @@ def count_recorded(
         run, first, last = blocks
         query = query.where(table.run == run, table.block.between(first, last))
     return int(conn.execute(query).scalar_one())
+
+
+def _of_pod(row: Any) -> dict[str, Any]:
+    if not row.kind.startswith(decision_list.POD_KIND):
+        return {}
+    named = decision_list.OF_PODS.items()
+    return {name: getattr(row, column) for name, column in named}
 
 
 def _reasons(conn: Connection, row: Any) -> dict[str, Any]:

@@ -119,6 +119,42 @@ def test_pod_that_is_tried_again_has_one_decision_for_each_verdict(
     assert '3 times since' in http.send('GET', f'/decisions/uid-of-{name}')[1]
 
 
+def test_pods_of_a_gang_are_found_by_their_group(http, run, name):
+    group = {'podGroupName': name}
+    nowhere = {ZONE: 'nowhere'}
+    for at in range(2):
+        one = pod(f'{name}-{at}', nodeSelector=nowhere, schedulingGroup=group)
+        call(http, 'filter', one)
+    call(http, 'filter', pod(f'{name}-2', schedulingGroup=group))
+    call(http, 'filter', pod(f'{name}-3', nodeSelector=nowhere))
+    # Fields in another case, as callers may spell them.
+    other = pod(f'{name}-4', nodeSelector=nowhere)
+    del other['spec']['containers']
+    other['spec']['SchedulingGroup'] = {'PodGroupName': name}
+    call(http, 'filter', other)
+
+    def found(*words: str) -> list[Any]:
+        text = run(http, 'decision', 'list', *words, '-f', 'json')
+        return json.loads(text)[::-1]
+
+    pending = found('--request', f'shop/{name}', '--outcome', 'refused')
+    assert [row['pod'] for row in pending] == [
+        f'shop/{name}-{at}' for at in (0, 1, 4)
+    ]
+    assert {row['scheduling_group'] for row in pending} == {f'shop/{name}'}
+    assert len(found('--request', f'shop/{name}')) == 4
+    [alone] = found('--pod', f'shop/{name}-3')
+    assert alone.get('scheduling_group') is None
+    shown = run(http, 'decision', 'show', f'shop/{name}')
+    assert f'pod shop/{name}-1' in shown
+    assert f'of group shop/{name}' in shown
+    page = http.send('GET', f'/decisions?request=shop/{name}')[1]
+    assert '>Scheduling group</th>' in page
+    assert f'<td>shop/{name}-1</td><td>shop/{name}</td>' in page
+    page = http.send('GET', f'/decisions/uid-of-{name}-1')[1]
+    assert f'<dt>Scheduling group</dt><dd>shop/{name}</dd>' in page
+
+
 def test_unknown_nodes_and_missing_resources_are_counted(http, run, name):
     wanting = pod(name, extended={'scheduler-service.local/FPGA': '1'})
     call(http, 'filter', wanting, [*HOSTS, 'stranger'])
@@ -162,13 +198,17 @@ def test_node_to_which_a_pod_is_bound_is_found(serve_http, listed, tmp_path):
             extender__api_token_file=str(token),
             extender__count_interval=0.0,
         )
+        call(http, 'filter', pod(schedulingGroup={'podGroupName': 'gang'}))
         for _ in range(2):
             asked = {
-                'PodName': 'web', 'PodNamespace': 'shop', 'PodUID': 'u',
+                'PodName': 'web', 'PodNamespace': 'shop',
+                'PodUID': 'uid-of-web',
                 'Node': 'compute-3',
             }  # fmt: skip
             http.send('POST', '/extender/bind', asked)
-        first, second = listed(http, 'shop/web')
+        _, first, second = listed(http, 'shop/web')
+    # The call that binds does not say it.
+    assert first['scheduling_group'] == 'shop/gang'
     assert (first['kind'], first['outcome']) == ('pod_bind', 'chosen')
     assert first['hosts'] == ['compute-3']
     assert second['outcome'] == 'ExtenderFailed'
