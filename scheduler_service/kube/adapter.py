@@ -132,7 +132,11 @@ class Adapter(base.Adapter):
     ) -> list[Stage]:
         assert self._evaluator is not None
         binder = self._binder = PodBinder(
-            self._evaluator, self._scheduler.put, queue, conf.http.threads
+            self._evaluator,
+            self._scheduler.put,
+            self._book,
+            queue,
+            conf.http.threads,
         )
         return [binder]
 

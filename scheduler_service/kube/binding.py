@@ -20,7 +20,8 @@ from scheduler_service.columns import HostTable
 from scheduler_service.engine.jobs import DeliveredMessage, HostJob, PodJob
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.kube.api import ApiServer
-from scheduler_service.kube.evaluator import PodEvaluator
+from scheduler_service.kube.evaluator import PodEvaluator, PodPlace
+from scheduler_service.kube.pod_book import PodBook
 from scheduler_service.kube.pod_reader import Pod, PodMetadata
 from scheduler_service.model import Request
 from scheduler_service.model.limits import NAME_LENGTH
@@ -30,12 +31,15 @@ _MESSAGE = DeliveredMessage(lane='pods')
 # The engine answers a job whose deadline has passed, unless the database
 # keeps it waiting.
 _LONGER_S = 0.5
+# How long a pod waits for claims to be released whose pods are gone.
+_RELEASE_S = 2.0
 
 
 class PodBinder(WaitingStage):
     """Binds pods at the API server: those that take something claimed.
 
     :param put: queues a job for the engine
+    :param book: of what pods take; None: it is not claimed
     :ivar api: where pods are bound
     :ivar timeout: seconds within which a pod has to be bound
     """
@@ -48,11 +52,13 @@ class PodBinder(WaitingStage):
         self,
         evaluator: PodEvaluator,
         put: Callable[[PodJob], Future[Any]],
+        book: PodBook | None,
         queue: RequestQueue,
         threads: int,
     ) -> None:
         super().__init__('kube-bind', threads, queue)
         self._evaluator, self._put = evaluator, put
+        self._book = book
         self.api: ApiServer
         self.timeout = 0.0
 
@@ -76,8 +82,18 @@ class PodBinder(WaitingStage):
         bound = False
         try:
             if place is not None and place.amounts and self._evaluator.booked:
-                self._bind_claimed(pod, place.host, place.node, place.amounts,
-                                   deadline)  # fmt: skip
+                try:
+                    self._bind_claimed(pod, place, deadline)
+                except errors.NoValidHost:
+                    # Claims of pods that are gone may be in the way.
+                    seconds = min(_RELEASE_S, deadline - time.monotonic())
+                    if not (
+                        place.left
+                        and self._book
+                        and self._book.wait_released(place.left, seconds)
+                    ):
+                        raise
+                    self._bind_claimed(pod, place, deadline)
             else:
                 self._call(pod, node, deadline)
             bound = True
@@ -96,22 +112,17 @@ class PodBinder(WaitingStage):
         return None if is_other else found
 
     def _bind_claimed(
-        self,
-        pod: PodMetadata,
-        host: str,
-        node: str,
-        amounts: dict[str, int],
-        deadline: float,
+        self, pod: PodMetadata, place: PodPlace, deadline: float
     ) -> None:
         job = PodJob(
             request=Request(
                 request_id=f'{pod.namespace}/{pod.name}'[:NAME_LENGTH],
                 project_id=pod.namespace,
                 instance_uuids=[pod.uid],
-                amounts=amounts,
+                amounts=place.amounts,
             ),
-            host=host,
-            node=node,
+            host=place.host,
+            node=place.node,
             name=pod.name,
             deadline=deadline,
             message=_MESSAGE,

@@ -182,11 +182,15 @@ _Read = tuple[PodDemand, list[_Part], dict[str, str]]
 
 
 class PodPlace(NamedTuple):
-    """The host that a pod is about to be bound to, and what it takes."""
+    """The host that a pod is about to be bound to, and what it takes.
+
+    :ivar left: uids of pods that had some of it until a moment ago
+    """
 
     host: str
     node: str
     amounts: dict[str, int]
+    left: Sequence[str] = ()
 
 
 class PodPipeline(NamedTuple):
@@ -400,10 +404,12 @@ class PodEvaluator:
                     )
                     for name in usage.parts
                 }
+                rows = copy.table.rows_taken_from(row, usage.classes)
                 place = PodPlace(
                     copy.table.host_at(row),
                     copy.table.node_at(row),
                     usage.claimed(parts),
+                    self._use.left_from(sent.every.take(rows)),
                 )
             elif self.booked and usage.is_claimed:
                 # It may be newer than the table.

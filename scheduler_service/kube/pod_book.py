@@ -17,7 +17,7 @@ from functools import partial
 
 from scheduler_service.kube.node_reader import NodeHost
 from scheduler_service.kube.pod_reader import PlacedPod
-from scheduler_service.store.claims import pod_claims
+from scheduler_service.store.claims import claim_queries, pod_claims
 from scheduler_service.store.claims.pod_claims import PodClaim, StoredClaim
 from scheduler_service.store.connection import Store, in_chunks
 from scheduler_service.store.records.audit import Finding
@@ -26,6 +26,8 @@ from scheduler_service.store.records.leases import Lease
 _PODS_AT_ONCE = 500
 # How often claims of pods that were never seen are looked for, in seconds.
 _LOOK_S = 5.0
+# How often it is looked whether claims were released, in seconds.
+_POLL_S = 0.05
 # By uid, each after its namespace, a slash, and its name.
 _Pods = dict[str, tuple[str, PlacedPod]]
 
@@ -164,6 +166,21 @@ class PodBook:
             self._store.write(partial(pod_claims.confirm, pods=claims))
         if time.monotonic() - self._looked_at > _LOOK_S and not self.is_lost:
             self._look(lease)
+
+    def wait_released(self, uids: Sequence[str], seconds: float) -> bool:
+        """Wait until the daemon that writes has released claims of pods.
+
+        :return: whether it did in time
+        :raises StoreUnavailable: the database does not answer
+        """
+        end = time.monotonic() + seconds
+        while True:
+            with self._store.reading() as conn:
+                if not claim_queries.pods(conn, uids):
+                    return True
+            if time.monotonic() > end:
+                return False
+            time.sleep(_POLL_S)
 
     def compare(self, nodes: Mapping[str, NodeHost]) -> list[Finding]:
         """Return where claims are not those of the pods that are seen.

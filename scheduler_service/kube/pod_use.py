@@ -89,7 +89,7 @@ class PodUse:
         self._assumed: dict[str, float] = {}
         self._nominated: dict[str, _Counted] = {}
         # Pods that left, which the book may still have, and until when.
-        self._left: collections.deque[tuple[float, _Counted]] = (
+        self._left: collections.deque[tuple[float, str, _Counted]] = (
             collections.deque()
         )
         # Before this time no assumed pod expires.
@@ -158,7 +158,7 @@ class PodUse:
     def _leave(self, uid: str) -> None:
         pod = self._pods.get(uid)
         if pod is not None and pod.until is None and pod.usage.is_claimed:
-            self._left.append((self._clock() + _RELEASED_S, pod))
+            self._left.append((self._clock() + _RELEASED_S, uid, pod))
         self._drop(uid)
 
     def left(self, name: str, numbers: Rows) -> Floats:
@@ -171,7 +171,13 @@ class PodUse:
             now = self._clock()
             while self._left and self._left[0][0] < now:
                 self._left.popleft()
-            return self._sum((pod for _, pod in self._left), name, numbers)
+            return self._sum((pod for *_, pod in self._left), name, numbers)
+
+    def left_from(self, numbers: Rows) -> list[str]:
+        """Return the uids of pods that left some nodes a moment ago."""
+        nodes = set(numbers.tolist())
+        with self._lock:
+            return [uid for _, uid, pod in self._left if pod.number in nodes]
 
     def _sum(
         self, pods: Iterable[_Counted], name: str, numbers: Rows

@@ -12,7 +12,7 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.cmd import manage
-from scheduler_service.kube import adapter
+from scheduler_service.kube import adapter, binding
 from scheduler_service.kube.node_reader import NodeReader
 from scheduler_service.kube.nodes import HostKeeper, NodeSink
 from scheduler_service.kube.pod_book import PodBook
@@ -36,7 +36,7 @@ from tests.support.stores import (
     new_claim,
     write_claims,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 FPGA, CLASS = 'example.com/fpga', 'CUSTOM_EXAMPLE_COM_FPGA'
 NODES = NodeReader('d', {}, ())
@@ -398,6 +398,60 @@ def test_two_daemons_never_bind_three_pods_where_two_fit(cluster, daemons):
     cluster.remove(name)
     wait_until(lambda: sorted(used(store)) == [1, 2])
     assert not audit_findings(store)
+
+
+def test_a_bind_waits_until_the_claims_of_pods_that_are_gone_end(
+    cluster, daemons, monkeypatch
+):
+    [client] = daemons()
+    for name in ('a', 'b', 'c', 'd'):
+        cluster.add(name)
+    assert [bind(client, name, 'n0') for name in ('a', 'b')] == ['', '']
+    store, write = daemons.store, PodBook.write
+    is_confirmed = {
+        'shop/a': ('n0', 'confirmed'),
+        'shop/b': ('n0', 'confirmed'),
+    }
+    wait_until(lambda: claims(store) == is_confirmed)
+    held, looked = threading.Event(), threading.Event()
+    monkeypatch.setattr(
+        PodBook, 'write', lambda *args: held.is_set() or write(*args)
+    )
+    wait = PodBook.wait_released
+
+    def seen(*args: Any) -> bool:
+        looked.set()
+        return wait(*args)
+
+    monkeypatch.setattr(PodBook, 'wait_released', seen)
+    held.set()
+    cluster.remove('a')
+    asked = {'Pod': cluster.pods['c'], 'NodeNames': ['n0']}
+    wait_until(
+        lambda: client.send('POST', '/extender/filter', asked)[1]['NodeNames']
+    )
+    with ThreadPoolExecutor(1) as threads:
+        bound = threads.submit(bind, client, 'c', 'n0')
+        assert looked.wait(LIMIT_S)
+        held.clear()
+        # Has the book written.
+        cluster.pods['d']['spec']['nodeName'] = 'n1'
+        assert bound.result() == ''
+    assert cluster.bound('n0') == ['b', 'c']
+    wait_until(lambda: used(store) == [2, 1])
+    # Where no claim ends it is refused.
+    monkeypatch.setattr(binding, '_RELEASE_S', 0.1)
+    looked.clear()
+    held.set()
+    cluster.remove('b')
+    cluster.add('e')
+    asked['Pod'] = cluster.pods['e']
+    wait_until(
+        lambda: client.send('POST', '/extender/filter', asked)[1]['NodeNames']
+    )
+    assert '0 free' in bind(client, 'e', 'n0')
+    assert looked.is_set()
+    held.clear()
 
 
 def test_a_binding_that_fails_leaves_no_claim(cluster, daemons):
