@@ -79,9 +79,10 @@ def _placed(job: PodJob, overlay: Overlay) -> Assignment:
         columns, size, free = table.resources.get(name), 0, 0
         if columns is not None:
             size = int(columns.total[row] - columns.reserved[row])
-            free = max(0, size - int(columns.used[row]))
+            free = size - int(columns.used[row])
         if amount > free:
-            left = used_of_aggregate(table, row, name, size) or f'{free} free'
+            left = used_of_aggregate(table, row, name, size, free)
+            left = left or f'{max(0, free)} free'
             raise errors.NoValidHost(
                 f'{node}: free_resources: {amount} {name} requested, {left}'
             )

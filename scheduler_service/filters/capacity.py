@@ -23,18 +23,18 @@ from scheduler_service.settings import Settings
 
 
 def used_of_aggregate(
-    table: HostTable, row: int, name: str, capacity: float
+    table: HostTable, row: int, name: str, capacity: float, free: float
 ) -> str:
     """Return how much of what an aggregate gives a host is used.
 
+    :param free: of the capacity
     :return: empty: no aggregate gives it the class
     """
     for provider in table.providers(row, [name]).values():
-        used = table.resources[name].used[row]
         giver = table.topology.aggregates[provider_of(provider)].name
         return (
-            f'{used} of {figure(capacity)} {name} of aggregate {giver} are '
-            'used'
+            f'{figure(capacity - free)} of {figure(capacity)} {name} of '
+            f'aggregate {giver} are used'
         )
     return ''
 

@@ -303,7 +303,7 @@ def shortages(
     reasons: dict[int, str] = {}
     for at in np.flatnonzero(full).tolist():
         key = tuple(
-            (float(free[at]), _used_of_aggregate(sent, at, name))
+            (float(free[at]), _used_of_aggregate(sent, at, name, free))
             for name, free in free_amounts.items()
         )
         if key not in texts:
@@ -312,12 +312,14 @@ def shortages(
     return reasons
 
 
-def _used_of_aggregate(sent: NodeRows, at: int, name: str) -> str:
+def _used_of_aggregate(
+    sent: NodeRows, at: int, name: str, free: Floats
+) -> str:
     if name not in sent.table.shared:
         return ''
     columns, row = sent.table.resources[name], int(sent.rows[at])
     size = float(columns.total[row] - columns.reserved[row])
-    return used_of_aggregate(sent.table, row, name, size)
+    return used_of_aggregate(sent.table, row, name, size, free[at])
 
 
 def _shortage(

@@ -165,7 +165,7 @@ class CapacityCheck(ComparisonFilter):
                 room = float(self.room(table, name, settings)[row])
                 lacks = amount - room
                 capacity = table.resources[name].used[row] + room
-                shared = used_of_aggregate(table, row, name, capacity)
+                shared = used_of_aggregate(table, row, name, capacity, room)
             if name not in table.resources:
                 near = nearest(name, [*table.resources])
                 shared = f'no host offers {name}{near}'

@@ -367,9 +367,12 @@ def test_a_licence_is_free_everywhere_once_its_pod_is_gone():
     usage = usage_of(wanting_fpga(9), 'd')
     cluster.use.see(PlacedPod('old', 'n0', usage))
 
-    def passed(number: int) -> list[str]:
+    def filtered(number: int) -> PodFilterResult:
         pod, nodes = wanting_fpga(number), Nodes(cluster.names)
-        return cluster.evaluator.filter(pod, nodes).passed
+        return cluster.evaluator.filter(pod, nodes)
+
+    def passed(number: int) -> list[str]:
+        return filtered(number).passed
 
     assert passed(1) == []
     cluster.use.remove('old')
@@ -377,3 +380,7 @@ def test_a_licence_is_free_everywhere_once_its_pod_is_gone():
     # Bound by this daemon, which the copy of the book does not show yet.
     assert cluster.evaluator.claim('u1', 'n1')
     assert passed(2) == []
+    licences['CUSTOM_EXAMPLE_COM_FPGA'].used = 0
+    table = with_aggregates(cluster.snapshot.hosts, [rack])
+    cluster.snapshot = Snapshot(table, {}, 3)
+    assert '1 of 1 CUSTOM_EXAMPLE_COM_FPGA of' in filtered(2).failed['n0']
