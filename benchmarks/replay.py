@@ -87,15 +87,20 @@ class Recorder:
     def decide(self, number: int, document: dict[str, Any]) -> list[int]:
         """Decide the request of a number; return the rows of its hosts."""
         request = documents.checked_request(document).with_ids(str(number))
-        made, error, reasons = [], '', {}
+        made, placed, error, reasons = [], {}, '', {}
         try:
-            result = self._pipeline.select(self._overlay, request, self._rng)
+            result = self._pipeline.select(
+                self._overlay, request, self._rng, placed=placed
+            )
             made, reasons = result.assignments, result.reasons
         except errors.NoValidHost as fault:
             error = fault.name
         self._journal.put(
-            Decided(request, made, 0, None, None, 0, error, reasons)
-        )
+            Decided(
+                request, made or [*placed.values()], 0, None, None, 0, error,
+                reasons,
+            )
+        )  # fmt: skip
         self._claimed += len(made)
         self._live += [(each, request.instance_group) for each in made]
         if number % _PER_CLAIM == 0:
@@ -217,7 +222,7 @@ def measured(job: replay.Job) -> dict[str, Any]:
         'seconds': round(seconds, 1),
         'processor seconds': round(cpu, 1),
         'choosing': round(spent, 1),
-        'of choosing': round(cpu / spent, 2),
+        'of choosing': round(cpu / spent, 2) if spent else None,
         'memory MB': round(common.memory_mb(os.getpid(), peak=True)),
     }
 

@@ -81,7 +81,6 @@ def runs(conn: Connection) -> list[Run]:
 def missing(conn: Connection, every: Sequence[Run]) -> Iterator[Gap]:
     """Yield the gaps in runs, and after those that did not stop in order."""
     told = [*event_log.since(conn, 0), *daemons.lasting(conn)]
-    silent = [row for row in told if row['event'] == event_log.SILENT]
     for name, stretches in every:
         for before, after in itertools.pairwise(stretches):
             if after.begins == history.ANEW:
@@ -89,9 +88,17 @@ def missing(conn: Connection, every: Sequence[Run]) -> Iterator[Gap]:
                 yield Gap(name, before.ended_at, after.began_at, why)
         began_at, last = stretches[0].began_at, stretches[-1]
         is_other, until = next_checkpoint(every, name, last)
+        own = [row for row in told if row['who'] == name]
+        # Its last sign may be that of its start, before the first checkpoint.
+        starts = (
+            row['begun_at']
+            for row in own
+            if row['event'] == 'started' and row['begun_at'] <= began_at
+        )
+        since = max(starts, default=began_at)
         is_dead = not is_other or any(
-            row['who'] == name and row['begun_at'] >= began_at
-            for row in silent
+            row['event'] == event_log.SILENT and row['begun_at'] >= since
+            for row in own
         )
         if is_dead and not last.stops:
             why = 'The daemon did not stop in order'

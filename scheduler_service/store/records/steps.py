@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import operator
-import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -97,10 +96,10 @@ class Steps:
                 break
             if not stretch.follows:
                 replay = history.Replay()
-            stored_at, count = history.times(self._conn, stretch), 0
+            stored_at = history.times(self._conn, stretch)
             read = gaps.read(self._conn, stretch, self.unread)
             for number, entry, block in read:
-                at, count = stored_at[number], count + 1
+                at = stored_at[number]
                 if self._since <= at < self._until and replay.overlay:
                     if isinstance(entry, Asked):
                         self._decide(replay.overlay, entry, block)
@@ -111,39 +110,9 @@ class Steps:
         """Compare a decision; the table is as before when it returns."""
         pipeline = self._pipeline_of(block.configuration)
         moment = history.Moment(overlay, entry, block)
-        if not self._is_alike(pipeline, moment):
-            for turn in range(entry.earlier, len(entry.rows)):
-                self._compare(pipeline, moment, turn)
-            if entry.error:
-                self._compare(pipeline, moment, len(entry.rows))
+        for turn in range(entry.earlier, len(entry.rows) + bool(entry.error)):
+            self._compare(pipeline, moment, turn)
         moment.leave()
-
-    def _is_alike(
-        self, pipeline: HostPipeline, moment: history.Moment
-    ) -> bool:
-        """Count a decision that comes out the same as a whole: most do."""
-        entry, overlay = moment.entry, moment.overlay
-        if entry.earlier:
-            return False
-        rows, error = [], ''
-        try:
-            pipeline.check_devices(moment.request)
-            made = pipeline.select(
-                overlay, moment.request, random, 1, entry.bounds
-            )
-        except errors.SchedulerError as fault:
-            error = fault.name
-        else:
-            by_uuid = {each.uuid: each.row for each in made.assignments}
-            uuids = moment.request.instance_uuids
-            rows = [by_uuid[uuids[at]] for at in entry.order]
-            overlay.forget_last(len(made.assignments))
-        if error != entry.error or (not error and rows != entry.rows):
-            return False
-        if error and entry.rows:
-            return False
-        self.same += len(rows) or 1
-        return True
 
     def _compare(
         self, pipeline: HostPipeline, moment: history.Moment, turn: int
