@@ -12,7 +12,13 @@ import sqlalchemy as sa
 from scheduler_service import errors
 from scheduler_service.cmd import adapters
 from scheduler_service.store import schema
-from scheduler_service.store.records import decisions, events, gaps, history
+from scheduler_service.store.records import (
+    daemons,
+    decisions,
+    events,
+    gaps,
+    history,
+)
 from scheduler_service.store.records.events import Subject
 from scheduler_service.store.records.steps import Steps
 from tests.support.clouds import Cloud
@@ -44,11 +50,13 @@ def contradicted(
 def _gaps(conn: Any, cloud: Cloud) -> Iterator[str]:
     """A gap follows each run that did not stop, but for those that last."""
     runs = gaps.runs(conn)
-    killed = sum(not run.stretches[-1].stops for run in runs)
-    killed -= len(cloud.running)
-    named = [each.why for each in gaps.missing(conn, runs)]
-    if len(named) != killed:
-        yield f'{killed} runs were killed, the gaps are {named}'
+    killed = [run.daemon for run in runs if not run.stretches[-1].stops]
+    named = [gap.daemon for gap in gaps.missing(conn, runs)]
+    if len(named) != len(killed) - len(cloud.running):
+        states = [
+            (row['name'], row['silent_for']) for row in daemons.listing(conn)
+        ]
+        yield f'killed or running {killed}, gaps of {named}, {states}'
 
 
 def _steps(conn: Any, cloud: Cloud) -> Iterator[str]:

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors, moments
-from scheduler_service.store.records import daemons, event_log, history
+from scheduler_service.store import clock
+from scheduler_service.store.records import daemons, history
 from scheduler_service.store.records.history import Block, Entry, Stretch
 
 
@@ -80,25 +81,22 @@ def runs(conn: Connection) -> list[Run]:
 
 def missing(conn: Connection, every: Sequence[Run]) -> Iterator[Gap]:
     """Yield the gaps in runs, and after those that did not stop in order."""
-    told = [*event_log.since(conn, 0), *daemons.lasting(conn)]
+    signing = {
+        row['name']
+        for row in daemons.listing(conn)
+        if row['silent_for'] <= daemons.SILENT_S
+    }
+    # One that starts records before it is registered.
+    before = clock.read(conn) - daemons.SILENT_S
     for name, stretches in every:
-        for before, after in itertools.pairwise(stretches):
+        for each, after in itertools.pairwise(stretches):
             if after.begins == history.ANEW:
                 why = 'Not everything could be recorded'
-                yield Gap(name, before.ended_at, after.began_at, why)
-        began_at, last = stretches[0].began_at, stretches[-1]
+                yield Gap(name, each.ended_at, after.began_at, why)
+        last = stretches[-1]
         is_other, until = next_checkpoint(every, name, last)
-        own = [row for row in told if row['who'] == name]
-        # Its last sign may be that of its start, before the first checkpoint.
-        starts = (
-            row['begun_at']
-            for row in own
-            if row['event'] == 'started' and row['begun_at'] <= began_at
-        )
-        since = max(starts, default=began_at)
-        is_dead = not is_other or any(
-            row['event'] == event_log.SILENT and row['begun_at'] >= since
-            for row in own
+        is_dead = not is_other or (
+            name not in signing and last.ended_at < before
         )
         if is_dead and not last.stops:
             why = 'The daemon did not stop in order'

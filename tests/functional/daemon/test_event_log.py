@@ -160,3 +160,22 @@ def test_what_lasts_is_listed(ready_sqlite, listed):
         'degraded', 'one', 'broker unreachable', None,
     )  # fmt: skip
     store.dispose()
+
+
+def test_a_daemon_that_was_killed_before_it_registered_leaves_a_gap(
+    launch, ready_sqlite, listed
+):
+    """As soon as it would be known to be silent."""
+    killed = launch(ready_sqlite, 'inproc://', '[scheduler]\nserver = one\n')
+    killed.wait_for('Ready:')
+    begins_of(ready_sqlite, 1)
+    killed.popen.kill()
+    killed.popen.wait()
+    with session(ready_sqlite) as conn:
+        conn.execute(sa.delete(schema.daemons))
+    assert [row['fault'] for row in listed('check')[0]] == ['']
+    with session(ready_sqlite) as conn:
+        earlier = schema.history.c.created_at - 60
+        conn.execute(sa.update(schema.history).values(created_at=earlier))
+    _, gap = listed('check', status=1)[0]
+    assert gap['fault'] == 'The daemon did not stop in order'
