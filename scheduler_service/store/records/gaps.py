@@ -90,8 +90,8 @@ def missing(conn: Connection, every: Sequence[Run]) -> Iterator[Gap]:
     before = clock.read(conn) - daemons.SILENT_S
     for name, stretches in every:
         for each, after in itertools.pairwise(stretches):
-            if after.begins == history.ANEW:
-                why = 'Not everything could be recorded'
+            if after.begins == history.LOST:
+                why = 'Not everything could be stored'
                 yield Gap(name, each.ended_at, after.began_at, why)
         last = stretches[-1]
         is_other, until = next_checkpoint(every, name, last)

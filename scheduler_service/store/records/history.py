@@ -69,8 +69,9 @@ _DATA = sa.select(_BLOCKS.c.data, _BLOCKS.c.size).where(
     _BLOCKS.c.run == sa.bindparam('of'), _BLOCKS.c.number == sa.bindparam('at')
 )
 #: What ``begins`` of a block says: where it begins a stretch, whether the
-#: entries before it lead to its checkpoint; or that its run stops in order.
-ENDS, NO, ANEW, FOLLOWS = range(-1, 3)
+#: entries before it lead to its checkpoint, or some of them could not be
+#: stored; or that its run stops in order.
+ENDS, NO, ANEW, FOLLOWS, LOST = range(-1, 4)
 
 
 class Asked(msgspec.Struct, array_like=True, gc=False):

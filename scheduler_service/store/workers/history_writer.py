@@ -107,8 +107,9 @@ class HistoryWriter:
             return
         self._parts.clear()
         self._checkpoint_at = self._number + 1
-        leads = made.follows and not self._lost
-        begins = history.FOLLOWS if leads else history.ANEW
+        begins = history.FOLLOWS if made.follows else history.ANEW
+        if self._lost:
+            begins = history.LOST
         before = self._bytes
         for data in history.checkpoint_blocks(made.table, self._origin()):
             self._append(data, begins)

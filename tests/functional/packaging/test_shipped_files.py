@@ -89,7 +89,7 @@ AFTER_THE_CALLS = [
     ('why req-one --host compute-1', 0),
     ('history check', 0),
     ('history daemons', 0),
-    ('replay --config ETC/scheduler_service.conf', 1),
+    ('replay --config ETC/scheduler_service.conf', 0),
     ('history host compute-1', 0),
     (f'history instance {INSTANCE}', 0),
     ('decision list', 0),

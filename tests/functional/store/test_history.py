@@ -22,7 +22,7 @@ from scheduler_service.engine.journal import (
 )
 from scheduler_service.model import documents
 from scheduler_service.store import schema
-from scheduler_service.store.records import decisions, events, history
+from scheduler_service.store.records import decisions, events, gaps, history
 from scheduler_service.store.workers import history_writer
 from scheduler_service.store.workers.history_writer import HistoryWriter
 from tests.support.databases import DATABASES
@@ -195,7 +195,7 @@ def test_events_of_a_run_come_in_the_order_of_their_numbers(recording):
         recording.store_all()
     with recording.store.engine.begin() as conn:
         last = BLOCKS.c.number == max(recording.numbers())
-        earlier = BLOCKS.c.created_at - 30.0
+        earlier = BLOCKS.c.created_at - 20.0
         conn.execute(sa.update(BLOCKS).where(last).values(created_at=earlier))
     with recording.store.reading() as conn:
         found = events.of_subject(conn, events.Subject(None, uuid), 0.0)
@@ -402,6 +402,9 @@ def test_what_cannot_wait_is_dropped_and_a_checkpoint_follows(
     assert recording.dropped() == 2
     assert recording.numbers() == [1, 2, 3, 4]
     assert recording.faults() == ['', '']
+    with recording.store.reading() as conn:
+        (gap,) = gaps.missing(conn, gaps.runs(conn))
+    assert gap.why == 'Not everything could be stored'
 
 
 def test_nothing_follows_a_load_that_could_not_wait(recording, monkeypatch):
