@@ -155,7 +155,9 @@ class CandidateStage(Stage):
             and not self._shared.gives(request.own_resources)
         ):
             rows = ranking.best(_HOSTS)
-            best = self._of_best(job, request, table, rows, needed, fitting)
+            best = self._of_best(
+                job, request, table, rows, needed, scope, fitting
+            )
             if len(best) >= count:
                 return best
         return self._of_all(job, request, table, mask, scope, fitting)
@@ -167,6 +169,7 @@ class CandidateStage(Stage):
         table: HostTable,
         rows: Sequence[int],
         needed: int,
+        scope: Scope,
         fitting: Fitting,
     ) -> Candidates:
         """Query a host after the other, best first, until enough fit."""
@@ -174,7 +177,9 @@ class CandidateStage(Stage):
         misses = 0
         for row in rows:
             provider = table.coded['uuid'].at(row)
-            query = candidates.query_of(request, provider, _LIMIT_OF_HOST)
+            query = candidates.query_of(
+                request, provider, _LIMIT_OF_HOST, scope
+            )
             answer = self._query(job, query)
             trees = fitting(row, list(map(Tree.of, answer[_REQUESTS])))
             misses = 0 if trees else misses + 1

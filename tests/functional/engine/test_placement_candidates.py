@@ -86,6 +86,15 @@ def test_the_best_hosts_are_asked_about_alone(store, fake):
     ] == [(root, root) for root in roots[:3]]
 
 
+def test_a_host_that_was_disabled_a_moment_ago_is_not_selected(store, fake):
+    """Before its providers are read again, or its service is."""
+    first, second, *_ = has_hosts(store, fake, *[[4]] * 3)
+    fake.traits[first] = {'COMPUTE_STATUS_DISABLED'}
+    with engine(store, fake, follows=False) as running:
+        answer = running.select_destinations(grouped(*new())).result(LIMIT_S)
+    assert answer.placements[0].selected.uuid == second
+
+
 def test_all_are_asked_about_after_two_without_a_candidate(store, fake):
     roots = has_hosts(store, fake, *[[1, 1]] * 4, [2])
     with engine(store, fake) as running:
