@@ -7,6 +7,7 @@ are the id in the caller's log, and those of its group are the global id.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -48,6 +49,7 @@ class PodDecisions:
     def __init__(self, put: Callable[..., None], enabled: bool = True) -> None:
         self._put = put
         self.enabled = enabled
+        self._lock = threading.Lock()
         # By uid: calls of the verb bind only name the pod.
         self._groups: dict[str, str] = {}
 
@@ -124,9 +126,10 @@ class PodDecisions:
         full_name = f'{namespace}/{name}'[:NAME_LENGTH]
         if group:
             group = f'{namespace}/{_stored(group)}'[:NAME_LENGTH]
-            self._groups[uid] = group
-            if len(self._groups) > _MAX_GROUPS:
-                del self._groups[next(iter(self._groups))]
+            with self._lock:
+                self._groups[uid] = group
+                if len(self._groups) > _MAX_GROUPS:
+                    del self._groups[next(iter(self._groups))]
         group = group or self._groups.get(uid)
         kind, why = f'{POD_KIND}{verb}', {'project_id': namespace, **reasons}
         self._put(uid, kind, outcome, why, full_name, group)

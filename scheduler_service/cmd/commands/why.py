@@ -183,7 +183,7 @@ def _since(
     pipeline: HostPipeline, then: _State, now: _State, host: str
 ) -> list[dict[str, Any]]:
     """Return for each node of a host what became of it since."""
-    nodes = []
+    nodes, best = [], now.standing(pipeline, None).best
     for row in then.table.rows_of_host(host).tolist():
         node = then.table.node_at(row)
         present = now.table.row_of_node(host, node)
@@ -196,7 +196,7 @@ def _since(
             {
                 'node': node,
                 'there': True,
-                'taken': present == now.standing(pipeline, None).best,
+                'taken': present == best,
                 'differs': [
                     {'figure': name, 'then': before.get(name), 'now': value}
                     for name, value in after.items()
