@@ -380,9 +380,11 @@ class PodEvaluator:
         :return: its place, and :meth:`end_claim` is due; None: the pod was
             seen, or is unknown and counts once it is seen
         :raises Conflict: pods that were placed meanwhile took the resources,
-            or the node is not kept as a host
+            the node is not kept as a host, or another call binds the pod
         """
         with self._lock:
+            if self._use.is_binding(uid):
+                raise errors.Conflict('Another call is binding the pod')
             usage = self._asked.get(uid)
             if of is not None:
                 usage = self._usage(of, node)

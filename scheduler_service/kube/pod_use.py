@@ -141,15 +141,14 @@ class PodUse:
             self._put(pod, None)
             if self._recent is not None:
                 self._recent.add(pod.uid)
-            if binding:
-                self._binding.add(pod.uid)
+            (self._binding.add if binding else self._binding.discard)(pod.uid)
 
     def end_binding(self, uid: str, bound: bool) -> None:
-        """Note that a pod was bound, or stop counting it."""
+        """Note that a pod was bound, or drop it unless it was seen."""
         with self._lock:
-            self._binding.discard(uid)
-            if not bound:
+            if uid in self._binding and not bound:
                 self._drop(uid)
+            self._binding.discard(uid)
 
     def remove(self, uid: str) -> None:
         with self._lock:
@@ -249,8 +248,12 @@ class PodUse:
         """Whether any pod was counted under a name."""
         return name in self._used
 
+    def is_binding(self, uid: str) -> bool:
+        """Whether a pod is being bound, and was not seen yet."""
+        return uid in self._binding
+
     def is_seen(self, uid: str) -> bool:
-        """Whether a pod was seen on a node."""
+        """Whether a pod was seen on a node, or is being bound to one."""
         counted = self._pods.get(uid)
         return counted is not None and counted.until is None
 

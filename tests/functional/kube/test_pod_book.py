@@ -471,6 +471,33 @@ def test_a_binding_that_fails_leaves_no_claim(cluster, daemons):
     assert not audit_findings(daemons.store)
 
 
+def test_a_pod_that_is_being_bound_is_not_bound_by_another_call(
+    cluster, daemons, monkeypatch
+):
+    [client] = daemons()
+    cluster.add('a')
+    began, go_on = threading.Event(), threading.Event()
+    bind_claimed = binding.PodBinder._bind_claimed
+
+    def late(*args: Any) -> None:
+        began.set()
+        assert go_on.wait(LIMIT_S)
+        bind_claimed(*args)
+
+    monkeypatch.setattr(binding.PodBinder, '_bind_claimed', late)
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(bind, client, 'a', 'n0')
+        assert began.wait(LIMIT_S)
+        # Of a kube-scheduler that was started again.
+        assert 'Another call is binding' in bind(client, 'a', 'n1')
+        assert cluster.bound('n1') == []
+        go_on.set()
+        assert first.result() == ''
+    wait_until(
+        lambda: claims(daemons.store) == {'shop/a': ('n0', 'confirmed')}
+    )
+
+
 def test_instances_and_pods_see_each_other(cluster, daemons):
     [client] = daemons(kubernetes__shared_hosts=True)
     service = client.service

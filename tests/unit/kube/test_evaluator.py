@@ -284,10 +284,14 @@ def test_one_bind_of_two_for_the_last_device_is_refused(assume_seconds):
     with pytest.raises(errors.Conflict, match='0 free'):
         evaluator.claim('u1', 'n1')
     assert cluster.use.is_seen('u2')
-    # A repeated call changes nothing, and has nothing to take back.
-    assert not evaluator.claim('u2', 'n1')
+    # What one call takes no other may bind without a claim of its own.
+    with pytest.raises(errors.Conflict, match='Another call is binding'):
+        evaluator.claim('u2', 'n1')
     evaluator.end_claim('u2', bound=False)
     assert evaluator.claim('u1', 'n1')
+    # A repeated call changes nothing, and has nothing to take back.
+    evaluator.end_claim('u1', bound=True)
+    assert not evaluator.claim('u1', 'n1')
     # Of a pod that nobody asked about nothing is known.
     assert not evaluator.claim('u9', 'n1')
 

@@ -124,6 +124,16 @@ def test_pod_that_was_not_bound_is_counted_no_more():
     assert counted(use, 'a') == [0]
 
 
+def test_pod_that_was_seen_stays_where_its_binding_is_in_doubt():
+    use = PodUse(5.0)
+    use.see(PlacedPod('u', 'a', USAGE), binding=True)
+    assert use.is_binding('u')
+    use.see(PlacedPod('u', 'a', USAGE))
+    assert not use.is_binding('u')
+    use.end_binding('u', bound=False)
+    assert counted(use, 'a') == [2]
+
+
 def test_own_use_of_a_pod_is_left_out():
     use = PodUse(5.0)
     numbers = use.numbers_of(['b', 'a'])
