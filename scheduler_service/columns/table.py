@@ -23,7 +23,7 @@ from scheduler_service.columns.dictionary import (
 )
 from scheduler_service.columns.instances import InstanceIndex
 from scheduler_service.columns.load import Formula, LoadColumns
-from scheduler_service.columns.topology import Topology
+from scheduler_service.columns.topology import Topology, least_number
 from scheduler_service.model import Aggregate, Request, ServerGroup
 from scheduler_service.settings import Settings
 
@@ -340,6 +340,27 @@ class HostTable:
         """
         sets = self.coded['aggregate_set']
         return sets.expand(np.array([verdict(v) for v in sets.values]))
+
+    def least_stated(
+        self, key: str, default: float, kind: type[float] | type[int]
+    ) -> npt.NDArray[Any] | None:
+        """Return the least number that the aggregates of each host state, [n].
+
+        See :func:`least_number`.
+
+        :param key: of their metadata
+        :return: None: no aggregate has the key
+        """
+        if not self.any_aggregate_has(key):
+            return None
+
+        def of_set(ids: frozenset[int]) -> float:
+            return least_number(self.values_of(ids, key), default, kind)
+
+        least: npt.NDArray[Any] = self.topology.memoize(
+            ('least', key, default), lambda: self.by_aggregate_ids(of_set)
+        )
+        return least
 
     def rows_of_host(self, host: str) -> Rows:
         """Return the rows of all nodes of a service host, exact case."""
