@@ -32,6 +32,7 @@ from scheduler_service.columns.dictionary import (
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.columns.table import ResourceColumns
 from scheduler_service.columns.topology import Topology
+from scheduler_service.engine.host_listing import zones_of
 from scheduler_service.model import Request
 from scheduler_service.model.inventory import provider_of
 from scheduler_service.pipeline import HostPipeline
@@ -89,13 +90,18 @@ def _usage(
     available = table.numbers['enabled'] & table.numbers['up']
     sums: dict[str, npt.NDArray[np.float64]] = {}
     for name, label in labels.items():
-        of_zones = _sums(
-            table.resources[name],
-            settings.default_ratio(name),
-            available,
-            codes,
-            len(names),
-            table.shared.get(name, 0) == 0,
+        columns = table.resources[name]
+        # What an aggregate gives is not the hosts' own.
+        offered = (columns.total >= 0) & (table.shared.get(name, 0) == 0)
+        limit = columns.capacity(settings.default_ratio(name))
+        capacity = np.where(offered, limit, 0.0)
+        used = np.where(offered, columns.used, 0) * 1.0
+        of_zones = np.array(
+            [
+                np.bincount(codes, part, len(names))
+                for part in _parts(capacity, used, available)
+            ],
+            np.float64,
         )
         sums[label] = sums.get(label, 0) + of_zones
     return [
@@ -121,9 +127,7 @@ def _of_aggregates(
             # Each of its hosts has the same.
             for row in given[:1]:
                 most = table.capacity(name, settings)[row]
-                used = table.resources[name].used[row]
-                left = most - used
-                of_one = np.array([most, used, max(left, 0), 0, -min(left, 0)])
+                of_one = _parts(most, table.resources[name].used[row], True)
                 sums[key] = sums.get(key, 0) + of_one
     return [ZoneUsage(*key, *of_all.tolist()) for key, of_all in sums.items()]
 
@@ -138,10 +142,7 @@ def zones(
     sets = table.coded['aggregate_set']
     aggregates = table.topology.aggregates
     by_set = [
-        _BETWEEN.join(
-            sorted({zone for key in ids for zone in aggregates[key].zones})
-        )
-        or default
+        _BETWEEN.join(zones_of((aggregates[key] for key in ids), default))
         for ids in sets.values
     ]
     return named(sets, by_set)
@@ -193,25 +194,12 @@ def _largest_classes(
     return {name: name if name in largest else OTHERS for name in resources}
 
 
-def _sums(
-    columns: ResourceColumns,
-    default_ratio: float,
-    available: npt.NDArray[np.bool_],
-    codes: npt.NDArray[np.intp],
-    zones: int,
-    own: npt.NDArray[np.bool_] | bool,
-) -> npt.NDArray[np.float64]:
-    """Return the sums of each zone as in :class:`ZoneUsage`, float64[5, n].
-
-    :param own: whether hosts offer the class themselves, bool[n]
-    """
-    offered = (columns.total >= 0) & own
-    capacity = np.where(offered, columns.capacity(default_ratio), 0.0)
-    used = np.where(offered, columns.used, 0) * 1.0
+def _parts(capacity: Any, used: Any, available: Any) -> Any:
+    """Return the figures of :class:`ZoneUsage` for hosts, float64[5, n]."""
     left = np.maximum(capacity - used, 0)
     over = np.maximum(used - capacity, 0)
-    of_hosts = capacity, used, left * available, left * ~available, over
-    return np.array([np.bincount(codes, sums, zones) for sums in of_hosts])
+    out = np.where(available, 0, left)
+    return np.array([capacity, used, left - out, out, over])
 
 
 def zone_rows(
@@ -223,12 +211,9 @@ def zone_rows(
     """
     uses = _usage(table, settings, whole=True)
     scarcest: dict[str, ZoneUsage] = {}
-    for use in uses:
-        if use.capacity:
-            least = scarcest.setdefault(use.zone, use)
-            scarcest[use.zone] = min(
-                least, use, key=lambda each: each.free / each.capacity
-            )
+    some = (use for use in uses if use.capacity)
+    for use in sorted(some, key=lambda use: use.free / use.capacity):
+        scarcest.setdefault(use.zone, use)
     return [
         {
             'zone': use.zone,

@@ -42,19 +42,15 @@ def capacity(args: Any, conf: Any) -> output.Listing:
 
 def _check_zone(
     args: Any, conf: Any, snapshot: Snapshot, rows: Sequence[Any]
-) -> bool:
-    """Print the names of zones if ``--zone`` matches none; return whether."""
-    if not args.zone or rows:
-        return False
-    for text in host_listing.remarks(
-        snapshot.hosts,
-        host_listing.HostCriteria(args.zone),
-        conf.default_availability_zone,
-        '--',
-    ):
-        output.remark(text)
-        return True
-    return False
+) -> None:
+    """Print the names of zones if ``--zone`` matches none."""
+    criteria = host_listing.HostCriteria(args.zone)
+    default = conf.default_availability_zone
+    if not rows:
+        for text in host_listing.remarks(
+            snapshot.hosts, criteria, default, '--'
+        ):
+            output.remark(text)
 
 
 def _fits(args: Any, conf: Any) -> output.Listing:
