@@ -14,11 +14,12 @@ from scheduler_service.conf.filter_scheduler import GROUP
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.ports import MakeStages, Stage, StageUndoer
 from scheduler_service.engine.queue import RequestQueue
-from scheduler_service.engine_config import EngineConfig, EngineOptions, Policy
+from scheduler_service.engine_config import EngineConfig, Policy
 from scheduler_service.filters.hosts import HostFilter
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.pipeline.search_cache import SearchCache
 from scheduler_service.scheduler import Scheduler
+from scheduler_service.settings import EngineOptions
 from scheduler_service.store.connection import Store
 from scheduler_service.weighers import Weigher
 
@@ -39,11 +40,7 @@ def build(
     :raises ConfigurationError: a filter, a weigher or TLS material of an
         extender does not load
     """
-    made = engine_config(conf, policy)
-    scheduler = Scheduler(store, made.hosts, made.pools, made.options, rng)
-    if made.stages is not None:
-        scheduler.enter(made.stages)
-    return scheduler
+    return Scheduler(store, engine_config(conf, policy), rng)
 
 
 def engine_config(conf: Any, policy: Policy | None = None) -> EngineConfig:
@@ -72,23 +69,14 @@ def engine_config(conf: Any, policy: Policy | None = None) -> EngineConfig:
         )
     with options.place(conf, 'scheduler', 'stages'):
         own_stages = plugins.stages(conf.scheduler.stages)
-    chosen = {
-        field.name: conf.scheduler[field.name]
-        for field in dataclasses.fields(EngineOptions)
-        if field.name in conf.scheduler
-    }
-    kept = conf.history
-    if chosen['claim_timeout'] is None:
+    chosen = options.values(conf, EngineOptions)
+    if conf.scheduler.claim_timeout is None:
         followed = conf.compute.api_database
-        chosen['claim_timeout'] = _FOLLOWED_TIMEOUT_S if followed else 0.0
+        chosen.claim_timeout = _FOLLOWED_TIMEOUT_S if followed else 0.0
     return EngineConfig(
         hosts=hosts,
         pools=PoolPipeline(pool_filters, settings),
-        options=EngineOptions(
-            **chosen,
-            history_days=kept.keep_days,
-            history_bytes=kept.keep_bytes,
-        ),
+        options=chosen,
         stages=_all_stages(policy.stages, own_stages),
         timeouts=timeouts(conf),
     )
@@ -96,10 +84,8 @@ def engine_config(conf: Any, policy: Policy | None = None) -> EngineConfig:
 
 def _all_stages(
     of_policy: MakeStages | None, own: Sequence[plugins.StagePlugin]
-) -> MakeStages | None:
+) -> MakeStages:
     """Return what makes the stages of the policy file and of plug-ins."""
-    if not own:
-        return of_policy
 
     def make(
         pipeline: HostPipeline,
