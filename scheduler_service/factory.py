@@ -51,17 +51,11 @@ def engine_config(conf: Any, policy: Policy | None = None) -> EngineConfig:
     """
     policy = policy or Policy()
     settings = options.settings(conf)
-    group = conf.filter_scheduler
-    enabled, names = policy.filters, policy.weighers
+    keeps = conf.filter_scheduler.search_cache
     hosts = HostPipeline(
-        host_filters(
-            conf, group.enabled_filters if enabled is None else enabled, GROUP
-        ),
-        host_weighers(
-            conf, group.weight_classes if names is None else names, GROUP
-        ),
+        *plugged(conf, GROUP, policy.filters, policy.weighers),
         dataclasses.replace(settings, **policy.multipliers),
-        cache=SearchCache() if group.search_cache else None,
+        cache=SearchCache() if keeps else None,
     )
     with options.place(conf, 'pool_scheduler', 'scheduler_filters'):
         pool_filters = plugins.pool_filters(
@@ -101,24 +95,24 @@ def _all_stages(
     return make
 
 
-def host_filters(
-    conf: Any, enabled: Sequence[str], group: str
-) -> list[HostFilter]:
-    """Return the filters of names in the ``enabled_filters`` of a group.
+def plugged(
+    conf: Any,
+    group: str = GROUP,
+    enabled: Sequence[str] | None = None,
+    classes: Sequence[str] | None = None,
+) -> tuple[list[HostFilter], list[Weigher]]:
+    """Return the filters and weighers that a group of options names.
 
-    :raises ConfigurationError: a filter does not load
+    :param enabled: in place of ``enabled_filters``; None: that stays
+    :param classes: in place of ``weight_classes``; None: that stays
+    :raises ConfigurationError: a filter or a weigher does not load
     """
     available = conf.filter_scheduler.available_filters
+    if enabled is None:
+        enabled = conf[group].enabled_filters
+    if classes is None:
+        classes = conf[group].weight_classes
     with options.place(conf, group, 'enabled_filters'):
-        return plugins.host_filters(available, enabled)
-
-
-def host_weighers(
-    conf: Any, names: Sequence[str], group: str
-) -> list[Weigher]:
-    """Return the weighers of names in the ``weight_classes`` of a group.
-
-    :raises ConfigurationError: a weigher does not load
-    """
+        filters = plugins.host_filters(available, enabled)
     with options.place(conf, group, 'weight_classes'):
-        return plugins.host_weighers(names)
+        return filters, plugins.host_weighers(classes)

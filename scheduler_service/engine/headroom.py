@@ -82,7 +82,7 @@ def by_zone(
 def _usage(
     table: HostTable, settings: Settings, whole: bool
 ) -> list[ZoneUsage]:
-    names, codes = zones(table, settings.default_availability_zone)
+    names, codes = zones(table, settings)
     labels = {name: name for name in table.resources}
     if not whole:
         names, codes = largest(names, codes)
@@ -133,16 +133,13 @@ def _of_aggregates(
 
 
 def zones(
-    table: HostTable, default: str
+    table: HostTable, settings: Settings
 ) -> tuple[list[str], npt.NDArray[np.intp]]:
-    """Return the names of places, sorted, and the place of each host, int[n].
-
-    :param default: zone of hosts whose aggregates name none
-    """
+    """Return the names of places, sorted, and that of each host, int[n]."""
     sets = table.coded['aggregate_set']
     aggregates = table.topology.aggregates
     by_set = [
-        _BETWEEN.join(zones_of((aggregates[key] for key in ids), default))
+        _BETWEEN.join(zones_of((aggregates[key] for key in ids), settings))
         for ids in sets.values
     ]
     return named(sets, by_set)
@@ -278,7 +275,6 @@ def fits(
     pipeline: HostPipeline,
     table: HostTable,
     request: Request,
-    default_zone: str,
     by: str = 'zone',
 ) -> list[Fit]:
     """Return how much of a request fits where.
@@ -301,7 +297,7 @@ def fits(
     names = sorted(rooms, key=lambda name: (not name.isupper(), name))
     places = [
         (place, there, there[passed[there]])
-        for place, there in _places(table, passed, default_zone, by)
+        for place, there in _places(table, passed, pipeline.settings, by)
     ]
     filled = [rows for *_, rows in places if len(rows)]
     in_all = _together(table, filled, whole, shared)
@@ -400,7 +396,7 @@ def _together(
 
 
 def _places(
-    table: HostTable, passed: Mask, default_zone: str, by: str
+    table: HostTable, passed: Mask, settings: Settings, by: str
 ) -> Iterable[tuple[str, Ints]]:
     """Return places, and the hosts that are there.
 
@@ -411,7 +407,7 @@ def _places(
         return [(name, table.rows_of_host(name)) for name in sorted({*names})]
     if by == 'aggregate':
         return _aggregates(table)
-    names, codes = zones(table, default_zone)
+    names, codes = zones(table, settings)
     return [
         (name, np.flatnonzero(codes == code))
         for code, name in enumerate(names)
@@ -440,7 +436,6 @@ def drain(
     pipeline: HostPipeline,
     table: HostTable,
     requests: Iterable[Request],
-    default_zone: str,
 ) -> Iterator[Move]:
     """Yield where instances could go, one after the other.
 
@@ -451,6 +446,7 @@ def drain(
     :param requests: one for each instance, with the host to leave among its
         ``ignore_hosts``
     """
+    default = pipeline.settings.default_availability_zone
     rng = random.Random(0)  # noqa: S311 - hosts of equal weight, not secrets
     overlay = Overlay(table)
     for request in sorted(requests, key=size, reverse=True):
@@ -471,6 +467,6 @@ def drain(
             request,
             table.host_at(row),
             table.node_at(row),
-            table.zone_at(row, default_zone),
+            table.zone_at(row, default),
             '',
         )

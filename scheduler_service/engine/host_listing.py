@@ -40,26 +40,26 @@ class HostCriteria(NamedTuple):
     status: str | None = None
     pattern: str | None = None
 
-    def has(self, aggregates: Sequence[Aggregate], default_zone: str) -> bool:
+    def has(self, aggregates: Sequence[Aggregate], settings: Settings) -> bool:
         """Whether the aggregates of a host meet the zone and the aggregate."""
         zone, aggregate = self.zone, self.aggregate
-        in_zone = not zone or zone in zones_of(aggregates, default_zone)
+        in_zone = not zone or zone in zones_of(aggregates, settings)
         return in_zone and (not aggregate or aggregate in _labels(aggregates))
 
 
-def zones_of(aggregates: Iterable[Aggregate], default: str) -> list[str]:
+def zones_of(aggregates: Iterable[Aggregate], settings: Settings) -> list[str]:
     """Return the availability zones of a host by its aggregates, sorted.
 
-    :param default: zone of hosts whose aggregates have none
+    That is the default zone where they have none.
     """
     zones = {zone for aggregate in aggregates for zone in aggregate.zones}
-    return sorted(zones) or [default]
+    return sorted(zones) or [settings.default_availability_zone]
 
 
 def remarks(
     table: HostTable,
     criteria: HostCriteria,
-    default_zone: str,
+    settings: Settings,
     option: str = '',
 ) -> Iterator[str]:
     """Yield a sentence for each name in the criteria that nothing has.
@@ -67,7 +67,7 @@ def remarks(
     :param option: what the names of parameters begin with
     """
     aggregates = table.topology.aggregates.values()
-    zones = [default_zone, *zones_of(aggregates, default_zone)]
+    zones = [*zones_of((), settings), *zones_of(aggregates, settings)]
     for name, value, values in (
         ('zone', criteria.zone, zones),
         ('aggregate', criteria.aggregate, _labels(aggregates)),
@@ -90,12 +90,11 @@ def rows(
     ``vcpus_used``, ``vcpus``, ``vcpus_capacity``. ``used`` is the use of the
     fullest of them in percent of its capacity.
     """
-    default_zone = settings.default_availability_zone
     sets, by_id = table.coded['aggregate_set'], table.topology.aggregates
     members = {ids: [by_id[key] for key in sorted(ids)] for ids in sets.values}
-    places = {ids: _place(members[ids], default_zone) for ids in members}
+    places = {ids: _place(members[ids], settings) for ids in members}
     accepted = sets.mask_where(
-        lambda ids: criteria.has(members[ids], default_zone)
+        lambda ids: criteria.has(members[ids], settings)
     )
     if criteria.pattern:
         matches = re.compile(fnmatch.translate(criteria.pattern)).match
@@ -141,9 +140,9 @@ def rows(
         }
 
 
-def _place(aggregates: Sequence[Aggregate], default_zone: str) -> Any:
+def _place(aggregates: Sequence[Aggregate], settings: Settings) -> Any:
     return {
-        'zone': ', '.join(zones_of(aggregates, default_zone)),
+        'zone': ', '.join(zones_of(aggregates, settings)),
         'aggregates': [aggregate.name for aggregate in aggregates],
     }
 
@@ -208,8 +207,7 @@ def placed(
         amounts of :func:`left` by resource class
     """
     host = nodes[0]['host']
-    default_zone = settings.default_availability_zone
-    place = _place(aggregates_of(table, host), default_zone)
+    place = _place(aggregates_of(table, host), settings)
     capacity: dict[str, dict[str, Any]] = {}
     for amounts in left(table, settings, host):
         of_node = capacity.setdefault(amounts.pop('node'), {})
