@@ -29,7 +29,6 @@ from scheduler_service.columns.dictionary import (
     Ints,
     Mask,
 )
-from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.columns.table import ResourceColumns
 from scheduler_service.columns.topology import Topology
 from scheduler_service.engine.host_listing import zones_of
@@ -45,6 +44,8 @@ MOST_ZONES = 50
 MOST_CLASSES = 30
 OTHERS = 'others'
 AGGREGATES = 'aggregates'
+# Fields of :class:`ZoneUsage` as a row has them.
+_AMOUNTS = 'capacity', 'used', 'over', 'out', 'free'
 
 
 class ZoneUsage(NamedTuple):
@@ -68,20 +69,15 @@ class ZoneUsage(NamedTuple):
 
 
 def by_zone(
-    snapshot: Snapshot | None, settings: Settings, whole: bool = False
+    table: HostTable | None, settings: Settings, whole: bool = False
 ) -> list[ZoneUsage]:
     """Return how full each zone is, for each resource class.
 
+    :param table: None: the hosts are not loaded yet
     :param whole: tell all zones and classes apart, however many there are
     """
-    if snapshot is None or not len(snapshot.hosts):
+    if not table:
         return []
-    return _usage(snapshot.hosts, settings, whole)
-
-
-def _usage(
-    table: HostTable, settings: Settings, whole: bool
-) -> list[ZoneUsage]:
     names, codes = zones(table, settings)
     labels = {name: name for name in table.resources}
     if not whole:
@@ -206,7 +202,7 @@ def zone_rows(
 
     :param zone: only places in this availability zone; None: all
     """
-    uses = _usage(table, settings, whole=True)
+    uses = by_zone(table, settings, whole=True)
     scarcest: dict[str, ZoneUsage] = {}
     some = (use for use in uses if use.capacity)
     for use in sorted(some, key=lambda use: use.free / use.capacity):
@@ -215,11 +211,7 @@ def zone_rows(
         {
             'zone': use.zone,
             'resource': use.resource_class,
-            'capacity': round(use.capacity),
-            'used': round(use.used),
-            'over': round(use.over),
-            'out': round(use.out),
-            'free': round(use.free),
+            **{name: round(getattr(use, name)) for name in _AMOUNTS},
             'full': (
                 round((use.capacity - use.free) / use.capacity * 100, 1)
                 if use.capacity > 0

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from scheduler_service import errors
 from scheduler_service.columns import Overlay
-from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine import headroom
 from scheduler_service.filters.hosts import all_filters
 from scheduler_service.model import documents
@@ -26,10 +25,9 @@ def host(name, vcpus, **more):
 
 
 def told(inventory, **how):
-    snapshot = Snapshot(table(inventory), {}, 1)
     return {
         (one.zone, one.resource_class): one
-        for one in headroom.by_zone(snapshot, SETTINGS, **how)
+        for one in headroom.by_zone(table(inventory), SETTINGS, **how)
     }
 
 
