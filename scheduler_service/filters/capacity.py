@@ -81,10 +81,9 @@ class CapacityFilter(ComparisonFilter, abc.ABC):
             return table.capacity(self.resource, settings)
         total = table.resources[self.resource].total
         default = settings.default_ratio(self.resource)
-        limit: Floats = table.topology.memoize(
+        return table.topology.memoize(
             ('aggregate limit', self.name, default), lambda: total * stated[1]
         )
-        return limit
 
     def exempt(self, table: HostTable) -> Mask | None:
         """Return hosts that pass any request, bool[n]; None: no host."""

@@ -546,12 +546,11 @@ def _has_memory(
     cells = columns.cells.T
     total, free = cells[MEMORY], cells[MEMORY] - cells[MEMORY_USED]
     amount = FREE_KB if guest.pinned else TOTAL_KB
-    mask: Mask = np.where(
+    return np.where(
         cells[HAS_PAGES] > 0,
         has_pages(columns, 'small', cell.memory, amount),
         cell.memory <= (free if guest.pinned else total),
     )
-    return mask
 
 
 def _has_cpus(guest: GuestTopology, kind: _Kind, cells: Floats) -> Mask:

@@ -98,10 +98,7 @@ class Weighing:
                 return None
             return raw
 
-        raw: Floats | None = table.topology.keep(
-            ('raw weights', weigher.name, key), work
-        )
-        return raw
+        return table.topology.keep(('raw weights', weigher.name, key), work)
 
     def rank(
         self,

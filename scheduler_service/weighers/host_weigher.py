@@ -46,8 +46,7 @@ class BuildFailureWeigher(HostWeigher):
     sign = -1.0
 
     def reported(self, table: HostTable) -> Floats:
-        weights: Floats = table.number('failed_builds') * 1.0
-        return weights
+        return table.number('failed_builds') * 1.0
 
 
 class HypervisorVersionWeigher(HostWeigher):
@@ -61,8 +60,7 @@ class HypervisorVersionWeigher(HostWeigher):
         by_value = np.array(
             [version or 0 for version in versions.values], np.float64
         )
-        weights: Floats = versions.expand(by_value)
-        return weights
+        return versions.expand(by_value)
 
 
 _MAX_WEIGHT = 100.0
@@ -86,8 +84,7 @@ class PCIWeigher(HostWeigher):
             [_free_devices(value) for value in pools.values], np.float64
         )
         by_value = _MAX_WEIGHT - np.minimum(free, _MAX_DEVICES)
-        weights: Floats = pools.expand(by_value)
-        return weights
+        return pools.expand(by_value)
 
 
 def _free_devices(pools: Any) -> float:
