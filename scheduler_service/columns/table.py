@@ -383,6 +383,16 @@ class HostTable:
                 return int(row)
         return None
 
+    def rows_of_nodes(self, nodes: Iterable[Sequence[str]]) -> Rows:
+        """Return the rows of nodes, given as (service host, node) pairs."""
+        rows = (self.row_of_node(host, node) for host, node in nodes)
+        return np.array([row for row in rows if row is not None], np.intp)
+
+    def rows_with(self, column: str, value: str) -> Rows:
+        """Return the rows where a coded column has the value."""
+        coded = self.coded[column]
+        return np.flatnonzero(coded.codes == coded.code(value))
+
     def row_of_id(self, store_id: int) -> int | None:
         """Return the row of a store id."""
         row = int(np.searchsorted(self.ids, store_id))

@@ -153,7 +153,8 @@ class CapacityFilter(ComparisonFilter, abc.ABC):
     def limits(
         self, table: HostTable, row: int, settings: Settings
     ) -> dict[str, float]:
-        return {self.limit_name: float(self.limit(table, settings)[row])}
+        limit = float(self.limit(table, settings)[row])
+        return {self.limit_name: limit / self.units}
 
     def ratios(
         self, table: HostTable, settings: Settings

@@ -7,7 +7,7 @@ hosts, aggregates and traits; for capacity see ``capacity_check``.
 from __future__ import annotations
 
 import abc
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -71,7 +71,7 @@ class RequestedDestination(NamedHosts):
         if destination is None:
             return None
         if destination.node:
-            rows = rows_with(table, 'node', destination.node)
+            rows = table.rows_with('node', destination.node)
             if destination.host:
                 hosts = table.rows_of_host(destination.host)
                 rows = np.intersect1d(rows, hosts)
@@ -79,7 +79,7 @@ class RequestedDestination(NamedHosts):
         if destination.host:
             return RowSet(table.rows_of_host(destination.host), passes=True)
         if destination.cell and not destination.allow_cross_cell_move:
-            cell = rows_with(table, 'cell_uuid', destination.cell)
+            cell = table.rows_with('cell_uuid', destination.cell)
             return RowSet(cell, passes=True)
         return None
 
@@ -101,7 +101,7 @@ class IgnoreHosts(NamedHosts):
             return None
         rows = rows_in_any_case(table, request.ignored)
         if request.ignore_nodes:
-            nodes = rows_of_nodes(table, request.ignore_nodes)
+            nodes = table.rows_of_nodes(request.ignore_nodes)
             rows = np.union1d(rows, nodes)
         return RowSet(rows, passes=False)
 
@@ -128,7 +128,7 @@ class ForceHosts(NamedHosts):
             forced.append(rows_in_any_case(table, lower))
         if request.force_nodes:
             nodes = [
-                rows_with(table, 'node', name) for name in request.force_nodes
+                table.rows_with('node', name) for name in request.force_nodes
             ]
             forced.append(np.unique(np.concatenate(nodes)))
         rows = forced[0]
@@ -299,18 +299,6 @@ def _is_known(table: HostTable, trait: str) -> bool:
     return bool(mask.any())
 
 
-def rows_with(table: HostTable, column: str, value: str) -> Rows:
-    """Return the rows where a coded column has the value."""
-    coded = table.coded[column]
-    return np.flatnonzero(coded.codes == coded.code(value))
-
-
-def rows_of_nodes(table: HostTable, nodes: Iterable[tuple[str, str]]) -> Rows:
-    """Return the rows of nodes, given as (service host, node) pairs."""
-    rows = (table.row_of_node(host, node) for host, node in nodes)
-    return np.array([row for row in rows if row is not None], np.intp)
-
-
 def rows_in_any_case(table: HostTable, lower: Collection[str]) -> Rows:
     """Return the rows of service hosts whose names are given in lower case."""
     by_lower = table.lower_hosts()
@@ -326,7 +314,7 @@ def has_node(table: HostTable, host: str | None, node: str | None) -> bool:
     """
     rows = rows_in_any_case(table, [host.lower()]) if host else None
     if node:
-        nodes = rows_with(table, 'node', node)
+        nodes = table.rows_with('node', node)
         rows = nodes if rows is None else np.intersect1d(rows, nodes)
     return rows is None or len(rows) > 0
 

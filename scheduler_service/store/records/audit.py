@@ -15,6 +15,11 @@ from scheduler_service.store.connection import Writer, in_chunks
 
 _SHOWN = 1000
 _OF_HOST = schema.allocations.c.host_id >= 0
+# The instance of a finding.
+_CONSUMER = schema.instances.c.uuid.label('consumer_uuid')
+_LOST_MOVE = ~sa.exists().where(
+    schema.instances.c.uuid == schema.moves.c.instance_uuid
+)
 # Fields of findings that queries have as columns.
 _PLACES = 'host', 'aggregate', 'server_group', 'resource_class'
 # Claims that no host reports for longer, in seconds.
@@ -95,12 +100,9 @@ def audit(
 
     inst, moves = schema.instances, schema.moves
     old = clock.read(conn) - _UNREPORTED_S
-    instances = sa.select(
-        inst.c.host, inst.c.uuid.label('consumer_uuid')
-    ).order_by(inst.c.uuid)
-    lost_moves = sa.select(
-        moves.c.host, moves.c.instance_uuid.label('consumer_uuid')
-    ).where(~sa.exists().where(inst.c.uuid == moves.c.instance_uuid))
+    instances = sa.select(inst.c.host, _CONSUMER).order_by(inst.c.uuid)
+    moved = moves.c.instance_uuid.label('consumer_uuid')
+    lost_moves = sa.select(moves.c.host, moved).where(_LOST_MOVE)
     unallocated = [
         {**row._mapping, 'promised': _promised(amounts)}
         for row, amounts in _unallocated(conn)[:_SHOWN]
@@ -156,13 +158,11 @@ def fix(writer: Writer) -> int:
     allocated. A host that is overcommitted stays so: instances have to be
     moved away from it.
     """
-    return (
-        _drop_moves(writer)
-        + _release_unclaimed(writer)
-        + _restore_allocations(writer)
-        + _drop_orphaned(writer)
-        + _correct_use(writer)
-    )
+    cures = (
+        _drop_moves, _release_unclaimed, _restore_allocations, _drop_orphaned,
+        _correct_use,
+    )  # fmt: skip
+    return sum(cure(writer) for cure in cures)
 
 
 def _amounts(*columns: Any) -> Any:
@@ -279,10 +279,7 @@ def _unallocated(
     """
     inst, moves, hosts = schema.instances, schema.moves, schema.hosts
     placed = sa.select(
-        inst.c.uuid.label('consumer_uuid'),
-        hosts.c.id.label('host_id'),
-        inst.c.host,
-        inst.c.placement,
+        _CONSUMER, hosts.c.id.label('host_id'), inst.c.host, inst.c.placement
     ).where(
         hosts.c.host == inst.c.host,
         hosts.c.node == inst.c.node,
@@ -316,9 +313,7 @@ def _members_of_nothing() -> Any:
     groups = schema.server_groups.c
     return (
         sa.select(
-            inst.host,
-            inst.uuid.label('consumer_uuid'),
-            members.group_uuid.label('server_group'),
+            inst.host, _CONSUMER, members.group_uuid.label('server_group')
         )
         .join(members.group_uuid.table, members.instance_uuid == inst.uuid)
         .where(~sa.exists().where(groups.uuid == members.group_uuid))
@@ -333,7 +328,7 @@ def _lost_members(conn: Connection) -> list[dict[str, Any]]:
     """
     members, inst = schema.server_group_members.c, schema.instances.c
     query = (
-        sa.select(inst.host, inst.uuid.label('consumer_uuid'), inst.placement)
+        sa.select(inst.host, _CONSUMER, inst.placement)
         .where(
             inst.placement.contains('"group":"'),
             ~sa.exists().where(members.instance_uuid == inst.uuid),
@@ -421,9 +416,8 @@ def _drop_moves(writer: Writer) -> int:
 
     What they hold is without a claim from then on.
     """
-    moves, inst = schema.moves, schema.instances
-    has_claim = sa.exists().where(inst.c.uuid == moves.c.instance_uuid)
-    return writer.conn.execute(sa.delete(moves).where(~has_claim)).rowcount
+    delete = sa.delete(schema.moves).where(_LOST_MOVE)
+    return writer.conn.execute(delete).rowcount
 
 
 def _release_unclaimed(writer: Writer) -> int:
