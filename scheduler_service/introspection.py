@@ -18,12 +18,12 @@ from importlib import metadata
 from typing import Any
 
 from scheduler_service import errors, moments
-from scheduler_service.engine import headroom
 from scheduler_service.engine.cycle import HostCycle
 from scheduler_service.engine.health import DATABASE, Health
 from scheduler_service.engine.jobs import ClaimsJob, HostJob, Job, ZoneJob
 from scheduler_service.engine.loop import EngineLoop
 from scheduler_service.engine.queue import RequestQueue
+from scheduler_service.planning import headroom
 from scheduler_service.store import schema
 from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.ports.host_source import StoreHostSource

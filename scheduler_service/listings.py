@@ -15,10 +15,10 @@ import msgspec
 
 from scheduler_service import errors
 from scheduler_service.columns import HostTable
-from scheduler_service.engine import headroom, host_listing
 from scheduler_service.engine.newest_copy import NewestCopy
 from scheduler_service.model import Flavor, Request
 from scheduler_service.pipeline import HostPipeline
+from scheduler_service.planning import headroom, host_listing
 from scheduler_service.settings import Settings
 from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.connection import Store

@@ -19,9 +19,9 @@ import numpy.typing as npt
 from scheduler_service import errors, texts
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.dictionary import DictionaryColumn, Ints, Rows
-from scheduler_service.engine import headroom, host_listing
 from scheduler_service.listings import Listings
 from scheduler_service.model import STANDARD_CLASSES
+from scheduler_service.planning import headroom, host_listing
 from scheduler_service.settings import Settings
 
 Pixels = npt.NDArray[np.uint8]

@@ -9,7 +9,7 @@ called by any thread on a table of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -225,6 +225,16 @@ class HostPipeline:
         steps = self._filtering.steps(table, request)
         mask, _ = self._filtering.run(table, request, steps)
         return mask
+
+    def masks(
+        self, table: HostTable, request: Request
+    ) -> Iterator[tuple[Request, Mask]]:
+        """Yield each form of a request, and the hosts that pass, bool[n].
+
+        :raises FilterFault: a filter failed
+        """
+        for form in request.forms(table.resources):
+            yield form, self.filter_hosts(table, form)
 
     def room(self, table: HostTable, row: int, name: str) -> float:
         """Return the free capacity of a host for a resource class."""

@@ -13,9 +13,9 @@ from scheduler_service.cmd.commands.inventory import read_document
 from scheduler_service.cmd.connections import read
 from scheduler_service.cmd.program import WrongUsage
 from scheduler_service.columns.snapshot import Snapshot
-from scheduler_service.engine import headroom, host_listing
 from scheduler_service.factory import engine_config
 from scheduler_service.model import Request, client_documents, documents
+from scheduler_service.planning import headroom, host_listing
 from scheduler_service.settings import Settings
 from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.reading import residents

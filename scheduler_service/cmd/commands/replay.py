@@ -23,10 +23,10 @@ from scheduler_service.cmd import adapters, output, past_configuration
 from scheduler_service.cmd.connections import open_store, read
 from scheduler_service.cmd.program import WrongUsage
 from scheduler_service.conf import effective
-from scheduler_service.engine.simulation import Simulation
 from scheduler_service.model import Request, client_documents, documents
 from scheduler_service.model.document_text import read_all
 from scheduler_service.pipeline import HostPipeline
+from scheduler_service.planning.simulation import Simulation
 from scheduler_service.store import clock
 from scheduler_service.store.reading.snapshot import load_snapshot
 from scheduler_service.store.records import decisions, gaps

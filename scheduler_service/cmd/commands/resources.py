@@ -14,7 +14,6 @@ from scheduler_service import errors
 from scheduler_service.cmd import output
 from scheduler_service.cmd.connections import read, write
 from scheduler_service.cmd.program import WrongUsage
-from scheduler_service.engine import host_listing
 from scheduler_service.model import (
     STANDARD_CLASSES,
     Aggregate,
@@ -22,6 +21,7 @@ from scheduler_service.model import (
     ServerGroup,
     documents,
 )
+from scheduler_service.planning import host_listing
 from scheduler_service.store.reading import loading
 from scheduler_service.store.reading.snapshot import load_hosts
 from scheduler_service.store.records import host_documents

@@ -14,7 +14,8 @@ from scheduler_service.columns import HostTable
 from scheduler_service.conf import effective
 from scheduler_service.model import Request, documents
 from scheduler_service.model.inventory import dashed
-from scheduler_service.pipeline import HostPipeline, comparison, relaxations
+from scheduler_service.pipeline import HostPipeline
+from scheduler_service.planning import comparison, relaxations
 from scheduler_service.store.reading.snapshot import load_snapshot
 from scheduler_service.store.records import decisions, history
 

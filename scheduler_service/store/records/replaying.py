@@ -19,9 +19,9 @@ from sqlalchemy.engine import Connection
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.changes import Release, Update
 from scheduler_service.engine.journal import Ended, PodPlaced
-from scheduler_service.engine.simulation import Node, Simulation
 from scheduler_service.model import Request
 from scheduler_service.pipeline import HostPipeline
+from scheduler_service.planning.simulation import Node, Simulation
 from scheduler_service.store.records import gaps, history
 from scheduler_service.store.records.history import (
     Asked,

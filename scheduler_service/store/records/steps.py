@@ -16,7 +16,8 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
 from scheduler_service.columns import Overlay
-from scheduler_service.pipeline import HostPipeline, comparison
+from scheduler_service.pipeline import HostPipeline
+from scheduler_service.planning import comparison
 from scheduler_service.store.records import gaps, history
 from scheduler_service.store.records.history import Asked, Block, Stretch
 

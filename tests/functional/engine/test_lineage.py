@@ -6,6 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service import errors
+from scheduler_service.settings import EngineOptions
 from scheduler_service.store import claims, schema
 from scheduler_service.store.ports.host_source import StoreHostSource
 from scheduler_service.store.writing import hosts as host_rows
@@ -28,7 +29,9 @@ class Cache(StoreHostSource):
     """A daemon's view of a store; counts how often its history changed."""
 
     def __init__(self, store):
-        super().__init__(store, 60.0, self._count)
+        super().__init__(
+            store, EngineOptions(snapshot_max_age=60.0), self._count
+        )
         self.changes = 0
         self.load()
 

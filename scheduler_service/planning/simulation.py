@@ -18,11 +18,11 @@ from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.build import build_table
 from scheduler_service.columns.changes import Release, Update
 from scheduler_service.columns.instances import PlacedInstance
-from scheduler_service.engine.headroom import size
 from scheduler_service.model import Request
 from scheduler_service.pipeline import Bonuses, HostPipeline
 from scheduler_service.pipeline.explain import decisive_filter
 from scheduler_service.pipeline.weighing import RandomSource
+from scheduler_service.planning.headroom import size
 
 # The number of instances, among amounts of resource classes.
 _COUNT = ''
@@ -254,8 +254,7 @@ class Simulation:
         ]
         fits, largest = np.zeros(len(table), np.bool_), None
         for request in sorted(flavors, key=size, reverse=True):
-            for form in request.forms(table.resources):
-                mask = self._pipeline.filter_hosts(table, form)
+            for _, mask in self._pipeline.masks(table, request):
                 if largest is None and mask.any():
                     largest = request.flavor.name or texts.cell(
                         request.resources

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from scheduler_service import errors
 from scheduler_service.columns import Overlay
-from scheduler_service.engine import headroom
 from scheduler_service.filters.hosts import all_filters
 from scheduler_service.model import documents
 from scheduler_service.pipeline import HostPipeline
+from scheduler_service.planning import headroom
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
 from scheduler_service.weighers.load_weigher import RAMWeigher

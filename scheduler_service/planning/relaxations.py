@@ -71,10 +71,7 @@ def passing(pipeline: HostPipeline, table: HostTable, request: Request) -> int:
     None passes for what is not valid.
     """
     try:
-        masks = [
-            pipeline.filter_hosts(table, form)
-            for form in request.forms(table.resources)
-        ]
+        masks = [mask for _, mask in pipeline.masks(table, request)]
     except errors.InvalidRequest:
         return 0
     return max(int(np.count_nonzero(mask)) for mask in masks)

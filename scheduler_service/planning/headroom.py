@@ -31,10 +31,10 @@ from scheduler_service.columns.dictionary import (
 )
 from scheduler_service.columns.table import ResourceColumns
 from scheduler_service.columns.topology import Topology
-from scheduler_service.engine.host_listing import zones_of
 from scheduler_service.model import Request
 from scheduler_service.model.inventory import provider_of
 from scheduler_service.pipeline import HostPipeline
+from scheduler_service.planning.host_listing import zones_of
 from scheduler_service.settings import Settings
 
 _BETWEEN = ', '

@@ -6,7 +6,8 @@ import pytest
 
 from scheduler_service.filters.hosts import all_filters
 from scheduler_service.model import documents
-from scheduler_service.pipeline import HostPipeline, relaxations
+from scheduler_service.pipeline import HostPipeline
+from scheduler_service.planning import relaxations
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
 

@@ -92,8 +92,7 @@ def standing(
 ) -> Standing:
     """Return where the host of a row stands; None: no host, so nowhere."""
     best = None
-    for form in request.forms(table.resources):
-        mask = pipeline.filter_hosts(table, form)
+    for form, mask in pipeline.masks(table, request):
         ranking = pipeline.weigh_hosts(table, mask, form)
         if ranking is None:
             continue
@@ -122,11 +121,8 @@ def of_host(
     :raises HostNotFound: there is no such host
     :raises FilterFault: a filter or weigher failed
     """
-    forms = [*request.forms(table.resources)]
-    masks = [pipeline.filter_hosts(table, form) for form in forms]
-    passing = (at for at, mask in enumerate(masks) if mask.any())
-    first = next(passing, 0)
-    form, mask = forms[first], masks[first]
+    judged = [*pipeline.masks(table, request)]
+    form, mask = next((one for one in judged if one[1].any()), judged[0])
     subject = explain.Subject(table, form, pipeline.settings)
     results = pipeline.filter_results(table, form)
     nodes = explain.host_report(results, subject, host)
