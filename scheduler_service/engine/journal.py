@@ -47,6 +47,8 @@ class PodPlaced(msgspec.Struct, array_like=True):
     """A pod that is assumed on the host of a row."""
 
     kind: ClassVar[int] = 1
+    #: How many instances.
+    assumes: ClassVar[int] = 1
 
     uid: str
     row: int

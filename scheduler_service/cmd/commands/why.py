@@ -27,19 +27,11 @@ class _State(NamedTuple):
     """The hosts that a decision is judged on.
 
     :ivar moment: None: it is not recorded
-    :ivar turn: how many instances are placed
     """
 
     table: HostTable
     request: Request
     moment: history.Moment | None = None
-    turn: int = 0
-
-    @property
-    def taken(self) -> int | None:
-        """Row of the host that was taken; None: none was, or not known."""
-        rows = self.moment.entry.rows if self.moment else ()
-        return rows[self.turn] if self.turn < len(rows) else None
 
     def bounded(self, pipeline: HostPipeline) -> HostPipeline:
         """Return a pipeline with the hosts that extenders left alone."""
@@ -94,8 +86,9 @@ def why(args: Any, conf: Any) -> int:
     report['judged_by'] = judge
     if args.host:
         report['nodes'] = comparison.of_host(
-            pipeline, state.table, state.request, args.host, state.taken
-        )
+            pipeline, state.table, state.request, args.host,
+            state.moment.taken if state.moment else None,
+        )  # fmt: skip
         if then and now:
             report['now'] = _since(engine.hosts, then, now, args.host)
     else:
@@ -147,13 +140,11 @@ def _recorded(
         moment = history.as_of(conn, *row['recorded'])
     except errors.NotRecorded as error:
         return None, str(error.args[0])
-    request, entry = moment.request, moment.entry
-    turn = entry.earlier
     if instance is not None:
-        at = request.instance_uuids.index(dashed(instance))
-        turn = entry.order.index(at) if at in entry.order else len(entry.order)
-        moment.place(turn)
-    return _State(moment.table, request, moment, turn), ''
+        order, uuids = moment.entry.order, moment.request.instance_uuids
+        at = uuids.index(dashed(instance))
+        moment.place(order.index(at) if at in order else len(order))
+    return _State(moment.table, moment.request, moment), ''
 
 
 def _taken(
@@ -162,12 +153,12 @@ def _taken(
     """Return the host of each instance, with its rank when it was taken."""
     ranks: dict[str, int | None] = {}
     if moment := state.moment:
-        uuids, entry = state.request.instance_uuids, moment.entry
-        for turn, at in enumerate(entry.order):
-            moment.place(turn)
-            ahead, _ = state.standing(pipeline, entry.rows[turn])
-            ranks[uuids[at]] = None if ahead is None else ahead + 1
-        moment.place(state.turn)
+        turn = moment.turn
+        for at, (uuid, taken) in enumerate(moment.entry.placed):
+            moment.place(at)
+            ahead, _ = state.standing(pipeline, taken)
+            ranks[uuid] = None if ahead is None else ahead + 1
+        moment.place(turn)
     return [
         {
             'instance': place['instance_uuid'],

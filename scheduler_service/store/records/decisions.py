@@ -403,14 +403,6 @@ def _reasons(conn: Connection, row: Any) -> dict[str, Any]:
     return reasons
 
 
-class _Request(msgspec.Struct):
-    flavor: msgspec.Raw = msgspec.Raw()
-
-
-class _Asked(msgspec.Struct):
-    request: _Request = msgspec.field(default_factory=_Request)
-
-
 def flavors(
     conn: Connection, since: Moment, most: int
 ) -> list[tuple[Flavor, int]]:
@@ -428,14 +420,15 @@ def flavors(
     times: Counter[bytes] = Counter()
     recorded = set()
     for document, *at in conn.execute(query.limit(_NEWEST)):
-        asked = msgspec.json.decode(document, type=_Asked).request
-        if not asked.flavor and None not in at:
+        reasons = msgspec.json.decode(document)
+        flavor = reasons.get('request', {}).get('flavor')
+        if flavor is not None:
+            times[_encode(flavor)] += 1
+        elif None not in at:
             recorded.add(tuple(at))
-        times[bytes(asked.flavor)] += 1
     for request in history.requests(conn, recorded).values():
         times[_encode(request.flavor)] += 1
     # Very large requests are not kept, nor is what was no request.
-    del times[b'']
     return [
         (msgspec.json.decode(flavor, type=Flavor), count)
         for flavor, count in times.most_common(most)

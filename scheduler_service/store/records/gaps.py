@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 from scheduler_service import errors, moments
 from scheduler_service.store import clock
 from scheduler_service.store.records import daemons, history
-from scheduler_service.store.records.history import Block, Entry, Stretch
+from scheduler_service.store.records.history import Playback, Recorded, Stretch
 
 
 class Run(NamedTuple):
@@ -55,16 +55,17 @@ class Unread(NamedTuple):
 
 
 def read(
-    conn: Connection, stretch: Stretch, unread: list[Unread]
-) -> Iterator[tuple[int, Entry, Block]]:
-    """Yield the entries of a stretch, each with the number of its block.
+    playback: Playback, stretch: Stretch, unread: list[Unread]
+) -> Iterator[Recorded]:
+    """Yield the entries of a stretch, as far as they can be read.
 
     :param unread: gets the block that cannot be read, if any
     """
     number = stretch.first
     try:
-        for number, _, entry, block in history.entries(conn, *stretch[:3]):
-            yield number, entry, block
+        for recorded in playback.play(*stretch[:3]):
+            number = recorded.block.number
+            yield recorded
     except errors.NotRecorded as fault:
         why = str(fault.args[0])
         unread.append(Unread(stretch.run, number, stretch.last, why))

@@ -5,23 +5,33 @@ a daemon's run are numbered. A *stretch* of them begins with a checkpoint: with
 the whole host table. From there any state is made again by what made it in
 the daemon: ``Update.apply``, ``Release.apply`` and ``Overlay``.
 
-For readers: :func:`stretches` lists what there is, :func:`entries` yields the
-entries of a stretch, and :func:`as_of` returns the :class:`Moment` of a
-decision, whose place its row of ``decisions`` names (``run``, ``block``,
-``place``). What cannot be read raises ``NotRecorded``, with a sentence.
+For readers: :func:`stretches` lists what there is, :class:`Playback` yields
+the entries of a stretch with the table before each, and :func:`as_of` returns
+the :class:`Moment` of a decision, whose place its row of ``decisions`` names
+(``run``, ``block``, ``place``). What cannot be read raises ``NotRecorded``,
+with a sentence.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import copy
 import dataclasses
 import itertools
+import math
 import operator
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -39,6 +49,7 @@ from scheduler_service.columns import (
 )
 from scheduler_service.columns.build import assemble
 from scheduler_service.columns.changes import Release, Update
+from scheduler_service.columns.dictionary import Ints
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.engine.journal import (
     Changed,
@@ -65,7 +76,7 @@ _MOST_PARTS = 10_000
 _AT_ONCE = 1000
 _BLOCKS = schema.history
 _INSERT = sa.insert(_BLOCKS)
-_DATA = sa.select(_BLOCKS.c.data, _BLOCKS.c.size).where(
+_DATA = sa.select(_BLOCKS.c.data, _BLOCKS.c.size, _BLOCKS.c.created_at).where(
     _BLOCKS.c.run == sa.bindparam('of'), _BLOCKS.c.number == sa.bindparam('at')
 )
 #: What ``begins`` of a block says: where it begins a stretch, whether the
@@ -110,6 +121,17 @@ class Asked(msgspec.Struct, array_like=True, gc=False):
     lent: tuple[list[int], dict[str, int]] | None = None
     bounds: Sequence[Mapping[int, float]] | None = None
 
+    @property
+    def assumes(self) -> int:
+        """How many instances are assumed by it."""
+        return 0 if self.error else len(self.rows)
+
+    @property
+    def placed(self) -> list[tuple[str, int]]:
+        """The uuid of each placed instance, and the row of its host."""
+        uuids = map(self.uuids.__getitem__, self.order)
+        return [*zip(uuids, self.rows, strict=True)]
+
 
 class Part(msgspec.Struct, array_like=True):
     """A part of a checkpoint.
@@ -145,8 +167,9 @@ class Block(msgspec.Struct, array_like=True):
         ``parts``
     :ivar kinds: of the entries, a byte each
     :ivar entries: their content
-    :ivar known: number of a block -> its ``parts``, as far as they were read;
-        not stored
+    :ivar number: of the block; this and what follows is not stored with it
+    :ivar stored_at: seconds since the epoch, by the database's clock
+    :ivar known: number of a block -> its ``parts``, as far as they were read
     """
 
     format: int
@@ -157,7 +180,24 @@ class Block(msgspec.Struct, array_like=True):
     places: list[tuple[int, int]]
     kinds: bytes
     entries: list[msgspec.Raw]
+    number: int = 0
+    stored_at: float = 0.0
     known: dict[int, list[bytes]] = {}
+
+    def request(self, decision: Asked) -> Request:
+        """Return the request of a decision, as hosts were selected for it."""
+        flavor, image, caller, rest = (
+            msgspec.json.decode(self.known[number][index])
+            for number, index in map(self.places.__getitem__, decision.parts)
+        )
+        rest['project_id'], rest['user_id'] = caller
+        rest |= {
+            'request_id': decision.request_id,
+            'instance_uuids': decision.uuids,
+            'flavor': flavor,
+            'image': image,
+        }
+        return msgspec.convert(rest, Request)
 
 
 class _Head(msgspec.Struct, array_like=True):
@@ -166,7 +206,32 @@ class _Head(msgspec.Struct, array_like=True):
     format: int
 
 
-_encode = msgspec.msgpack.Encoder().encode
+def _plain(columns: Any) -> Sequence[Any]:
+    """Return what stands for an array, or an encoded column, in a block."""
+    if isinstance(columns, DictionaryColumn):
+        values = [
+            sorted(value) if isinstance(value, frozenset) else value
+            for value in columns.values
+        ]
+        return columns.codes, values
+    if isinstance(columns, np.ndarray):
+        return columns.dtype.str, columns.tobytes()
+    raise NotImplementedError
+
+
+def _columns(kind: Any, stored: Sequence[Any]) -> Any:
+    """Return the array, or the encoded column, from what stands for it."""
+    first, second = stored
+    if kind is not DictionaryColumn:
+        return np.frombuffer(second, first).copy()
+    values = (
+        frozenset(value) if isinstance(value, list) else value
+        for value in second
+    )
+    return DictionaryColumn(_columns(None, first), tuple(values))
+
+
+_encode = msgspec.msgpack.Encoder(enc_hook=_plain).encode
 _NO_FLAVOR = Flavor()
 _encode_text = msgspec.json.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Block).decode
@@ -174,32 +239,6 @@ _decode = msgspec.msgpack.Decoder(Block).decode
 
 # Part of a request, as JSON -> number of the block that has it, and index.
 Parts = dict[bytes, tuple[int, int]]
-
-
-class _Index(dict[bytes, int]):
-    """Part of a request, as JSON -> index in ``Block.places``.
-
-    What is looked up and is not there gets a place.
-
-    :param number: of the block
-    :param known: parts in the stretch
-    """
-
-    def __init__(self, number: int, known: Parts) -> None:
-        self.parts: list[bytes] = []
-        self.places: list[tuple[int, int]] = []
-        self._number, self._known = number, known
-
-    def __missing__(self, text: bytes) -> int:
-        if len(self._known) >= _MOST_PARTS:
-            self._known.clear()
-        new = self._number, len(self.parts)
-        place = self._known.setdefault(text, new)
-        if place == new:
-            self.parts.append(text)
-        index = self[text] = len(self.places)
-        self.places.append(place)
-        return index
 
 
 class Packer:
@@ -218,8 +257,12 @@ class Packer:
         known: Parts | None = None,
     ) -> None:
         self.decided: list[tuple[Decided, int]] = []
-        self._origin = origin
-        self._index = _Index(number, {} if known is None else known)
+        self._origin, self._number = origin, number
+        self._known = {} if known is None else known
+        # As of a block; and the index of each of its places.
+        self._parts: list[bytes] = []
+        self._places: list[tuple[int, int]] = []
+        self._indexes: dict[bytes, int] = {}
         self._kinds = bytearray()
         # Encoded at once: the garbage collector would look at objects.
         self._entries: list[bytes] = []
@@ -236,11 +279,8 @@ class Packer:
             entry = self._asked(made)
             if entry.error:
                 self._refused = entry
-            if entry.error and last is not None:
-                entry.times = last.times
-                is_repeated = entry == last
-                entry.times = last.times + 1 if is_repeated else 1
-                if is_repeated:
+                if last and entry == msgspec.structs.replace(last, times=1):
+                    entry.times = last.times + 1
                     self._kinds.pop()
                     self._entries.pop()
         self._kinds.append(entry.kind)
@@ -284,19 +324,33 @@ class Packer:
         rest = copy.copy(request)
         rest.request_id = rest.project_id = rest.user_id = rest.image = None
         rest.flavor, rest.instance_uuids = _NO_FLAVOR, []
-        index = self._index
         return (
-            index[_encode_text(request.flavor)],
-            index[_encode_text(request.image)],
-            index[_encode_text((request.project_id, request.user_id))],
-            index[_encode_text(rest)],
+            self._index_of(request.flavor),
+            self._index_of(request.image),
+            self._index_of((request.project_id, request.user_id)),
+            self._index_of(rest),
         )
+
+    def _index_of(self, part: Any) -> int:
+        """Return the index in ``Block.places`` of a part of a request."""
+        text = _encode_text(part)
+        index = self._indexes.get(text)
+        if index is None:
+            if len(self._known) >= _MOST_PARTS:
+                self._known.clear()
+            new = self._number, len(self._parts)
+            place = self._known.setdefault(text, new)
+            if place == new:
+                self._parts.append(text)
+            index = self._indexes[text] = len(self._places)
+            self._places.append(place)
+        return index
 
     def packed(self) -> bytes:
         """Return the block."""
         entries = [*map(msgspec.Raw, self._entries)]
         kinds = bytes(self._kinds)
-        requests = self._index.parts, self._index.places
+        requests = self._parts, self._places
         block = FORMAT, *self._origin, *requests, kinds, entries
         plain = _encode(block)
         data = zlib.compress(plain, 1)
@@ -319,30 +373,27 @@ def checkpoint_blocks(
 
 
 def _parts(table: HostTable) -> Iterator[Part]:
-    yield Part('ids', '', _array(table.ids))
-    for name, column in table.numbers.items():
-        yield Part('number', name, _array(column))
-    for name, coded in table.coded.items():
-        # Aggregates say which of them hosts are in.
-        if name != 'aggregate_set':
-            values = [
-                sorted(value) if isinstance(value, frozenset) else value
-                for value in coded.values
-            ]
-            yield Part('coded', name, [_array(coded.codes), values])
-    for name, columns in table.resources.items():
-        yield Part('resource', name, _arrays(columns))
-    for name, providers in table.shared.items():
-        yield Part('shared', name, _array(providers))
+    coded = {**table.coded}
+    # Aggregates say which of them hosts are in.
+    coded.pop('aggregate_set', None)
+    yield Part('ids', '', table.ids)
+    for what, columns in (
+        ('number', table.numbers),
+        ('coded', coded),
+        ('resource', table.resources),
+        ('shared', table.shared),
+    ):
+        for name, column in columns.items():
+            yield Part(what, name, column)
     yield Part('aggregates', '', [*table.topology.aggregates.values()])
     yield Part('groups', '', [*table.groups.values()])
     instances = iter(table.instances)
     while some := [*itertools.islice(instances, _INSTANCES)]:
-        yield Part('instances', '', _columns(some))
+        yield Part('instances', '', _by_field(some))
     yield Part('end')
 
 
-def _columns(some: Sequence[PlacedInstance]) -> list[Any]:
+def _by_field(some: Sequence[PlacedInstance]) -> list[Any]:
     """Return instances by field: uuids as bytes, images as indexes."""
     uuid, host, node, project, flavor, image, *more = zip(*some, strict=True)
     uuids = bytes.fromhex(''.join(uuid).replace('-', ''))
@@ -371,143 +422,161 @@ def _uuid(text: str) -> str:
     return f'{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}'
 
 
-def _arrays(columns: ResourceColumns) -> dict[str, tuple[str, bytes]]:
-    return {
-        field.name: _array(getattr(columns, field.name))
-        for field in dataclasses.fields(columns)
-    }
+# A decision or a pod, and the block that it is in.
+Assumed = tuple[Asked | PodPlaced, Block]
 
 
-def _array(values: np.ndarray[Any, Any]) -> tuple[str, bytes]:
-    return values.dtype.str, values.tobytes()
+class Recorded(NamedTuple):
+    """An entry of a recording, and what it meets.
 
-
-def _from(array: Sequence[Any]) -> Any:
-    kind, content = array
-    return np.frombuffer(content, kind).copy()
-
-
-class Replay:
-    """A daemon's table, made again entry by entry.
-
-    :ivar overlay: has the table, with all that is assumed; None: before the
-        end of the first checkpoint
+    :ivar entry: a table in place of the last part of its checkpoint
+    :ivar place: index in the block
+    :ivar overlay: has the table before the entry, with all that is assumed;
+        None: it is not known
+    :ivar ended: what is not only assumed any more, and refusals once nothing
+        waits that was assumed before them
+    :ivar is_claimed: whether that is claimed, or comes to nothing
     """
 
-    def __init__(self) -> None:
+    entry: Entry | HostTable
+    block: Block
+    place: int
+    overlay: Overlay | None = None
+    ended: Sequence[Assumed] = ()
+    is_claimed: bool = True
+
+
+class Playback:
+    """Goes through recordings, and makes a daemon's table again.
+
+    :param has_tables: whether entries come with the table before them
+    :ivar overlay: has the table, with all that is assumed; None: before the
+        end of the first checkpoint, and once it is taken
+    """
+
+    def __init__(self, conn: Connection, has_tables: bool = True) -> None:
         self.overlay: Overlay | None = None
-        # Of the checkpoint: what -> name -> data.
-        self._parts: dict[str, dict[str, Any]] = defaultdict(dict)
-        self._instances: dict[str, PlacedInstance] = {}
+        self.has_tables = has_tables
+        self._conn = conn
+        self._waiting = collections.deque[Assumed]()
 
-    def apply(self, entry: Entry, block: Block) -> HostTable | None:
-        """Apply the next entry.
+    def take_table(self) -> HostTable:
+        """Take the table: what came last is not applied to it any more."""
+        assert self.overlay is not None
+        overlay, self.overlay, self.has_tables = self.overlay, None, False
+        return overlay.table
 
-        :return: the table as it was, where a checkpoint ends
-        :raises NotRecorded: no checkpoint comes before it
+    def play(self, run: int, first: int, last: int) -> Iterator[Recorded]:
+        """Yield the entries of blocks, each before it is applied.
+
+        The blocks begin with a checkpoint, unless there are no tables. The
+        table of those that were read before is there for its end.
+
+        :raises NotRecorded: a block cannot be read, or no checkpoint comes
+            before an entry
         """
-        if isinstance(entry, Part):
-            return self._add(entry)
-        overlay = self.overlay
-        if overlay is None:
-            raise errors.NotRecorded(
-                'The history does not begin with a checkpoint'
-            )
-        if isinstance(entry, Asked):
-            if not entry.error:
-                assume(overlay, request(entry, block), entry)
-        elif isinstance(entry, PodPlaced):
-            overlay.assume_pod(entry.row, entry.amounts)
-        elif isinstance(entry, Update):
-            overlay.table = entry.apply(overlay.table)
-        elif isinstance(entry, Release):
-            entry.apply(overlay.table)
-        elif isinstance(entry, Ended):
-            if entry.claimed < 0:
-                overlay.forget()
+        parts, overlay, reader = list[Part](), None, _Reader(self._conn, run)
+        for block, place, read in reader.entries(first, last):
+            entry: Entry | HostTable = read
+            if isinstance(read, Part) and self.has_tables:
+                parts.append(read)
+                if read.what == 'end':
+                    entry, overlay = _table(parts), self.overlay
+                    parts = []
+            elif isinstance(read, Asked | PodPlaced) and (
+                overlay or not self.has_tables
+            ):
+                self._waiting.append((read, block))
+            yield Recorded(entry, block, place, overlay, *self._ended(entry))
+            if not self.has_tables:
+                overlay = None
+            elif isinstance(entry, HostTable):
+                overlay = self.overlay = Overlay(entry)
+            elif isinstance(entry, Part):
+                continue
+            elif overlay is not None:
+                _apply(entry, block, overlay)
             else:
-                overlay.commit(entry.claimed)
-        return None
+                raise errors.NotRecorded(
+                    'The history does not begin with a checkpoint'
+                )
 
-    def _add(self, part: Part) -> HostTable | None:
-        if part.what == 'instances':
-            some = _instances(part.data)
-            self._instances.update((placed.uuid, placed) for placed in some)
-        elif part.what != 'end':
-            self._parts[part.what][part.name] = part.data
+    def _ended(
+        self, entry: Entry | HostTable
+    ) -> tuple[Sequence[Assumed], bool]:
+        """Return what ends with an entry, and whether it is claimed."""
+        count, ended = 0.0, []
+        if isinstance(entry, Ended):
+            count = entry.claimed if entry.claimed >= 0 else math.inf
+        elif isinstance(entry, HostTable):
+            count = math.inf
+        while self._waiting and self._waiting[0][0].assumes <= count:
+            ended.append(self._waiting.popleft())
+            count -= ended[-1][0].assumes
+        return ended, count < math.inf
+
+
+def _apply(entry: Entry, block: Block, overlay: Overlay) -> None:
+    """Apply an entry as the engine did."""
+    if isinstance(entry, Asked):
+        if not entry.error:
+            assume(overlay, block.request(entry), entry)
+    elif isinstance(entry, PodPlaced):
+        overlay.assume_pod(entry.row, entry.amounts)
+    elif isinstance(entry, Update):
+        overlay.table = entry.apply(overlay.table)
+    elif isinstance(entry, Release):
+        entry.apply(overlay.table)
+    elif isinstance(entry, Ended):
+        if entry.claimed < 0:
+            overlay.forget()
         else:
-            before = self.overlay
-            self.overlay = Overlay(_table(self._parts, self._instances))
-            self._parts, self._instances = defaultdict(dict), {}
-            if before is not None:
-                return before.table
-        return None
+            overlay.commit(entry.claimed)
 
 
-def _table(
-    parts: Mapping[str, Mapping[str, Any]],
-    instances: Mapping[str, PlacedInstance],
-) -> HostTable:
+class _Checkpoint(msgspec.Struct):
+    """The parts of a checkpoint but for instances: what -> name -> data."""
+
+    ids: dict[str, Ints]
+    number: dict[str, np.ndarray[Any, Any]]
+    coded: dict[str, DictionaryColumn]
+    resource: dict[str, ResourceColumns]
+    aggregates: dict[str, list[Aggregate]]
+    groups: dict[str, list[ServerGroup]]
+    shared: dict[str, Ints] = {}
+
+
+def _table(parts: Iterable[Part]) -> HostTable:
     """Return the table of a checkpoint's parts."""
-    coded = {
-        name: DictionaryColumn(
-            _from(codes),
-            tuple(
-                frozenset(value) if isinstance(value, list) else value
-                for value in values
-            ),
-        )
-        for name, (codes, values) in parts['coded'].items()
-    }
-    resources = {
-        name: ResourceColumns(
-            **{field: _from(data) for field, data in columns.items()}
-        )
-        for name, columns in parts['resource'].items()
-    }
-    made = assemble(
-        _from(parts['ids']['']),
-        {name: _from(data) for name, data in parts['number'].items()},
-        coded,
-        resources,
-        msgspec.convert(parts['aggregates'][''], list[Aggregate]),
-        InstanceIndex(instances),
-        msgspec.convert(parts['groups'][''], list[ServerGroup]),
-    )
+    data = defaultdict[str, dict[str, Any]](dict)
+    instances: dict[str, PlacedInstance] = {}
+    for part in parts:
+        if part.what == 'instances':
+            instances |= ((each.uuid, each) for each in _instances(part.data))
+        else:
+            data[part.what][part.name] = part.data
+    made = msgspec.convert(data, _Checkpoint, dec_hook=_columns)
+    table = assemble(
+        made.ids[''], made.number, made.coded, made.resource,
+        made.aggregates[''], InstanceIndex(instances), made.groups[''],
+    )  # fmt: skip
     # What aggregates offer is among the resources already.
-    shared = {n: _from(data) for n, data in parts.get('shared', {}).items()}
-    return dataclasses.replace(made, resources=resources, shared=shared)
-
-
-def request(entry: Asked, block: Block) -> Request:
-    """Return the request of a decision, as hosts were selected for it."""
-    flavor, image, caller, rest = (
-        msgspec.json.decode(block.known[number][index])
-        for number, index in map(block.places.__getitem__, entry.parts)
+    return dataclasses.replace(
+        table, resources=made.resource, shared=made.shared
     )
-    rest['project_id'], rest['user_id'] = caller
-    rest |= {
-        'request_id': entry.request_id,
-        'instance_uuids': entry.uuids,
-        'flavor': flavor,
-        'image': image,
-    }
-    return msgspec.convert(rest, Request)
 
 
 def assume(
     overlay: Overlay, asked: Request, entry: Asked, count: int | None = None
 ) -> None:
     """Assume the instances of a decision, the first *count*, or all."""
-    table, uuids = overlay.table, asked.instance_uuids
+    table = overlay.table
     overlay.assume_many(
         entry.rows[:count],
         asked.resources,
         [
-            placed_by(asked, uuids[at], table.host_at(row), table.node_at(row))
-            for at, row in zip(
-                entry.order[:count], entry.rows[:count], strict=True
-            )
+            placed_by(asked, uuid, table.host_at(row), table.node_at(row))
+            for uuid, row in entry.placed[:count]
         ],
         asked.instance_group,
     )
@@ -519,14 +588,15 @@ class Moment:
     :ivar block: that the decision is recorded in
     :ivar entry: the decision
     :ivar request: for which hosts were selected
-    :ivar overlay: has the table as the filters saw it for the first of the
-        instances that were left; :meth:`place` goes on to the next ones
+    :ivar table: as the filters saw it for the first of the instances that were
+        left; :meth:`place` goes on to the next ones
+    :ivar turn: how many instances are placed
     """
 
     def __init__(self, overlay: Overlay, entry: Asked, block: Block) -> None:
-        self.overlay, self.entry, self.block = overlay, entry, block
-        self.request = asked = request(entry, block)
-        table = overlay.table
+        self._overlay, self.entry, self.block = overlay, entry, block
+        self.request = asked = block.request(entry)
+        self.table = table = overlay.table
         stored = table.instances.among(asked.instance_uuids)
         asked.stored_groups = table.groups_of(stored)
         if entry.lent is not None:
@@ -536,17 +606,19 @@ class Moment:
         self.place(entry.earlier)
 
     @property
-    def table(self) -> HostTable:
-        return self.overlay.table
+    def taken(self) -> int | None:
+        """Row of the host that was taken next; None: none was."""
+        rows = self.entry.rows
+        return rows[self.turn] if self.turn < len(rows) else None
 
     def place(self, count: int) -> None:
         """Have the first *count* instances placed, in the recorded order."""
-        entry, asked = self.entry, self.request
-        self.overlay.forget(self._start)
-        self.overlay.end()
-        self._start = self.overlay.begin(asked.num_instances > 1)
+        entry, asked, self.turn = self.entry, self.request, count
+        self._overlay.forget(self._start)
+        self._overlay.end()
+        self._start = self._overlay.begin(asked.num_instances > 1)
         if count:
-            assume(self.overlay, asked, entry, count)
+            assume(self._overlay, asked, entry, count)
         left = [*range(len(asked.instance_uuids))]
         for at in entry.order[:count]:
             left.remove(at)
@@ -555,9 +627,9 @@ class Moment:
 
     def leave(self) -> None:
         """Take back what :meth:`place` did, for the entries that follow."""
-        self.overlay.forget(self._start)
-        self.overlay.end()
-        self.overlay.take_back()
+        self._overlay.forget(self._start)
+        self._overlay.end()
+        self._overlay.take_back()
 
 
 class NewBlock(NamedTuple):
@@ -718,27 +790,24 @@ def daemon_of(conn: Connection, some: Sequence[Stretch]) -> str:
     return ''
 
 
-def entries(
-    conn: Connection, run: int, first: int, last: int
-) -> Iterator[tuple[int, int, Entry, Block]]:
-    """Yield the entries of blocks: number, index there, entry and block.
-
-    :raises NotRecorded: a block is missing, damaged, or of another format
-    """
-    reader = _Reader(conn, run)
-    for number in range(first, last + 1):
-        block = reader.block(number)
-        for index in range(len(block.kinds)):
-            entry = reader.entry(number, block, index)
-            yield number, index, entry, block
-
-
 class _Reader:
     """Reads blocks of a run, and their entries."""
 
     def __init__(self, conn: Connection, run: int) -> None:
         self._conn, self._run = conn, run
         self._known: dict[int, list[bytes]] = {}
+
+    def entries(
+        self, first: int, last: int
+    ) -> Iterator[tuple[Block, int, Entry]]:
+        """Yield the entries of blocks, each after its block and index there.
+
+        :raises NotRecorded: a block cannot be read
+        """
+        for number in range(first, last + 1):
+            block = self.block(number)
+            for index in range(len(block.kinds)):
+                yield block, index, self.entry(block, index)
 
     def block(self, number: int) -> Block:
         """Return a block.
@@ -750,7 +819,7 @@ class _Reader:
         name = f'Block {number} of run {self._run}'
         if stored is None:
             raise errors.NotRecorded(f'{name} is missing')
-        data, size = stored
+        data, size, stored_at = stored
         try:
             reader = zlib.decompressobj()
             plain = reader.decompress(data, _MOST_TIMES * size + 1)
@@ -765,9 +834,10 @@ class _Reader:
         except (zlib.error, msgspec.MsgspecError) as fault:
             raise errors.NotRecorded(f'{name} is damaged: {fault}') from None
         self._known[number], block.known = block.parts, self._known
+        block.number, block.stored_at = number, stored_at
         return block
 
-    def entry(self, number: int, block: Block, index: int) -> Entry:
+    def entry(self, block: Block, index: int) -> Entry:
         """Return an entry, once the parts of its request are read.
 
         :raises NotRecorded: it or a block with a part cannot be read
@@ -776,7 +846,7 @@ class _Reader:
             kind, content = block.kinds[index], block.entries[index]
             entry: Entry = _DECODERS[kind](content)
         except (msgspec.MsgspecError, IndexError) as fault:
-            name = f'Block {number} of run {self._run}'
+            name = f'Block {block.number} of run {self._run}'
             raise errors.NotRecorded(f'{name} is damaged: {fault}') from None
         if isinstance(entry, Asked):
             for part in entry.parts:
@@ -801,13 +871,12 @@ def as_of(conn: Connection, run: int, number: int, index: int) -> Moment:
     ).scalar()
     if first is None:
         raise errors.NotRecorded('The history does not go back as far as that')
-    replay = Replay()
-    for at, place, entry, block in entries(conn, run, first, number):
-        if (at, place) == (number, index):
-            if not isinstance(entry, Asked) or replay.overlay is None:
+    for recorded in Playback(conn).play(run, first, number):
+        entry, block, at, overlay, *_ = recorded
+        if (block.number, at) == (number, index):
+            if not isinstance(entry, Asked) or overlay is None:
                 break
-            return Moment(replay.overlay, entry, block)
-        replay.apply(entry, block)
+            return Moment(overlay, entry, block)
     raise errors.NotRecorded(
         f'Block {number} of run {run} has no such decision'
     )
@@ -826,9 +895,9 @@ def requests(
         with contextlib.suppress(errors.NotRecorded):
             block = reader.block(number)
             for place in some:
-                entry = reader.entry(number, block, place[2])
+                entry = reader.entry(block, place[2])
                 if isinstance(entry, Asked):
-                    found[place] = request(entry, block)
+                    found[place] = block.request(entry)
     return found
 
 
@@ -849,18 +918,17 @@ class Checked(NamedTuple):
 
 def check(conn: Connection) -> Iterator[Checked]:
     """Make each stretch again, and compare with the checkpoint after it."""
-    replay, end = Replay(), (0, 0)
+    playback, end = Playback(conn), (0, 0)
     for stretch in stretches(conn, every=True):
         if not stretch.follows or end != (stretch.run, stretch.first):
-            replay = Replay()
+            playback = Playback(conn)
         daemon, decisions, fault = '', 0, ''
         try:
-            for *_, entry, block in entries(conn, *stretch[:3]):
+            for entry, block, _, before, *_ in playback.play(*stretch[:3]):
                 daemon = block.daemon
                 decisions += isinstance(entry, Asked)
-                before = replay.apply(entry, block)
-                if before is not None and replay.overlay is not None:
-                    fault = ', '.join(differing(before, replay.overlay.table))
+                if isinstance(entry, HostTable) and before is not None:
+                    fault = ', '.join(differing(before.table, entry))
             end = stretch.run, stretch.last + 1
         except errors.NotRecorded as error:
             fault, end = str(error.args[0]), (0, 0)
@@ -882,8 +950,8 @@ def _contents(table: HostTable) -> dict[str, Any]:
         'hosts': table.ids.tolist(),
         **{name: column.tobytes() for name, column in table.numbers.items()},
         **{name: column.values_at(every) for name, column in coded},
-        **{name: _arrays(of) for name, of in table.resources.items()},
-        'shared': {n: _array(of) for n, of in table.shared.items()},
+        **{name: _encode(of) for name, of in table.resources.items()},
+        'shared': _encode(table.shared),
         'aggregates': table.topology.aggregates,
         'instances': {placed.uuid: placed for placed in table.instances},
         'groups': table.groups,

@@ -135,23 +135,21 @@ class Watched:
         expected = {made.place: what for made, what in self.decisions}
         run, found = self.engine.recorder._history.run, set()
         with self.store.reading() as conn:
-            replay = history.Replay()
+            playback = history.Playback(conn)
             for each in history.stretches(conn):
                 if each.run != run:
                     continue
-                for number, index, entry, block in history.entries(
-                    conn, run, each.first, each.last
-                ):
-                    place = run, number, index
+                for recorded in playback.play(*each[:3]):
+                    entry, block, index, overlay, *_ = recorded
+                    place = run, block.number, index
                     if isinstance(entry, Changed):
                         self.released.append(entry.instances)
                     if place in expected:
-                        moment = history.Moment(replay.overlay, entry, block)
+                        moment = history.Moment(overlay, entry, block)
                         was = seen(pipeline, moment.table, moment.request)
                         assert was == expected[place], moment.request
                         moment.leave()
                         found.add(place)
-                    replay.apply(entry, block)
         assert found == {*expected}
         return len(found)
 

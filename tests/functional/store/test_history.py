@@ -78,6 +78,11 @@ class Recording:
             return [*conn.execute(numbers).scalars()]
 
 
+def played(conn, *blocks):
+    """Return the entries of blocks, whatever they are."""
+    return [*history.Playback(conn, has_tables=False).play(*blocks)]
+
+
 @pytest.fixture
 def recording(make_store):
     return Recording(make_store('sqlite'))
@@ -110,13 +115,10 @@ def test_a_checkpoint_has_each_field_of_instances(recording):
         )  # fmt: skip
         table.instances.put(placed.uuid, placed)
     recording.checkpoint()
-    replay = history.Replay()
     with recording.store.reading() as conn:
-        for *_, entry, block in history.entries(
-            conn, recording.writer.run, 2, 2
-        ):
-            replay.apply(entry, block)
-    assert history.differing(replay.overlay.table, table) == []
+        playback = history.Playback(conn)
+        assert [*playback.play(recording.writer.run, 2, 2)]
+    assert history.differing(playback.overlay.table, table) == []
 
 
 def test_what_became_of_an_instance_is_told(recording):
@@ -279,7 +281,7 @@ def test_each_part_of_requests_is_stored_once_in_a_stretch(
     }
     assert found() == expected
     with recording.store.reading() as conn:
-        blocks = [block for *_, block in history.entries(conn, run, 2, 7)]
+        blocks = [each.block for each in played(conn, run, 2, 7)]
         new = [len(block.parts) for block in blocks if block.places]
     assert new == [4, 1, 0, 4, 4]
     # Without the block that has the image.
@@ -290,7 +292,7 @@ def test_each_part_of_requests_is_stored_once_in_a_stretch(
         recording.store.reading() as conn,
         pytest.raises(errors.NotRecorded, match='Block 3 '),
     ):
-        [*history.entries(conn, run, 4, 4)]
+        played(conn, run, 4, 4)
 
 
 def test_a_repeated_refusal_is_one_entry():
@@ -514,7 +516,7 @@ def test_whole_stretches_go_the_oldest_first(make_store, database):
     assert recording.numbers() == [1, 3, 4, 5, 6, 7]
     with recording.store.reading() as conn:
         run = recording.writer.run
-        assert len([*history.entries(conn, run, 1, 1)]) > 1
+        assert len(played(conn, run, 1, 1)) > 1
     while prune(0, most=2**20):
         assert recording.faults() == [''] * len(recording.faults())
     # What is being recorded stays, unless it is old.
