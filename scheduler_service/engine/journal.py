@@ -2,7 +2,7 @@
 
 The engine's thread adds to it; the thread that records takes it away. With the
 first checkpoint and all that follows, any state of the table can be made
-again: see :mod:`scheduler_service.store.records.history`.
+again: see :mod:`scheduler_service.store.records.playback`.
 """
 
 from __future__ import annotations

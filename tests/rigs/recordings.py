@@ -17,7 +17,7 @@ from scheduler_service.store.records import (
     decisions,
     events,
     gaps,
-    history,
+    playback,
 )
 from scheduler_service.store.records.events import Subject
 from scheduler_service.store.records.steps import Steps
@@ -40,7 +40,11 @@ def contradicted(
     with cloud.store.reading() as conn:
         return [
             *(_gaps(conn, cloud) if is_late else ()),
-            *(each.fault for each in history.check(conn) if each.fault),
+            *(
+                each.fault
+                for each in playback.check_recordings(conn)
+                if each.fault
+            ),
             *_steps(conn, cloud),
             *_events(conn, places, rng),
             *_decisions(conn, rng),
@@ -97,13 +101,13 @@ def _decisions(conn: Any, rng: random.Random) -> Iterator[str]:
             if row['outcome'] != 'chosen' or not row['recorded']:
                 continue
             try:
-                moment = history.as_of(conn, *row['recorded'])
+                snapshot = playback.snapshot_of(conn, *row['recorded'])
             except errors.NotRecorded as fault:
                 yield f'{request_id}: {fault}'
                 continue
-            uuids, entry = moment.request.instance_uuids, moment.entry
+            uuids, entry = snapshot.request.instance_uuids, snapshot.entry
             taken = {
-                uuids[at]: moment.table.host_at(each)
+                uuids[at]: snapshot.table.host_at(each)
                 for at, each in zip(entry.order, entry.rows, strict=True)
             }
             replied = {

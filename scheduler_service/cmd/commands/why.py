@@ -16,7 +16,11 @@ from scheduler_service.model import Request, documents
 from scheduler_service.model.inventory import dashed
 from scheduler_service.pipeline import HostPipeline, comparison, relaxations
 from scheduler_service.store.reading.snapshot import load_snapshot
-from scheduler_service.store.records import decisions, history
+from scheduler_service.store.records import decisions
+from scheduler_service.store.records.playback import (
+    SnapshotAt,
+    snapshot_of,
+)
 
 # These refuse what all filters pass.
 _OTHERS = 'extenders', 'placement'
@@ -26,16 +30,16 @@ _KEPT = ('created_at', 'request_id', 'kind', 'outcome', 'asked')
 class _State(NamedTuple):
     """The hosts that a decision is judged on.
 
-    :ivar moment: None: it is not recorded
+    :ivar snapshot: None: it is not recorded
     """
 
     table: HostTable
     request: Request
-    moment: history.Moment | None = None
+    snapshot: SnapshotAt | None = None
 
     def bounded(self, pipeline: HostPipeline) -> HostPipeline:
         """Return a pipeline with the hosts that extenders left alone."""
-        bounds = self.moment.entry.bounds if self.moment else None
+        bounds = self.snapshot.entry.bounds if self.snapshot else None
         return comparison.bounded(pipeline, self.request, bounds)
 
     def standing(
@@ -87,7 +91,7 @@ def why(args: Any, conf: Any) -> int:
     if args.host:
         report['nodes'] = comparison.of_host(
             pipeline, state.table, state.request, args.host,
-            state.moment.taken if state.moment else None,
+            state.snapshot.taken if state.snapshot else None,
         )  # fmt: skip
         if then and now:
             report['now'] = _since(engine.hosts, then, now, args.host)
@@ -137,14 +141,14 @@ def _recorded(
     if row['recorded'] is None:
         return None, 'What hosts were then is not recorded'
     try:
-        moment = history.as_of(conn, *row['recorded'])
+        snapshot = snapshot_of(conn, *row['recorded'])
     except errors.NotRecorded as error:
         return None, str(error.args[0])
     if instance is not None:
-        order, uuids = moment.entry.order, moment.request.instance_uuids
+        order, uuids = snapshot.entry.order, snapshot.request.instance_uuids
         at = uuids.index(dashed(instance))
-        moment.place(order.index(at) if at in order else len(order))
-    return _State(moment.table, moment.request, moment), ''
+        snapshot.place(order.index(at) if at in order else len(order))
+    return _State(snapshot.table, snapshot.request, snapshot), ''
 
 
 def _taken(
@@ -152,13 +156,13 @@ def _taken(
 ) -> list[dict[str, Any]]:
     """Return the host of each instance, with its rank when it was taken."""
     ranks: dict[str, int | None] = {}
-    if moment := state.moment:
-        turn = moment.turn
-        for at, (uuid, taken) in enumerate(moment.entry.placed):
-            moment.place(at)
+    if snapshot := state.snapshot:
+        turn = snapshot.turn
+        for at, (uuid, taken) in enumerate(snapshot.entry.placed):
+            snapshot.place(at)
             ahead, _ = state.standing(pipeline, taken)
             ranks[uuid] = None if ahead is None else ahead + 1
-        moment.place(turn)
+        snapshot.place(turn)
     return [
         {
             'instance': place['instance_uuid'],

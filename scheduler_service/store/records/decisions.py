@@ -24,7 +24,7 @@ from scheduler_service.pipeline.explain import decisive_filter
 from scheduler_service.pipeline.selection import explanation
 from scheduler_service.store import rows, schema
 from scheduler_service.store.connection import Writer
-from scheduler_service.store.records import decision_list, history
+from scheduler_service.store.records import decision_list, recordings
 from scheduler_service.store.records.decision_list import (
     GOOD,
     DecisionFilter,
@@ -392,7 +392,7 @@ def _reasons(conn: Connection, row: Any) -> dict[str, Any]:
     reasons: dict[str, Any] = msgspec.json.decode(row.document)
     if row.run is not None and not reasons.keys() & {'request', 'asked'}:
         place = row.run, row.block, row.place
-        for recorded in history.requests(conn, [place]).values():
+        for recorded in recordings.requests(conn, [place]).values():
             what = _encode(asked(row.kind, recorded))
             reasons |= msgspec.json.decode(what)
     if request := reasons.get('request'):
@@ -426,7 +426,7 @@ def flavors(
             times[_encode(flavor)] += 1
         elif None not in at:
             recorded.add(tuple(at))
-    for request in history.requests(conn, recorded).values():
+    for request in recordings.requests(conn, recorded).values():
         times[_encode(request.flavor)] += 1
     # Very large requests are not kept, nor is what was no request.
     return [

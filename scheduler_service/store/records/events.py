@@ -1,6 +1,6 @@
-"""What happened to a host or an instance, read from the history.
+"""What happened to a host or an instance, read from recordings.
 
-For a reader: each daemon records what it did itself, and what it read of
+For a finder: each daemon records what it did itself, and what it read of
 others, so that a claim of one is also seen by the others.
 """
 
@@ -22,7 +22,8 @@ from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.engine.journal import Changed, PodPlaced
 from scheduler_service.model.inventory import dashed
 from scheduler_service.store.records import event_log, gaps
-from scheduler_service.store.records.history import Asked, Playback, Recorded
+from scheduler_service.store.records.playback import Playback, RecordedEntry
+from scheduler_service.store.records.recording_format import RecordedDecision
 
 
 class Event(NamedTuple):
@@ -98,7 +99,7 @@ def _of_daemon(
     since: float,
 ) -> Iterator[tuple[float, Event]]:
     """Yield the events of a daemon's runs with their places among all."""
-    playback, reader, place = Playback(conn), _Reader(subject), 0.0
+    playback, finder, place = Playback(conn), _EventFinder(subject), 0.0
     parts = [(run, stretch) for run in own for stretch in run.stretches]
     after = [stretch for _, stretch in parts[1:]]
     for (run, stretch), later in itertools.zip_longest(parts, after):
@@ -112,7 +113,7 @@ def _of_daemon(
             for recorded in playback.play(*stretch[:3]):
                 at = recorded.block.stored_at
                 place = max(place, at)
-                for event in reader.events(recorded):
+                for event in finder.events(recorded):
                     if at >= since and subject.concerns(event):
                         yield place, event._replace(at=at, daemon=run.daemon)
         except errors.NotRecorded as fault:
@@ -133,7 +134,7 @@ def _commands(
                 yield Event('command', *subject, None, line, at, '', user)
 
 
-class _Reader:
+class _EventFinder:
     """Says what changes in the tables of a daemon."""
 
     def __init__(self, subject: Subject) -> None:
@@ -141,7 +142,7 @@ class _Reader:
         # Instance -> the request that had its claim released.
         self._causes: dict[str, str | None] = {}
 
-    def events(self, recorded: Recorded) -> Iterator[Event]:
+    def events(self, recorded: RecordedEntry) -> Iterator[Event]:
         """Yield what an entry says; nothing without the table before it."""
         if recorded.overlay is None:
             return
@@ -200,10 +201,10 @@ class _Reader:
                     yield Event('reported', name, detail=detail)
 
 
-def _ended(recorded: Recorded, table: HostTable) -> Iterator[Event]:
+def _ended(recorded: RecordedEntry, table: HostTable) -> Iterator[Event]:
     """Yield what is refused by an entry, claimed, or comes to nothing."""
     entry = recorded.entry
-    if isinstance(entry, Asked) and entry.error:
+    if isinstance(entry, RecordedDecision) and entry.error:
         times = f', {entry.times} times' if entry.times > 1 else ''
         for uuid in entry.uuids:
             detail = f'{entry.error}{times}'

@@ -16,13 +16,10 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
 from scheduler_service.pipeline import HostPipeline, comparison
-from scheduler_service.store.records import gaps, history
-from scheduler_service.store.records.history import (
-    Asked,
-    Moment,
-    Playback,
-    Stretch,
-)
+from scheduler_service.store.records import gaps, recordings
+from scheduler_service.store.records.playback import Playback, SnapshotAt
+from scheduler_service.store.records.recording_format import RecordedDecision
+from scheduler_service.store.records.recordings import Stretch
 
 # How many instances whose hosts differ are listed.
 LISTED = 1000
@@ -88,7 +85,7 @@ class Steps:
 
     def play(self) -> Iterator[float]:
         """Go through all of it; yield the time after each step."""
-        every = history.stretches(self._conn)
+        every = recordings.stretches(self._conn)
         for _, run in itertools.groupby(every, operator.attrgetter('run')):
             playback = Playback(self._conn)
             for stretch in run:
@@ -103,28 +100,27 @@ class Steps:
         read = gaps.read(playback, stretch, self.unread)
         for entry, block, _, overlay, *_ in read:
             if self._since <= block.stored_at < self._until and overlay:
-                if isinstance(entry, Asked):
-                    self._decide(Moment(overlay, entry, block))
+                if isinstance(entry, RecordedDecision):
+                    self._decide(SnapshotAt(overlay, entry, block))
                 yield block.stored_at
 
-    def _decide(self, moment: Moment) -> None:
+    def _decide(self, then: SnapshotAt) -> None:
         """Compare a decision; the table is as before when it returns."""
-        pipeline = self._pipeline_of(moment.block.configuration)
-        entry = moment.entry
+        pipeline = self._pipeline_of(then.block.configuration)
+        entry = then.entry
         for turn in range(entry.earlier, len(entry.rows) + bool(entry.error)):
-            moment.place(turn)
-            self._compare(pipeline, moment)
-        moment.leave()
+            then.place(turn)
+            self._compare(pipeline, then)
+        then.leave()
 
-    def _compare(self, pipeline: HostPipeline, moment: Moment) -> None:
+    def _compare(self, pipeline: HostPipeline, then: SnapshotAt) -> None:
         """Compare the host of one instance, or that there was none for it."""
-        entry, request, table = moment.entry, moment.request, moment.table
-        row = moment.taken
+        entry, request, row = then.entry, then.request, then.taken
         judge = comparison.bounded(pipeline, request, entry.bounds)
         own, fault = comparison.Standing(None, None), ''
         try:
             judge.check_devices(request)
-            own = comparison.standing(judge, table, request, row)
+            own = comparison.standing(judge, then.table, request, row)
         except errors.SchedulerError as error:
             fault = error.name
         settings = pipeline.settings
@@ -138,14 +134,14 @@ class Steps:
         else:
             self.differing += 1
             if row is not None and not fault:
-                fault = _parted_by(judge, moment, row, own.best)
-            self._list(moment, own.best, fault or entry.error)
+                fault = _parted_by(judge, then, row, own.best)
+            self._list(then, own.best, fault or entry.error)
 
-    def _list(self, moment: Moment, own: int | None, parted_by: str) -> None:
+    def _list(self, then: SnapshotAt, own: int | None, parted_by: str) -> None:
         if len(self.listed) < LISTED:
-            request, row = moment.request, moment.taken
+            request, row = then.request, then.taken
             really, taken = (
-                None if each is None else moment.table.host_at(each)
+                None if each is None else then.table.host_at(each)
                 for each in (row, own)
             )
             uuid = request.placing if row is not None else None
@@ -155,10 +151,10 @@ class Steps:
 
 
 def _parted_by(
-    pipeline: HostPipeline, moment: Moment, row: int, own: int | None
+    pipeline: HostPipeline, then: SnapshotAt, row: int, own: int | None
 ) -> str:
     """Return what keeps a configuration from taking a host."""
-    table, request = moment.table, moment.request
+    table, request = then.table, then.request
     host, node = table.host_at(row), table.node_at(row)
     nodes = comparison.of_host(pipeline, table, request, host, own)
     report = next(each for each in nodes if each['node'] == node)

@@ -49,8 +49,8 @@ from scheduler_service.store.reading import change_feed
 from scheduler_service.store.records import (
     decisions,
     event_log,
-    history,
     quarantine,
+    recordings,
 )
 from scheduler_service.store.records.decisions import Decision
 from scheduler_service.store.workers.history_writer import HistoryWriter
@@ -308,10 +308,10 @@ class DecisionRecorder(Worker):
         self._repeat(partial(event_log.prune, before=before, most=_PRUNE_STEP))
         while not self._stopping.is_set():
             with self._store.reading() as conn:
-                stretch = history.excess(conn, self.history_bytes, keep_s)
+                stretch = recordings.excess(conn, self.history_bytes, keep_s)
             if stretch is None:
                 return
-            self._repeat(partial(history.delete, stretch=stretch))
+            self._repeat(partial(recordings.delete, stretch=stretch))
 
     def _repeat(self, delete: Callable[..., int]) -> None:
         # Small steps, each a transaction: claims wait for none of them.

@@ -30,7 +30,7 @@ from scheduler_service.engine.journal import (
 from scheduler_service.model import Instance, Request, documents
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store, new_lineage
-from scheduler_service.store.records import history
+from scheduler_service.store.records import playback, recordings
 from scheduler_service.store.writing import hosts as host_rows
 from scheduler_service.store.writing import instances as instance_rows
 from tests.support.databases import DATABASES
@@ -135,20 +135,20 @@ class Watched:
         expected = {made.place: what for made, what in self.decisions}
         run, found = self.engine.recorder._history.run, set()
         with self.store.reading() as conn:
-            playback = history.Playback(conn)
-            for each in history.stretches(conn):
+            made = playback.Playback(conn)
+            for each in recordings.stretches(conn):
                 if each.run != run:
                     continue
-                for recorded in playback.play(*each[:3]):
+                for recorded in made.play(*each[:3]):
                     entry, block, index, overlay, *_ = recorded
                     place = run, block.number, index
                     if isinstance(entry, Changed):
                         self.released.append(entry.instances)
                     if place in expected:
-                        moment = history.Moment(overlay, entry, block)
-                        was = seen(pipeline, moment.table, moment.request)
-                        assert was == expected[place], moment.request
-                        moment.leave()
+                        then = playback.SnapshotAt(overlay, entry, block)
+                        was = seen(pipeline, then.table, then.request)
+                        assert was == expected[place], then.request
+                        then.leave()
                         found.add(place)
         assert found == {*expected}
         return len(found)
@@ -338,7 +338,9 @@ class Clouds(RuleBasedStateMachine):
                 daemon.checked()
             with self.store.reading() as conn:
                 faults = [
-                    each.fault for each in history.check(conn) if each.fault
+                    each.fault
+                    for each in playback.check_recordings(conn)
+                    if each.fault
                 ]
             assert not faults
             released = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import zlib
 
 import pytest
 import sqlalchemy as sa
@@ -22,7 +23,14 @@ from scheduler_service.engine.journal import (
 )
 from scheduler_service.model import documents
 from scheduler_service.store import schema
-from scheduler_service.store.records import decisions, events, gaps, history
+from scheduler_service.store.records import (
+    decisions,
+    events,
+    gaps,
+    playback,
+    recording_format,
+    recordings,
+)
 from scheduler_service.store.workers import history_writer
 from scheduler_service.store.workers.history_writer import HistoryWriter
 from tests.support.databases import DATABASES
@@ -67,7 +75,7 @@ class Recording:
 
     def faults(self):
         with self.store.reading() as conn:
-            return [each.fault for each in history.check(conn)]
+            return [each.fault for each in playback.check_recordings(conn)]
 
     def dropped(self):
         return self.health.counters().get('history_entries_dropped', 0)
@@ -80,7 +88,7 @@ class Recording:
 
 def played(conn, *blocks):
     """Return the entries of blocks, whatever they are."""
-    return [*history.Playback(conn, has_tables=False).play(*blocks)]
+    return [*playback.Playback(conn, has_tables=False).play(*blocks)]
 
 
 @pytest.fixture
@@ -97,7 +105,7 @@ def test_each_stretch_leads_to_the_next_one(make_store, database):
     recording.checkpoint(follows=False)
     assert recording.faults() == ['', '', '', '']
     with recording.store.reading() as conn:
-        found = history.stretches(conn)
+        found = recordings.stretches(conn)
     assert [(each.first, each.last, each.follows) for each in found] == [
         (1, 2, False), (3, 4, True), (5, 5, True), (6, 6, False),
     ]  # fmt: skip
@@ -116,9 +124,9 @@ def test_a_checkpoint_has_each_field_of_instances(recording):
         table.instances.put(placed.uuid, placed)
     recording.checkpoint()
     with recording.store.reading() as conn:
-        playback = history.Playback(conn)
-        assert [*playback.play(recording.writer.run, 2, 2)]
-    assert history.differing(playback.overlay.table, table) == []
+        made = playback.Playback(conn)
+        assert [*made.play(recording.writer.run, 2, 2)]
+    assert playback.differing(made.overlay.table, table) == []
 
 
 def test_what_became_of_an_instance_is_told(recording):
@@ -172,7 +180,9 @@ def test_what_no_entry_explains_is_seen_at_the_next_checkpoint(recording):
     for subject in (events.Subject(host, None), events.Subject(None, uuid)):
         with recording.store.reading() as conn:
             found = events.of_subject(conn, subject, 0.0)
-            began = sorted(each.began_at for each in history.stretches(conn))
+            began = sorted(
+                each.began_at for each in recordings.stretches(conn)
+            )
         told = [
             (each.event, each.host, each.instance, each.at)
             for each in found
@@ -218,11 +228,11 @@ def test_what_was_not_recorded_is_found(recording):
         (lambda data: data[:-9], 'is damaged: '),
         (lambda data: b'\x00' + data[1:], 'is damaged: '),
         (lambda data: b'', 'is damaged: '),
-        (lambda data: history.zlib.compress(b'\x91\x07'),
+        (lambda data: zlib.compress(b'\x91\x07'),
          'is of format 7, not 1'),
-        (lambda data: history.zlib.compress(b'\x91\x01'), 'is damaged: '),
+        (lambda data: zlib.compress(b'\x91\x01'), 'is damaged: '),
         # More than a daemon stores is not decompressed.
-        (lambda data: history.zlib.compress(bytes(2**24), 9),
+        (lambda data: zlib.compress(bytes(2**24), 9),
          'is damaged: it is cut, or too large'),
     ],
     ids=['cut', 'damaged', 'empty', 'of another format', 'too short',
@@ -247,7 +257,7 @@ def test_a_missing_block_is_a_gap_and_never_a_wrong_state(recording, number):
         conn.execute(sa.delete(BLOCKS).where(BLOCKS.c.number == number))
         run = recording.writer.run
         with pytest.raises(errors.NotRecorded):
-            history.as_of(conn, run, 3, 0)
+            playback.snapshot_of(conn, run, 3, 0)
 
 
 def test_each_part_of_requests_is_stored_once_in_a_stretch(
@@ -267,14 +277,14 @@ def test_each_part_of_requests_is_stored_once_in_a_stretch(
     recording.journal.put(made[3])
     recording.store_all()
     # Where more are known than are remembered, they are stored again.
-    monkeypatch.setattr(history, '_MOST_PARTS', 1)
+    monkeypatch.setattr(recording_format, '_MOST_PARTS', 1)
     recording.journal.put(made[4])
     recording.store_all()
     run = recording.writer.run
 
     def found():
         with recording.store.reading() as conn:
-            return history.requests(conn, [each.place for each in made])
+            return recordings.requests(conn, [each.place for each in made])
 
     expected = {
         decided.place: each for decided, each in zip(made, asked, strict=True)
@@ -301,7 +311,7 @@ def test_a_repeated_refusal_is_one_entry():
         Decided(request, [], 0, None, None, 0, name, {})
         for name in ('NoValidHost', 'NoValidHost', 'FilterFault')
     ]
-    packer = history.Packer(ORIGIN)
+    packer = recording_format.Packer(ORIGIN)
     assert [*map(packer.add, [*refused, refused[0]])] == [0, 0, 1, 2]
     assert packer.add(Ended(1)) == 3
     assert packer.add(refused[0]) == 4
@@ -359,7 +369,7 @@ def test_a_decision_is_stored_with_its_block_or_after_it(
 
     def recorded(writer, batch):
         for made in batch:
-            place = history.requests(writer.conn, [made.place])
+            place = recordings.requests(writer.conn, [made.place])
             assert [*place] == [made.place]
         return record(writer, batch)
 
@@ -489,8 +499,8 @@ def test_what_follows_a_deleted_checkpoint_is_named_and_goes_by_age(
 
 def prune_by_age(recording):
     def step(writer):
-        stretch = history.excess(writer.conn, 2**30, 60.0)
-        return stretch and history.delete(writer, stretch)
+        stretch = recordings.excess(writer.conn, 2**30, 60.0)
+        return stretch and recordings.delete(writer, stretch)
 
     while recording.store.write(step):
         pass
@@ -505,9 +515,9 @@ def test_whole_stretches_go_the_oldest_first(make_store, database):
 
     def prune(size, seconds=60.0, most=1):
         with recording.store.reading() as conn:
-            stretch = history.excess(conn, size, seconds)
+            stretch = recordings.excess(conn, size, seconds)
         return stretch and recording.store.write(
-            lambda writer: history.delete(writer, stretch, most)
+            lambda writer: recordings.delete(writer, stretch, most)
         )
 
     assert not prune(2**20)

@@ -22,15 +22,13 @@ from scheduler_service.engine.journal import PodPlaced
 from scheduler_service.engine.simulation import Node, Simulation
 from scheduler_service.model import Request
 from scheduler_service.pipeline import HostPipeline
-from scheduler_service.store.records import gaps, history
-from scheduler_service.store.records.history import (
-    Asked,
+from scheduler_service.store.records import gaps, recordings
+from scheduler_service.store.records.playback import Playback, RecordedEntry
+from scheduler_service.store.records.recording_format import (
     Block,
-    Playback,
-    Recorded,
-    Stretch,
-    times,
+    RecordedDecision,
 )
+from scheduler_service.store.records.recordings import Stretch, block_times
 
 # How much later than others read its claim a decision may be stored, by a
 # daemon that is busy.
@@ -42,7 +40,7 @@ _Timed = tuple[float, int | None, Any]
 _Selected = tuple[int, Request, Any, str]
 
 
-class Player:
+class Onward:
     """Goes through what daemons recorded in some time.
 
     :param since: seconds since the epoch
@@ -70,10 +68,10 @@ class Player:
 
     def play(self) -> Iterator[float]:
         """Go through all of it; yield the time after each step."""
-        stretches = history.stretches(self._conn)
+        stretches = recordings.stretches(self._conn)
         by_run = itertools.groupby(stretches, operator.attrgetter('run'))
         decisions = [self._decisions(run, [*some]) for run, some in by_run]
-        refusals = collections.deque[tuple[float, Asked, Block]]()
+        refusals = collections.deque[tuple[float, RecordedDecision, Block]]()
         for at, run, recorded in heapq.merge(
             self._followed(stretches),
             *(decisions if len(decisions) > 1 else ()),
@@ -99,16 +97,14 @@ class Player:
         for stretch in stretches:
             numbers = [
                 number
-                for number, at in times(self._conn, stretch).items()
+                for number, at in block_times(self._conn, stretch).items()
                 if self._since <= at < self._until
             ]
             if numbers:
                 some = stretch._replace(first=min(numbers), last=max(numbers))
-                read = gaps.read(
-                    Playback(self._conn, False), some, self.unread
-                )
-                for recorded in read:
-                    if isinstance(recorded.entry, Asked):
+                playback = Playback(self._conn, has_tables=False)
+                for recorded in gaps.read(playback, some, self.unread):
+                    if isinstance(recorded.entry, RecordedDecision):
                         at = recorded.block.stored_at - _AHEAD_S
                         yield at, run, recorded
 
@@ -185,7 +181,7 @@ class Player:
         found = map(table.instances.get, self._unseen)
         self._update(Update(instances=[*filter(None, found)]))
 
-    def _apply(self, recorded: Recorded | HostTable) -> None:
+    def _apply(self, recorded: RecordedEntry | HostTable) -> None:
         """Apply an entry of the daemon that is followed."""
         if isinstance(recorded, HostTable):
             if len(self._simulation.table):
@@ -196,7 +192,7 @@ class Player:
         for selected, block in recorded.ended:
             if recorded.is_claimed:
                 self._claimed(selected, block)
-            elif isinstance(selected, Asked):
+            elif isinstance(selected, RecordedDecision):
                 # What is claimed of it all the same is read later.
                 self._select(selected, block)
         if isinstance(recorded.entry, Update):
@@ -204,7 +200,9 @@ class Player:
         elif isinstance(recorded.entry, Release):
             self._simulation.release(recorded.entry)
 
-    def _claimed(self, entry: Asked | PodPlaced, block: Block) -> None:
+    def _claimed(
+        self, entry: RecordedDecision | PodPlaced, block: Block
+    ) -> None:
         """Have a decision come as it was claimed, or refused, or a pod."""
         table = self._simulation.table
         if isinstance(entry, PodPlaced):
@@ -217,15 +215,15 @@ class Player:
             }
             self._decide([(self._selected(entry, block), real)])
 
-    def _select(self, entry: Asked, block: Block) -> None:
+    def _select(self, entry: RecordedDecision, block: Block) -> None:
         """Take a decision whose claim is to be read, or a refusal."""
-        selected = self._selected(entry, block)
         if entry.error:
-            self._decide([(selected, {})])
+            self._claimed(entry, block)
         else:
+            selected = self._selected(entry, block)
             self._unseen |= dict.fromkeys(entry.uuids, selected)
 
-    def _selected(self, entry: Asked, block: Block) -> _Selected:
+    def _selected(self, entry: RecordedDecision, block: Block) -> _Selected:
         request = block.request(entry)
         return next(self._numbers), request, entry.bounds, block.configuration
 
