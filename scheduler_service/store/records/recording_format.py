@@ -263,6 +263,7 @@ class Packer:
     :param number: of the block
     :param known: parts of requests in the stretch
     :ivar decided: each decision with its index in the block
+    :ivar size: of what was added, in bytes
     """
 
     def __init__(
@@ -272,6 +273,7 @@ class Packer:
         known: PartPlaces | None = None,
     ) -> None:
         self.decided: list[tuple[Decided, int]] = []
+        self.size = 0
         self._origin, self._number = origin, number
         self._known = {} if known is None else known
         # As of a block; and the index of each of its places.
@@ -300,15 +302,11 @@ class Packer:
                     self._entries.pop()
         self._kinds.append(entry.kind)
         self._entries.append(encode(entry))
+        self.size += len(self._entries[-1])
         index = len(self._entries) - 1
         if isinstance(made, Decided):
             self.decided.append((made, index))
         return index
-
-    @property
-    def last_size(self) -> int:
-        """The size of the last entry, in bytes."""
-        return len(self._entries[-1])
 
     def _recorded(self, made: Decided) -> RecordedDecision:
         request, placed = made.request, made.placed
@@ -377,13 +375,12 @@ def checkpoint_blocks(
     table: HostTable, origin: tuple[str, str, str]
 ) -> Iterator[bytes]:
     """Yield blocks of a checkpoint; the engine goes on in between."""
-    packer, size = Packer(origin), 0
+    packer = Packer(origin)
     for section in _sections(table):
         packer.add(section)
-        size += packer.last_size
-        if size >= _BLOCK_BYTES:
+        if packer.size >= _BLOCK_BYTES:
             yield packer.packed()
-            packer, size = Packer(origin), 0
+            packer = Packer(origin)
     yield packer.packed()
 
 
