@@ -15,11 +15,11 @@ from scheduler_service.store import schema
 from scheduler_service.store.records import (
     daemons,
     decisions,
-    events,
     gaps,
     playback,
+    recorded_events,
 )
-from scheduler_service.store.records.events import Subject
+from scheduler_service.store.records.recorded_events import Subject
 from scheduler_service.store.records.steps import Steps
 from tests.support.clouds import Cloud
 
@@ -80,7 +80,7 @@ def _events(
     known = [uuid for uuid, hosts in places.items() if hosts]
     for uuid in rng.sample(known, min(_SAMPLE, len(known))):
         here: dict[str, bool] = {}
-        told = events.of_subject(conn, Subject(None, uuid), 0.0)
+        told = recorded_events.of_subject(conn, Subject(None, uuid), 0.0)
         for event in told:
             if event.host and event.event in (*_HERE, *_NOT_HERE):
                 here[event.host] = event.event in _HERE

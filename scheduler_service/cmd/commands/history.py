@@ -12,11 +12,11 @@ from scheduler_service.store import clock
 from scheduler_service.store.records import (
     daemons,
     event_log,
-    events,
     gaps,
     playback,
     recordings,
 )
+from scheduler_service.store.records.recorded_events import Subject, of_subject
 
 _EVENT = [
     'at', 'daemon', 'event', 'host', 'instance', 'request_id', 'user',
@@ -55,19 +55,19 @@ def _in_text(row: dict[str, Any], began_at: str) -> dict[str, Any]:
 
 def of_host(args: Any, conf: Any) -> output.Listing:
     """List what happened to a host, as each daemon saw it."""
-    return _events(args, conf, events.Subject(args.host, None))
+    return _events(args, conf, Subject(args.host, None))
 
 
 def of_instance(args: Any, conf: Any) -> output.Listing:
     """List what happened to an instance, as each daemon saw it."""
-    return _events(args, conf, events.Subject(None, dashed(args.instance)))
+    return _events(args, conf, Subject(None, dashed(args.instance)))
 
 
-def _events(args: Any, conf: Any, subject: events.Subject) -> output.Listing:
+def _events(args: Any, conf: Any, subject: Subject) -> output.Listing:
     """List events; the status is 1 if there is a gap."""
     with open_store(conf) as store, store.reading() as conn:
         since = moments.stamp(args.since, clock.read(conn))
-        happened = events.of_subject(conn, subject, since)
+        happened = of_subject(conn, subject, since)
         begins = [each.began_at for each in recordings.stretches(conn)]
     output.say_oldest(min(begins, default=None), since)
     rows = [

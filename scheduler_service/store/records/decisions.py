@@ -83,7 +83,7 @@ class Decision(NamedTuple):
     :ivar instance_uuids: of the request, where nothing was chosen
     :ivar decided: what is recorded of it; None: nothing
     :ivar lacks_request: whether the document has no request, since the
-        history has it, if it gets there
+        recording has it, if it gets there
     """
 
     request_id: str
@@ -138,7 +138,7 @@ class Decision(NamedTuple):
 
     @property
     def place(self) -> Sequence[int | None]:
-        """Where it is in the history: run, block and index."""
+        """Where it is recorded: run, block and index."""
         return (self.decided and self.decided.place) or _NOWHERE
 
     def row(self) -> tuple[str | None, ...]:
@@ -313,7 +313,7 @@ def purge(writer: Writer, before: float, most: int) -> int:
 def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
     """Return the decisions of a request id with their reasons, oldest first.
 
-    ``recorded`` is the place in the history: run, block and index there.
+    ``recorded`` is its place in recordings: run, block and index there.
 
     :param request_id: of the daemon, of the caller or the global id; or the
         uuid of an instance
@@ -387,7 +387,7 @@ def _of_pod(row: Any) -> dict[str, Any]:
 def _reasons(conn: Connection, row: Any) -> dict[str, Any]:
     """Return the reasons of a decision, those for hosts not by column.
 
-    The request of what was chosen is where the history has it.
+    The request of what was chosen is where it is recorded.
     """
     reasons: dict[str, Any] = msgspec.json.decode(row.document)
     if row.run is not None and not reasons.keys() & {'request', 'asked'}:

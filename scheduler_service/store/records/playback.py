@@ -225,7 +225,7 @@ def snapshot_of(
 
     :param number: of its block
     :param index: in its block
-    :raises NotRecorded: the history lacks it, or cannot be read
+    :raises NotRecorded: the recording lacks it, or cannot be read
     """
     first = recordings.first_of_stretch(conn, run, number)
     for recorded in Playback(conn).play(run, first, number):

@@ -133,7 +133,7 @@ class Watched:
         store_all(self.engine)
         pipeline = self.pipeline.for_another_thread()
         expected = {made.place: what for made, what in self.decisions}
-        run, found = self.engine.recorder._history.run, set()
+        run, found = self.engine.recorder._recording.run, set()
         with self.store.reading() as conn:
             made = playback.Playback(conn)
             for each in recordings.stretches(conn):

@@ -25,14 +25,14 @@ from scheduler_service.model import documents
 from scheduler_service.store import schema
 from scheduler_service.store.records import (
     decisions,
-    events,
     gaps,
     playback,
+    recorded_events,
     recording_format,
     recordings,
 )
-from scheduler_service.store.workers import history_writer
-from scheduler_service.store.workers.history_writer import HistoryWriter
+from scheduler_service.store.workers import recording_writer
+from scheduler_service.store.workers.recording_writer import RecordingWriter
 from tests.support.databases import DATABASES
 from tests.support.engines import start_engine
 from tests.support.stores import import_two_hosts, load_snapshot
@@ -51,7 +51,9 @@ class Recording:
         self.store, self.journal = store, Journal()
         self.journal.keep(True)
         self.health = Health()
-        self.writer = HistoryWriter(self.journal, lambda: ORIGIN, self.health)
+        self.writer = RecordingWriter(
+            self.journal, lambda: ORIGIN, self.health
+        )
         self.table = load_snapshot(store).hosts
         self.journal.checkpoint(self.table, follows=False)
 
@@ -147,8 +149,8 @@ def test_what_became_of_an_instance_is_told(recording):
 
     def told(since):
         with recording.store.reading() as conn:
-            subject = events.Subject(None, uuid)
-            found = [*events.of_subject(conn, subject, since)]
+            subject = recorded_events.Subject(None, uuid)
+            found = [*recorded_events.of_subject(conn, subject, since)]
         if found:
             assert found[0].detail == 'NoValidHost, 2 times'
         return [(each.event, each.request_id) for each in found]
@@ -172,14 +174,19 @@ def test_what_no_entry_explains_is_seen_at_the_next_checkpoint(recording):
     table.instances.put(uuid, PlacedInstance(uuid, host, node))
     recording.checkpoint(follows=False)
     table.instances.put(uuid, None)
-    again = HistoryWriter(recording.journal, lambda: ORIGIN, recording.health)
+    again = RecordingWriter(
+        recording.journal, lambda: ORIGIN, recording.health
+    )
     recording.writer.stop()
     recording.store_all()
     recording.writer = again
     recording.checkpoint()
-    for subject in (events.Subject(host, None), events.Subject(None, uuid)):
+    for subject in (
+        recorded_events.Subject(host, None),
+        recorded_events.Subject(None, uuid),
+    ):
         with recording.store.reading() as conn:
-            found = events.of_subject(conn, subject, 0.0)
+            found = recorded_events.of_subject(conn, subject, 0.0)
             began = sorted(
                 each.began_at for each in recordings.stretches(conn)
             )
@@ -210,7 +217,9 @@ def test_events_of_a_run_come_in_the_order_of_their_numbers(recording):
         earlier = BLOCKS.c.created_at - 20.0
         conn.execute(sa.update(BLOCKS).where(last).values(created_at=earlier))
     with recording.store.reading() as conn:
-        found = events.of_subject(conn, events.Subject(None, uuid), 0.0)
+        found = recorded_events.of_subject(
+            conn, recorded_events.Subject(None, uuid), 0.0
+        )
     assert [each.event for each in found] == ['seen', 'released']
     assert found[0].at > found[1].at
 
@@ -335,7 +344,7 @@ def test_the_request_of_what_was_chosen_is_kept_once(
     make_store, monkeypatch, how
 ):
     if how == 'dropped':
-        monkeypatch.setattr(history_writer, '_MOST_WAITING', 0)
+        monkeypatch.setattr(recording_writer, '_MOST_WAITING', 0)
     is_recorded = how == 'recorded'
     store = make_store('sqlite')
     import_two_hosts(store)
@@ -363,7 +372,7 @@ def test_a_decision_is_stored_with_its_block_or_after_it(
 ):
     store = make_store('sqlite')
     import_two_hosts(store)
-    monkeypatch.setattr(history_writer, '_PER_TRANSACTION', 0)
+    monkeypatch.setattr(recording_writer, '_PER_TRANSACTION', 0)
     engine = start_engine(store)
     recorder, record, late = engine.recorder, decisions.record, []
 
@@ -378,9 +387,9 @@ def test_a_decision_is_stored_with_its_block_or_after_it(
         request = documents.request({'flavor': {'vcpus': 1}})
         engine.select_destinations(request).result(LIMIT_S)
         wait_until(lambda: recorder._waiting)
-        gather = recorder._history.gather
+        gather = recorder._recording.gather
         monkeypatch.setattr(
-            recorder._history,
+            recorder._recording,
             'gather',
             lambda: (gather(), late.append(recorder._waiting[0]),
                      recorder._waiting.append(late[0]))[0],
@@ -403,7 +412,7 @@ def test_what_cannot_wait_is_dropped_and_a_checkpoint_follows(
     recording, monkeypatch
 ):
     recording.write()
-    monkeypatch.setattr(history_writer, '_MOST_WAITING', 10)
+    monkeypatch.setattr(recording_writer, '_MOST_WAITING', 10)
     recording.write(6)
     assert (recording.dropped(), recording.numbers()) == (1, [1, 2])
     monkeypatch.undo()
@@ -421,7 +430,7 @@ def test_what_cannot_wait_is_dropped_and_a_checkpoint_follows(
 
 def test_nothing_follows_a_load_that_could_not_wait(recording, monkeypatch):
     recording.write()
-    monkeypatch.setattr(history_writer, '_MOST_WAITING', 0)
+    monkeypatch.setattr(recording_writer, '_MOST_WAITING', 0)
     recording.checkpoint(follows=False)
     monkeypatch.undo()
     recording.write(6)
@@ -429,7 +438,7 @@ def test_nothing_follows_a_load_that_could_not_wait(recording, monkeypatch):
 
 
 def test_many_entries_are_several_blocks(recording, monkeypatch):
-    monkeypatch.setattr(history_writer, '_MOST_ENTRIES', 2)
+    monkeypatch.setattr(recording_writer, '_MOST_ENTRIES', 2)
     for number in range(4):
         recording.journal.put(Ended(number))
     recording.write()
@@ -449,7 +458,7 @@ def test_an_entry_that_cannot_be_encoded_is_dropped(recording):
 
 
 def test_a_checkpoint_is_due_after_twice_its_size(recording, monkeypatch):
-    monkeypatch.setattr(history_writer, '_LEAST_BYTES', 0)
+    monkeypatch.setattr(recording_writer, '_LEAST_BYTES', 0)
     recording.write()
     assert not recording.journal.due
     for number in range(100):
@@ -485,7 +494,9 @@ def test_what_follows_a_deleted_checkpoint_is_named_and_goes_by_age(
     text = 'The history does not begin with a checkpoint'
     assert recording.faults() == [text, '']
     with recording.store.reading() as conn:
-        found = events.of_subject(conn, events.Subject('host1', None), 0.0)
+        found = recorded_events.of_subject(
+            conn, recorded_events.Subject('host1', None), 0.0
+        )
     assert [each.event for each in found] == ['gap']
     assert found[0].detail.startswith(text)
     first, *_ = recording.numbers()

@@ -100,9 +100,9 @@ def _of_daemon(
 ) -> Iterator[tuple[float, Event]]:
     """Yield the events of a daemon's runs with their places among all."""
     playback, finder, place = Playback(conn), _EventFinder(subject), 0.0
-    parts = [(run, stretch) for run in own for stretch in run.stretches]
-    after = [stretch for _, stretch in parts[1:]]
-    for (run, stretch), later in itertools.zip_longest(parts, after):
+    every = [(run, stretch) for run in own for stretch in run.stretches]
+    after = [stretch for _, stretch in every[1:]]
+    for (run, stretch), later in itertools.zip_longest(every, after):
         # What comes before a checkpoint that it does not lead to is compared.
         is_compared = later and not later.follows and later.ended_at >= since
         if stretch.ended_at < since and not is_compared:
@@ -243,13 +243,13 @@ def _change(table: HostTable, row: int | None, host: Any) -> str:
 
 def _differences(entry: Update, at: int, table: HostTable, row: int) -> str:
     """Return which figures of a host an update changes."""
-    parts = []
+    changes = []
     for name, values in entry.numbers.items():
         before = table.numbers[name][row].item()
         if before != values[at] and before == before:
-            parts.append(f'{name} {before:g} -> {values[at]:g}')
+            changes.append(f'{name} {before:g} -> {values[at]:g}')
     for name in entry.used.keys() & table.resources.keys():
         before = table.resources[name].used[row].item()
         if entry.used[name][at] not in (before, -1):
-            parts.append(f'{name} used {before} -> {entry.used[name][at]}')
-    return ', '.join(sorted(parts))
+            changes.append(f'{name} used {before} -> {entry.used[name][at]}')
+    return ', '.join(sorted(changes))

@@ -31,7 +31,7 @@ _LEAST_BYTES = 2**22
 _AGAIN_S = 60.0
 
 
-class HistoryWriter:
+class RecordingWriter:
     """Makes blocks and stores them.
 
     :param origin: returns the daemon's name, its release, and the fingerprint
