@@ -32,7 +32,7 @@ from scheduler_service.store.records.recording_format import (
 )
 from scheduler_service.store.records.recordings import Reader, Stretch
 
-# A decision or a pod, and the block that it is in.
+# A decision, a refusal too, or a pod; and the block that it is in.
 Assumed = tuple[RecordedDecision | PodPlaced, Block]
 
 
@@ -43,9 +43,9 @@ class RecordedEntry(NamedTuple):
     :ivar place: index in the block
     :ivar overlay: has the table before the entry, with all that is assumed;
         None: it is not known
-    :ivar ended: what is not only assumed any more, and refusals once nothing
-        waits that was assumed before them
-    :ivar is_claimed: whether that is claimed, or comes to nothing
+    :ivar ended: decisions and pods that were assumed until this entry, and
+        refusals, once nothing is left that was assumed before them
+    :ivar is_claimed: whether these are claimed, or come to nothing
     """
 
     entry: Entry | HostTable
@@ -79,8 +79,8 @@ class Playback:
     def play(self, run: int, first: int, last: int) -> Iterator[RecordedEntry]:
         """Yield the entries of blocks, each before it is applied.
 
-        The blocks begin with a checkpoint, unless there are no tables. The
-        table of those that were read before is there for its end.
+        The blocks begin with a checkpoint, unless there are no tables. With
+        its end comes the table that earlier blocks led to, to be compared.
 
         :raises NotRecorded: a block cannot be read, or no checkpoint comes
             before an entry

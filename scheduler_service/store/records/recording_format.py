@@ -207,7 +207,7 @@ def _plain(columns: Any) -> Sequence[Any]:
         return columns.codes, values
     if isinstance(columns, np.ndarray):
         return columns.dtype.str, columns.tobytes()
-    raise NotImplementedError
+    raise TypeError(f'{type(columns)} cannot be recorded')
 
 
 def _columns(kind: Any, stored: Sequence[Any]) -> Any:
