@@ -68,7 +68,7 @@ def decision(number: int, hosts: int) -> decisions.Decision:
         ]
         why['explanation'] = {**facts, 'passed': hosts // 99}
     outcome = 'NoValidHost' if refused else 'chosen'
-    return decisions.Decision.of(
+    return decisions.Decision(
         f'req-{number}', 'select_destinations', outcome, why
     )
 

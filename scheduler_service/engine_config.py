@@ -13,27 +13,8 @@ from typing import Any
 
 from scheduler_service.engine.ports import MakeStages
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
+from scheduler_service.settings import EngineOptions
 from scheduler_service.store.sessions import Timeouts
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """Options of the group ``[scheduler]`` under the same names.
-
-    Those that begin with ``history_`` are of the group ``[history]``.
-    Times are in seconds, all other numbers are counts.
-    """
-
-    batch_size: int = 64
-    snapshot_max_age: float = 0.2
-    decisions_kept: int = 100_000
-    log_decisions: bool = True
-    decisions_max_age: float = 0.0
-    service_down_time: float = 60.0
-    claim_timeout: float = 0.0
-    outcome_retention: float = 86_400.0
-    history_days: float = 7.0
-    history_bytes: int = 2**31
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,13 +39,12 @@ class EngineConfig:
 
     :ivar hosts: filters and weighers of hosts, with the values they read
     :ivar pools: filters of pools
-    :ivar stages: makes those that call extenders, and those of plug-ins; None:
-        there are none
+    :ivar stages: makes those that call extenders, and those of plug-ins
     :ivar timeouts: of connections to the database
     """
 
     hosts: HostPipeline
     pools: PoolPipeline
     options: EngineOptions
-    stages: MakeStages | None
+    stages: MakeStages
     timeouts: Timeouts

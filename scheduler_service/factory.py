@@ -14,11 +14,12 @@ from scheduler_service.conf.filter_scheduler import GROUP
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.ports import MakeStages, Stage, StageUndoer
 from scheduler_service.engine.queue import RequestQueue
-from scheduler_service.engine_config import EngineConfig, EngineOptions, Policy
+from scheduler_service.engine_config import EngineConfig, Policy
 from scheduler_service.filters.hosts import HostFilter
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.pipeline.search_cache import SearchCache
 from scheduler_service.scheduler import Scheduler
+from scheduler_service.settings import EngineOptions
 from scheduler_service.store.connection import Store
 from scheduler_service.weighers import Weigher
 
@@ -39,11 +40,7 @@ def build(
     :raises ConfigurationError: a filter, a weigher or TLS material of an
         extender does not load
     """
-    made = engine_config(conf, policy)
-    scheduler = Scheduler(store, made.hosts, made.pools, made.options, rng)
-    if made.stages is not None:
-        scheduler.enter(made.stages)
-    return scheduler
+    return Scheduler(store, engine_config(conf, policy), rng)
 
 
 def engine_config(conf: Any, policy: Policy | None = None) -> EngineConfig:
@@ -54,17 +51,11 @@ def engine_config(conf: Any, policy: Policy | None = None) -> EngineConfig:
     """
     policy = policy or Policy()
     settings = options.settings(conf)
-    group = conf.filter_scheduler
-    enabled, names = policy.filters, policy.weighers
+    keeps = conf.filter_scheduler.search_cache
     hosts = HostPipeline(
-        host_filters(
-            conf, group.enabled_filters if enabled is None else enabled, GROUP
-        ),
-        host_weighers(
-            conf, group.weight_classes if names is None else names, GROUP
-        ),
+        *plugged(conf, GROUP, policy.filters, policy.weighers),
         dataclasses.replace(settings, **policy.multipliers),
-        cache=SearchCache() if group.search_cache else None,
+        cache=SearchCache() if keeps else None,
     )
     with options.place(conf, 'pool_scheduler', 'scheduler_filters'):
         pool_filters = plugins.pool_filters(
@@ -72,23 +63,14 @@ def engine_config(conf: Any, policy: Policy | None = None) -> EngineConfig:
         )
     with options.place(conf, 'scheduler', 'stages'):
         own_stages = plugins.stages(conf.scheduler.stages)
-    chosen = {
-        field.name: conf.scheduler[field.name]
-        for field in dataclasses.fields(EngineOptions)
-        if field.name in conf.scheduler
-    }
-    kept = conf.history
-    if chosen['claim_timeout'] is None:
+    chosen = options.values(conf, EngineOptions)
+    if conf.scheduler.claim_timeout is None:
         followed = conf.compute.api_database
-        chosen['claim_timeout'] = _FOLLOWED_TIMEOUT_S if followed else 0.0
+        chosen.claim_timeout = _FOLLOWED_TIMEOUT_S if followed else 0.0
     return EngineConfig(
         hosts=hosts,
         pools=PoolPipeline(pool_filters, settings),
-        options=EngineOptions(
-            **chosen,
-            history_days=kept.keep_days,
-            history_bytes=kept.keep_bytes,
-        ),
+        options=chosen,
         stages=_all_stages(policy.stages, own_stages),
         timeouts=timeouts(conf),
     )
@@ -96,10 +78,8 @@ def engine_config(conf: Any, policy: Policy | None = None) -> EngineConfig:
 
 def _all_stages(
     of_policy: MakeStages | None, own: Sequence[plugins.StagePlugin]
-) -> MakeStages | None:
+) -> MakeStages:
     """Return what makes the stages of the policy file and of plug-ins."""
-    if not own:
-        return of_policy
 
     def make(
         pipeline: HostPipeline,
@@ -115,24 +95,24 @@ def _all_stages(
     return make
 
 
-def host_filters(
-    conf: Any, enabled: Sequence[str], group: str
-) -> list[HostFilter]:
-    """Return the filters of names in the ``enabled_filters`` of a group.
+def plugged(
+    conf: Any,
+    group: str = GROUP,
+    enabled: Sequence[str] | None = None,
+    classes: Sequence[str] | None = None,
+) -> tuple[list[HostFilter], list[Weigher]]:
+    """Return the filters and weighers that a group of options names.
 
-    :raises ConfigurationError: a filter does not load
+    :param enabled: in place of ``enabled_filters``; None: that stays
+    :param classes: in place of ``weight_classes``; None: that stays
+    :raises ConfigurationError: a filter or a weigher does not load
     """
     available = conf.filter_scheduler.available_filters
+    if enabled is None:
+        enabled = conf[group].enabled_filters
+    if classes is None:
+        classes = conf[group].weight_classes
     with options.place(conf, group, 'enabled_filters'):
-        return plugins.host_filters(available, enabled)
-
-
-def host_weighers(
-    conf: Any, names: Sequence[str], group: str
-) -> list[Weigher]:
-    """Return the weighers of names in the ``weight_classes`` of a group.
-
-    :raises ConfigurationError: a weigher does not load
-    """
+        filters = plugins.host_filters(available, enabled)
     with options.place(conf, group, 'weight_classes'):
-        return plugins.host_weighers(names)
+        return filters, plugins.host_weighers(classes)

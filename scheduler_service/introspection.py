@@ -124,9 +124,9 @@ class Introspection:
 
     def usage(self) -> list[headroom.ZoneUsage]:
         """Return how full the zones are, by resource class."""
-        return headroom.by_zone(
-            self._source.snapshot, self._hosts.pipeline.settings
-        )
+        snapshot = self._source.snapshot
+        table = None if snapshot is None else snapshot.hosts
+        return headroom.by_zone(table, self._hosts.pipeline.settings)
 
     def claims(self) -> dict[tuple[str, str], int]:
         """Return the last counts of claims by (state, age).

@@ -130,8 +130,7 @@ class Listings:
         """
         table = self.table()
         pipeline = self._pipeline().for_another_thread()
-        default = pipeline.settings.default_availability_zone
-        found = headroom.fits(pipeline, table, request.with_ids(), default, by)
+        found = headroom.fits(pipeline, table, request.with_ids(), by)
         rows = [place.row(by) for place in found]
         criteria = HostCriteria(request.availability_zone)
         return rows, self._remarks(table, rows, criteria)
@@ -139,8 +138,7 @@ class Listings:
     def _remarks(
         self, table: HostTable, rows: list[Any], criteria: HostCriteria
     ) -> list[str]:
-        default = self.settings.default_availability_zone
-        wrong = host_listing.remarks(table, criteria, default)
+        wrong = host_listing.remarks(table, criteria, self.settings)
         return [] if rows else list(wrong)
 
     def daemons(self) -> list[dict[str, Any]]:

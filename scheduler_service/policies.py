@@ -26,92 +26,54 @@ _OWNER = 'project_id:%(project_id)s'
 _ADMIN = 'rule:admin_required'
 _SERVICE = 'rule:service_or_admin'
 _PROJECT = 'rule:owner_or_service_or_admin'
+# Name, what it takes, and what it is for or lets its callers do.
 _ALIASES = (
-    (
-        'admin_required',
-        'role:admin or is_admin:True',
-        'Callers that may do everything.',
-    ),
-    (
-        'service_or_admin',
-        'rule:admin_required or role:service',
-        'Other services, and hosts that report.',
-    ),
-    (
-        'owner_or_service_or_admin',
-        f'rule:service_or_admin or {_OWNER}',
-        'Also the project that the instance, group or zone belongs to.',
-    ),
-)
+    ('admin_required', 'role:admin or is_admin:True',
+     'Callers that may do everything.'),
+    ('service_or_admin', 'rule:admin_required or role:service',
+     'Other services, and hosts that report.'),
+    ('owner_or_service_or_admin', f'rule:service_or_admin or {_OWNER}',
+     'Also the project that the instance, group or zone belongs to.'),
+)  # fmt: skip
 _METHODS = (
-    (
-        'select_destinations',
-        _PROJECT,
-        'Select hosts for instances of a project and claim them; join its '
-        'server groups.',
-    ),
-    (
-        'select_destinations:forced_host',
-        _ADMIN,
-        'Name the host or node in force_hosts, force_nodes or '
-        'requested_destination.',
-    ),
-    (
-        'select_destinations:dry_run',
-        _ADMIN,
-        'Ask which hosts would be selected, without a claim.',
-    ),
+    ('select_destinations', _PROJECT,
+     'Select hosts for instances of a project and claim them; join its '
+     'server groups.'),
+    ('select_destinations:forced_host', _ADMIN,
+     'Name the host or node in force_hosts, force_nodes or '
+     'requested_destination.'),
+    ('select_destinations:dry_run', _ADMIN,
+     'Ask which hosts would be selected, without a claim.'),
     ('schedule_zone', _PROJECT, 'Select the pool of a zone of a project.'),
-    (
-        'schedule_zone:dry_run',
-        _ADMIN,
-        'Ask which of the stored pools would be selected, and store none.',
-    ),
-    (
-        'zone_create_forced_pool',
-        _ADMIN,
-        'Select the pool of a zone by the attribute pool_id.',
-    ),
-    (
-        'schedule_many',
-        _PROJECT,
-        'Send many requests in one message. The rules of its entries are '
-        'checked for each entry, too.',
-    ),
+    ('schedule_zone:dry_run', _ADMIN,
+     'Ask which of the stored pools would be selected, and store none.'),
+    ('zone_create_forced_pool', _ADMIN,
+     'Select the pool of a zone by the attribute pool_id.'),
+    ('schedule_many', _PROJECT,
+     'Send many requests in one message. The rules of its entries are '
+     'checked for each entry, too.'),
     ('release', _PROJECT, 'Release the claims of instances.'),
     ('confirm', _PROJECT, 'Confirm the claims and moves of instances.'),
     ('drop_moves', _PROJECT, 'Release the second claims of moves.'),
-    (
-        'explain',
-        _ADMIN,
-        'Ask why hosts are selected or rejected, also over HTTP.',
-    ),
+    ('explain', _ADMIN,
+     'Ask why hosts are selected or rejected, also over HTTP.'),
     ('ping', _ADMIN, 'Read the state of a daemon.'),
     ('update_host_state', _SERVICE, 'Report the state and use of hosts.'),
     ('heartbeat', _SERVICE, 'Report that hosts are alive.'),
     ('update_instance_info', _SERVICE, 'Report instances of a host.'),
-    (
-        'delete_instance_info',
-        _SERVICE,
-        'Report that a host does not have instances any more.',
-    ),
+    ('delete_instance_info', _SERVICE,
+     'Report that a host does not have instances any more.'),
     ('sync_instance_info', _SERVICE, 'Report all instances of a host.'),
     ('update_aggregates', _ADMIN, 'Add and change aggregates.'),
     ('delete_aggregate', _ADMIN, 'Remove an aggregate.'),
     ('list_decisions', _ADMIN, 'List past decisions, over HTTP.'),
-    (
-        'show_decision',
-        _ADMIN,
-        'Read a past decision with its reasons, over HTTP.',
-    ),
+    ('show_decision', _ADMIN,
+     'Read a past decision with its reasons, over HTTP.'),
     ('list_hosts', _ADMIN, 'List hosts, and how full zones are, over HTTP.'),
     ('show_host', _ADMIN, 'Read all about a host, over HTTP.'),
-    (
-        'list_daemons',
-        _ADMIN,
-        'List the daemons that share the store, over HTTP.',
-    ),
-)
+    ('list_daemons', _ADMIN,
+     'List the daemons that share the store, over HTTP.'),
+)  # fmt: skip
 RULES = [
     policy.RuleDefault(name=name, check_str=check, description=description)
     for name, check, description in _ALIASES + _METHODS

@@ -278,8 +278,7 @@ def _uuids_by(
                 by_key.setdefault(key, set()).add(aggregate.uuid)
         return {key: SharedUuids(uuids) for key, uuids in by_key.items()}
 
-    index: dict[Any, frozenset[str]] = aggregates.memoize(name, work)
-    return index
+    return aggregates.memoize(name, work)
 
 
 BUILT_IN: tuple[Callable[[ScopedRequest], None], ...] = (

@@ -41,7 +41,7 @@ from scheduler_service.engine.newest_copy import NewestCopy
 from scheduler_service.engine.ports import MakeStages, Parts, Stage
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.zones import ZoneStages
-from scheduler_service.engine_config import EngineConfig, EngineOptions
+from scheduler_service.engine_config import EngineConfig
 from scheduler_service.introspection import Introspection
 from scheduler_service.listings import READ_S, Listings
 from scheduler_service.model import (
@@ -51,14 +51,17 @@ from scheduler_service.model import (
     ServerGroup,
     ZoneRequest,
 )
-from scheduler_service.pipeline import HostPipeline, PoolPipeline
+from scheduler_service.pipeline import HostPipeline
 from scheduler_service.store.connection import Store
 from scheduler_service.store.ports.claimer import StoreClaimer
 from scheduler_service.store.ports.host_source import StoreHostSource
 from scheduler_service.store.ports.quarantine import Quarantine
 from scheduler_service.store.ports.recall import Outcomes
 from scheduler_service.store.records import decision_list, decisions
-from scheduler_service.store.workers.decision_recorder import DecisionRecorder
+from scheduler_service.store.workers.decision_recorder import (
+    DecisionRecorder,
+    LogLine,
+)
 from scheduler_service.store.workers.host_state_writer import HostStateWriter
 from scheduler_service.store.workers.stage_undoer import StageUndoer
 from scheduler_service.store.workers.store_monitor import StoreMonitor
@@ -83,42 +86,26 @@ class Scheduler:
     def __init__(
         self,
         store: Store,
-        hosts: HostPipeline,
-        pools: PoolPipeline,
-        options: EngineOptions,
+        config: EngineConfig,
         rng: random.Random | None = None,
     ) -> None:
         rng = rng or random.Random()  # noqa: S311 - a choice, not a secret
+        self._options = options = config.options
         self.health = Health()
         self._store = store
         store.on_retry = partial(self.health.count, 'database_retries')
         self._queue = RequestQueue(_MAX_WAITING)
         self.store_monitor = StoreMonitor(store, self.health, RETRY_S)
-        self.host_state_writer = HostStateWriter(
-            store,
-            self.health,
-            options.service_down_time,
-            options.claim_timeout,
-        )
-        journal = Journal()
-        self._journal = journal
-        self.recorder = DecisionRecorder(
-            store,
-            options.decisions_kept,
-            options.outcome_retention,
-            options.decisions_max_age,
-            options.log_decisions,
-            journal,
-            self.health,
-        )
-        self._keep_history(options)
+        self.host_state_writer = HostStateWriter(store, self.health, options)
+        self._journal = journal = Journal()
+        journal.keep(options.keeps_history)
+        self.recorder = DecisionRecorder(store, options, journal, self.health)
         self.quarantine = Quarantine(store, _MAX_DELIVERIES, self.health)
         self._undoer = StageUndoer(store, self.health)
-        self.outcomes = Outcomes(store, options.outcome_retention, self.health)
+        self.outcomes = Outcomes(store, options, self.health)
         self._source = StoreHostSource(
-            store, options.snapshot_max_age, self._on_history_changed,
-            journal, self.health,
-        )  # fmt: skip
+            store, options, self._on_history_changed, journal, self.health
+        )
         parts = Parts(
             self._source,
             StoreClaimer(self._source, self.outcomes, self._undoer.released),
@@ -128,15 +115,11 @@ class Scheduler:
             rng,
             journal,
         )
-        self._hosts = HostCycle(parts, hosts, _CLAIM_RETRIES)
+        self._hosts = HostCycle(parts, config.hosts, _CLAIM_RETRIES)
         self._undoer.stages = self._hosts.recorded
-        self._zones = ZoneStages(parts, pools)
+        self._zones = ZoneStages(parts, config.pools)
         self._loop = EngineLoop(
-            parts,
-            self._hosts,
-            self._zones,
-            options.batch_size,
-            self.store_monitor,
+            parts, self._hosts, self._zones, options, self.store_monitor
         )
         self.introspection = Introspection(
             self._queue, self._loop, self._hosts, self._source, self.health
@@ -147,59 +130,40 @@ class Scheduler:
             store, self.newest_copy, lambda: self._hosts.pipeline
         )
         self._stopping = threading.Event()
+        self.enter(config.stages)
 
     def enter(self, make: MakeStages) -> None:
-        """Have an adapter's stages in the cycle, from the start on.
+        """Have more stages in the cycle, from the start on.
 
         :raises ConfigurationError: what they need does not load
         """
-        made = make(
-            self._hosts.pipeline, self.health, self._queue, self._undoer
-        )
-        self._hosts.enter(made)
+        self._hosts.enter(self._made(make, self._hosts.pipeline))
 
-    def check(self, config: EngineConfig) -> Callable[[], Future[None]]:
+    def _made(self, make: MakeStages, hosts: HostPipeline) -> Sequence[Stage]:
+        return make(hosts, self.health, self._queue, self._undoer)
+
+    def check(self, config: EngineConfig) -> Callable[[], None]:
         """Check what a configuration needs; return what applies it.
 
-        That function returns the future of the moment, between two batches,
-        from which requests are decided by the configuration.
+        That function returns between two batches: all requests after it are
+        decided by the configuration.
 
         :raises ConfigurationError: TLS material of an extender does not load
         """
-        stages: Sequence[Stage] = ()
-        if config.stages is not None:
-            stages = config.stages(
-                config.hosts, self.health, self._queue, self._undoer
-            )
-        return lambda: self._loop.between_batches(
-            lambda: self._apply(config, stages)
-        )
+        stages = self._made(config.stages, config.hosts)
+        change = partial(self._apply, config, stages)
+        return lambda: self._loop.between_batches(change).result()
 
     def _apply(self, config: EngineConfig, stages: Sequence[Stage]) -> None:
-        options = config.options
         self._hosts.use(config.hosts, _CLAIM_RETRIES, stages)
         self._warn_of_groups()
         self._zones.pipeline = config.pools
-        self._loop.batch_size = options.batch_size
-        self._source.forget(options.snapshot_max_age)
-        self.outcomes.retention = options.outcome_retention
-        self.recorder.logs = options.log_decisions
-        self.recorder.keep = options.decisions_kept
-        self.recorder.max_age = options.decisions_max_age
-        self.recorder.outcome_retention = options.outcome_retention
-        self._keep_history(options)
-        writer = self.host_state_writer
-        writer.service_down_time = options.service_down_time
-        writer.claim_timeout = options.claim_timeout
+        self._options.use(config.options)
+        self._source.forget()
+        self._journal.keep(self._options.keeps_history)
         if config.timeouts != self._store.timeouts:
             self._store.timeouts = config.timeouts
             self._source.drop()
-
-    def _keep_history(self, options: EngineOptions) -> None:
-        days, size = options.history_days, options.history_bytes
-        self.recorder.history_days = days
-        self.recorder.history_bytes = size
-        self._journal.keep(days > 0 and size > 0)
 
     def record_no_history(self) -> None:
         """Record nothing of the hosts; what daemons recorded stays."""
@@ -341,13 +305,9 @@ class Scheduler:
             job.deadline = deadline
             job.came_at = self._revision
             jobs.append(job)
-        self.recorder.follow(
-            batch.whole,
-            'schedule_many',
-            message.sent_id(),
-            caller.project_id,
-            message,
-        )
+        ids = message.sent_id(), caller.project_id
+        line = LogLine('schedule_many', *ids, message)
+        self.recorder.follow(batch.whole, line)
         self._queue.put_all(jobs)
         return batch.whole
 
@@ -476,14 +436,10 @@ class Scheduler:
         assert isinstance(job.future, Future)
         job.came_at = self._revision
         if isinstance(job, HostJob | ZoneJob):
-            self.recorder.follow(
-                job.future,
-                job.verb,
-                job.request.request_id,
-                job.request.project_id,
-                job.message,
-                is_trial=not job.has_effect,
-            )
+            ids = job.request.request_id, job.request.project_id
+            is_trial = not job.has_effect
+            line = LogLine(job.verb, *ids, job.message, is_trial)
+            self.recorder.follow(job.future, line)
         try:
             self._queue.put(job)
         except errors.ServiceBusy as error:

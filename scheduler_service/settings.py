@@ -1,4 +1,4 @@
-"""What the operator set, as plain values for filters, weighers and pipeline.
+"""What the operator set, as plain values for plug-ins, pipeline and engine.
 
 Defaults are those of the options.
 """
@@ -80,6 +80,38 @@ class Settings:
             'MEMORY_MB': self.ram_allocation_ratio,
             'DISK_GB': self.disk_allocation_ratio,
         }.get(resource_class, 0.0)
+
+
+@dataclasses.dataclass(slots=True)
+class EngineOptions:
+    """Options of the group ``[scheduler]``, for all parts of an engine.
+
+    They share one object and read it each time, so that a reload changes it
+    alone. Names are those of the options; what begins with ``history_`` is of
+    the group ``[history]``. Times are in seconds, all other numbers are
+    counts; what 0 means is said there.
+    """
+
+    batch_size: int = 64
+    snapshot_max_age: float = 0.2
+    decisions_kept: int = 100_000
+    log_decisions: bool = True
+    decisions_max_age: float = 0.0
+    service_down_time: float = 60.0
+    claim_timeout: float = 0.0
+    outcome_retention: float = 86_400.0
+    history_keep_days: float = 7.0
+    history_keep_bytes: int = 2**31
+
+    @property
+    def keeps_history(self) -> bool:
+        """Whether what the daemon sees and decides is recorded."""
+        return self.history_keep_days > 0 and self.history_keep_bytes > 0
+
+    def use(self, other: EngineOptions) -> None:
+        """Take the values of other options, from now on."""
+        for field in dataclasses.fields(self):
+            setattr(self, field.name, getattr(other, field.name))
 
 
 def ratios(setting: tuple[str, ...]) -> list[tuple[str, float]]:

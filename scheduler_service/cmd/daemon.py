@@ -172,11 +172,11 @@ class Daemon:
         for server in self._servers:
             getattr(server.bus, method)()
 
-    def reconfigure(self, conf: Any) -> Callable[[], None]:
-        """Check a configuration as a whole; return a function to apply it.
+    def reconfigure(self, conf: Any) -> None:
+        """Check a configuration as a whole, and apply it.
 
-        The function waits for the end of the batch under way. No request is
-        lost, and each is decided by a single configuration.
+        It waits for the end of the batch under way. No request is lost, and
+        each is decided by a single configuration.
 
         :param conf: parsed options; those that need a restart have their
             running values
@@ -184,25 +184,20 @@ class Daemon:
             nothing is changed
         """
         config = adapters.engine(conf)
-        checked = [adapter.check(conf) for adapter in self.adapters]
+        changes = [adapter.check(conf) for adapter in self.adapters]
         policy = policies.Enforcer(conf)
         serve = self.http.check(conf)
         decide = self.scheduler.check(config)
-
-        def apply() -> None:
-            decide().result()
-            self._enforcer.adopt(policy)
-            serve()
-            for apply_options in checked:
-                apply_options()
-            self.conf = conf
-            if self._register is not None:
-                entry = self._register.entry
-                changed = registration(conf, entry.name, entry.id)
-                self._sign_decisions(changed)
-                self._register.change(changed)
-
-        return apply
+        decide()
+        self._enforcer.adopt(policy)
+        for apply in (serve, *changes):
+            apply()
+        self.conf = conf
+        if self._register is not None:
+            entry = self._register.entry
+            changed = registration(conf, entry.name, entry.id)
+            self._sign_decisions(changed)
+            self._register.change(changed)
 
     def refused(self, reason: str) -> None:
         """Record that a configuration cannot be used."""

@@ -272,8 +272,7 @@ def _reload(daemon: Daemon, conf: Any) -> None:
     option_names.warn(conf)
     waiting = effective.keep(conf, running)
     changed = effective.differences(running, conf)
-    apply = daemon.reconfigure(conf)
-    apply()
+    daemon.reconfigure(conf)
     log_levels.change(conf, running)
     LOG.info('Configuration reloaded; changed: %s', _places(changed))
     if waiting:

@@ -79,8 +79,7 @@ class DictionaryColumn:
             return np.zeros(len(self.codes), by_value.dtype)
         if by_value.dtype == np.bool_:
             return self._expand_mask(by_value)
-        by_row: npt.NDArray[Any] = by_value.take(self.codes)
-        return by_row
+        return by_value.take(self.codes)
 
     def _expand_mask(self, verdicts: Mask) -> Mask:
         """Return a mask by distinct value as a mask by row."""

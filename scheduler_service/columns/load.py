@@ -8,13 +8,14 @@ host's values alone. The thread that owns the table writes them.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from scheduler_service.columns.dictionary import Rows
 
+T = TypeVar('T')
 # A row, int64[m] rows, or slice(None) for all of them.
 Index = Any
 Formula = Callable[[Index], Any]
@@ -42,13 +43,13 @@ class LoadColumns:
         self._memo: dict[Hashable, Any] = {}
         self.changes = ChangeLog()
 
-    def memoize(self, key: Hashable, work: Callable[[], Any]) -> Any:
+    def memoize(self, key: Hashable, work: Callable[[], T]) -> T:
         """Return the memoized result of *work*; it may hold load columns."""
         try:
-            return self._memo[key]
+            value: T = self._memo[key]
         except KeyError:
             value = self._memo[key] = work()
-            return value
+        return value
 
     def get(
         self,

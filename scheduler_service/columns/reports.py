@@ -38,8 +38,7 @@ def metric(table: HostTable, name: str) -> MetricColumn:
         values = np.array(reported, np.float64)
         return MetricColumn(reports.expand(there), reports.expand(values))
 
-    column: MetricColumn = table.topology.memoize(('metric', name), work)
-    return column
+    return table.topology.memoize(('metric', name), work)
 
 
 def _metric_value(report: Any, name: str) -> float | None:
@@ -68,5 +67,4 @@ def decoded(table: HostTable, name: str) -> DictionaryColumn:
         )
         return DictionaryColumn(column.codes, values)
 
-    plain: DictionaryColumn = table.topology.memoize(('decoded', name), work)
-    return plain
+    return table.topology.memoize(('decoded', name), work)

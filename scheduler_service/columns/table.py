@@ -23,7 +23,7 @@ from scheduler_service.columns.dictionary import (
 )
 from scheduler_service.columns.instances import InstanceIndex
 from scheduler_service.columns.load import Formula, LoadColumns
-from scheduler_service.columns.topology import Topology
+from scheduler_service.columns.topology import Topology, least_number
 from scheduler_service.model import Aggregate, Request, ServerGroup
 from scheduler_service.settings import Settings
 
@@ -70,10 +70,7 @@ class ResourceColumns:
 
         :param default_ratio: see :meth:`Settings.default_ratio`
         """
-        capacity: Floats = (self.total - self.reserved) * self.ratios(
-            default_ratio
-        )
-        return capacity
+        return (self.total - self.reserved) * self.ratios(default_ratio)
 
     def ratios(self, default: float) -> Floats:
         """Return the ratio that counts for each host, float64[n]."""
@@ -223,11 +220,10 @@ class HostTable:
         See :meth:`ResourceColumns.capacity`.
         """
         default = settings.default_ratio(name)
-        limit: Floats = self.topology.memoize(
+        return self.topology.memoize(
             ('capacity', name, default),
             lambda: self.resources[name].capacity(default),
         )
-        return limit
 
     def unused(self, name: str) -> Floats:
         """Return total - used of a class, float64[n]; follows load."""
@@ -270,11 +266,10 @@ class HostTable:
 
     def some_measure_disk(self) -> bool:
         """Whether any host reports ``disk_available_least``."""
-        is_measured: bool = self.topology.memoize(
+        return self.topology.memoize(
             'measured',
             lambda: not np.isnan(self.numbers['disk_available_least']).all(),
         )
-        return is_measured
 
     def values_of(self, aggregate_ids: Iterable[int], key: str) -> set[str]:
         """Return the whole metadata values under *key* of some aggregates."""
@@ -298,10 +293,7 @@ class HostTable:
                     values.setdefault(name, set()).update(parts)
             return {name: frozenset(parts) for name, parts in values.items()}
 
-        split: Mapping[str, frozenset[str]] = self.topology.memoize(
-            ('split metadata', aggregate_ids), work
-        )
-        return split
+        return self.topology.memoize(('split metadata', aggregate_ids), work)
 
     def any_aggregate_has(self, key: str, starts: bool = False) -> bool:
         """Return whether any aggregate's metadata has the key.
@@ -316,8 +308,7 @@ class HostTable:
                 for name in aggregate.metadata
             )
 
-        has: bool = self.topology.memoize(('has key', key, starts), work)
-        return has
+        return self.topology.memoize(('has key', key, starts), work)
 
     def by_aggregates(
         self, verdict: Callable[[list[Aggregate]], Any]
@@ -341,6 +332,26 @@ class HostTable:
         sets = self.coded['aggregate_set']
         return sets.expand(np.array([verdict(v) for v in sets.values]))
 
+    def least_stated(
+        self, key: str, default: float, kind: type[float] | type[int]
+    ) -> npt.NDArray[Any] | None:
+        """Return the least number that the aggregates of each host state, [n].
+
+        See :func:`least_number`.
+
+        :param key: of their metadata
+        :return: None: no aggregate has the key
+        """
+        if not self.any_aggregate_has(key):
+            return None
+
+        def of_set(ids: frozenset[int]) -> float:
+            return least_number(self.values_of(ids, key), default, kind)
+
+        return self.topology.memoize(
+            ('least', key, default), lambda: self.by_aggregate_ids(of_set)
+        )
+
     def rows_of_host(self, host: str) -> Rows:
         """Return the rows of all nodes of a service host, exact case."""
         code = self.coded['host'].code(host)
@@ -363,8 +374,7 @@ class HostTable:
                 by_lower.setdefault(name.lower(), []).append(name)
             return by_lower
 
-        by_lower: dict[str, list[str]] = self.topology.memoize('lower', work)
-        return by_lower
+        return self.topology.memoize('lower', work)
 
     def row_of_node(self, host: str, node: str) -> int | None:
         """Return the row of one node of one host."""
@@ -372,6 +382,16 @@ class HostTable:
             if self.node_at(row) == node:
                 return int(row)
         return None
+
+    def rows_of_nodes(self, nodes: Iterable[Sequence[str]]) -> Rows:
+        """Return the rows of nodes, given as (service host, node) pairs."""
+        rows = (self.row_of_node(host, node) for host, node in nodes)
+        return np.array([row for row in rows if row is not None], np.intp)
+
+    def rows_with(self, column: str, value: str) -> Rows:
+        """Return the rows where a coded column has the value."""
+        coded = self.coded[column]
+        return np.flatnonzero(coded.codes == coded.code(value))
 
     def row_of_id(self, store_id: int) -> int | None:
         """Return the row of a store id."""
@@ -421,5 +441,4 @@ class HostTable:
             host_codes = np.arange(len(self.coded['host'].values) + 1)
             return order, np.searchsorted(codes[order], host_codes)
 
-        index: tuple[Rows, Rows] = self.topology.memoize('hosts', work)
-        return index
+        return self.topology.memoize('hosts', work)

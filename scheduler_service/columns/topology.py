@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.model.aggregate_map import AggregateMap
 from scheduler_service.model.limits import MAX_NUMBER
 
+T = TypeVar('T')
 # Limits of the cache, as a number of arrays and in bytes with their keys: the
 # oldest are dropped.
 _MOST_KEPT = 16_384
@@ -38,16 +39,16 @@ class Topology:
         self._arrays: dict[Hashable, tuple[Any, int]] = {}
         self._array_bytes = 0
 
-    def memoize(self, key: Hashable, work: Callable[[], Any]) -> Any:
+    def memoize(self, key: Hashable, work: Callable[[], T]) -> T:
         """Return the memoized result of *work* under *key*.
 
         Unbounded cache: only for keys derived from options and hosts.
         """
         try:
-            return self._memo[key]
+            value: T = self._memo[key]
         except KeyError:
             value = self._memo[key] = work()
-            return value
+        return value
 
     def forget(self, key: Hashable) -> None:
         """Drop the memoized result under *key*."""
@@ -62,22 +63,22 @@ class Topology:
             mask = work()
             return None if mask is None or mask.all() else mask
 
-        kept: Mask | None = self.keep(key, partial_mask)
-        return kept
+        return self.keep(key, partial_mask)
 
-    def keep(self, key: Hashable, work: Callable[[], Any]) -> Any:
+    def keep(self, key: Hashable, work: Callable[[], T]) -> T:
         """Return the kept array (or None) of *work* under *key*.
 
         Bounded cache, for keys derived from requests: the oldest go.
         """
         try:
-            return self._arrays[key][0]
+            array: T = self._arrays[key][0]
+            return array
         except KeyError:
             pass
         array = work()
         # A key is of any length: that of a zone or of extra specs.
         size = len(repr(key)) * _BYTES_A_CHARACTER
-        size += 0 if array is None else array.nbytes
+        size += getattr(array, 'nbytes', 0)
         self._arrays[key] = array, size
         self._array_bytes += size
         while len(self._arrays) > 1 and (

@@ -16,7 +16,6 @@ from scheduler_service.compute.follower.mirror import FirstPass, Mirror
 from scheduler_service.compute.follower.providers import ProviderFollower
 from scheduler_service.compute.host_order import ExternalOptions, HostOrderer
 from scheduler_service.compute.rebuilds import RebuildCheck
-from scheduler_service.conf.filter_scheduler import GROUP
 from scheduler_service.http.routes import Listener, Route
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.rpc import transport
@@ -267,13 +266,8 @@ def _ordering(conf: Any) -> tuple[HostPipeline, ExternalOptions]:
 
     :raises ConfigurationError: a filter or weigher does not load
     """
-    ours, group = conf.compute, conf.filter_scheduler
-    pipeline = HostPipeline(
-        factory.host_filters(conf, group.enabled_filters, GROUP),
-        factory.host_weighers(conf, group.weight_classes, GROUP),
-        core_options.settings(conf),
-        check_room=False,
-    )
+    ours, settings = conf.compute, core_options.settings(conf)
+    pipeline = HostPipeline(*factory.plugged(conf), settings, check_room=False)
     return pipeline, ExternalOptions(
         ours.external_weight_multiplier, ours.external_unknown_hosts == 'last'
     )

@@ -77,7 +77,7 @@ class HostOrderer:
         self,
         pipeline: HostPipeline,
         snapshot: Callable[[], Snapshot | None],
-        record: Callable[..., None],
+        record: Callable[[decisions.Decision], None],
         options: ExternalOptions,
         rebuilds: RebuildCheck,
     ) -> None:
@@ -137,7 +137,9 @@ class HostOrderer:
             'funnel': funnel,
             'best': names[:_RECORDED],
         }
-        self._record(request.request_id, KIND, outcome, reasons)
+        self._record(
+            decisions.Decision(request.request_id, KIND, outcome, reasons)
+        )
         return names
 
     def _filter(

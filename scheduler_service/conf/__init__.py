@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from oslo_config import cfg
 from oslo_db import options as db_options
@@ -32,8 +32,9 @@ from scheduler_service.conf import (
     tracing,
 )
 from scheduler_service.model.requirements.devices import check_aliases
-from scheduler_service.settings import Settings
+from scheduler_service.settings import EngineOptions, Settings
 
+T = TypeVar('T', EngineOptions, Settings)
 PROJECT = 'scheduler_service'
 MODULES = (
     database,
@@ -63,7 +64,7 @@ for _module in MODULES:
     for _option in _module.OPTS:
         _fixed = _NEED_RESTART.get(_module, ())
         _option.mutable = _option.name not in _fixed
-# Field of the settings, among others -> group and option.
+# Field of the settings and options, among others -> group and option.
 _PLACES = {
     field: (module.GROUP, option.dest)
     for module in reversed(MODULES)
@@ -139,18 +140,26 @@ def place(conf: Any, group: str, name: str) -> Iterator[None]:
         ) from None
 
 
+def values(conf: Any, kind: type[T]) -> T:
+    """Return an object of a dataclass with the options of its fields' names.
+
+    :raises: one of :data:`FAULTS`, for a value out of bounds
+    """
+    made: dict[str, Any] = {}
+    for field in dataclasses.fields(kind):
+        group, name = _PLACES[field.name]
+        value = conf[name] if group is None else conf[group][name]
+        made[field.name] = tuple(value) if isinstance(value, list) else value
+    return kind(**made)
+
+
 def settings(conf: Any) -> Settings:
     """Return the values that filters, weighers and the pipeline read.
 
     :raises ConfigurationError: an alias of devices is not valid
     :raises: one of :data:`FAULTS`, for a value out of bounds
     """
-    values: dict[str, Any] = {}
-    for field in dataclasses.fields(Settings):
-        group, name = _PLACES[field.name]
-        value = conf[name] if group is None else conf[group][name]
-        values[field.name] = tuple(value) if isinstance(value, list) else value
-    made = Settings(**values)
+    made = values(conf, Settings)
     with place(conf, pci.GROUP, 'alias'):
         try:
             check_aliases(made.pci_aliases)

@@ -29,9 +29,9 @@ from scheduler_service.columns.dictionary import (
     Ints,
     Mask,
 )
-from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.columns.table import ResourceColumns
 from scheduler_service.columns.topology import Topology
+from scheduler_service.engine.host_listing import zones_of
 from scheduler_service.model import Request
 from scheduler_service.model.inventory import provider_of
 from scheduler_service.pipeline import HostPipeline
@@ -44,6 +44,8 @@ MOST_ZONES = 50
 MOST_CLASSES = 30
 OTHERS = 'others'
 AGGREGATES = 'aggregates'
+# Fields of :class:`ZoneUsage` as a row has them.
+_AMOUNTS = 'capacity', 'used', 'over', 'out', 'free'
 
 
 class ZoneUsage(NamedTuple):
@@ -67,21 +69,16 @@ class ZoneUsage(NamedTuple):
 
 
 def by_zone(
-    snapshot: Snapshot | None, settings: Settings, whole: bool = False
+    table: HostTable | None, settings: Settings, whole: bool = False
 ) -> list[ZoneUsage]:
     """Return how full each zone is, for each resource class.
 
+    :param table: None: the hosts are not loaded yet
     :param whole: tell all zones and classes apart, however many there are
     """
-    if snapshot is None or not len(snapshot.hosts):
+    if not table:
         return []
-    return _usage(snapshot.hosts, settings, whole)
-
-
-def _usage(
-    table: HostTable, settings: Settings, whole: bool
-) -> list[ZoneUsage]:
-    names, codes = zones(table, settings.default_availability_zone)
+    names, codes = zones(table, settings)
     labels = {name: name for name in table.resources}
     if not whole:
         names, codes = largest(names, codes)
@@ -89,13 +86,18 @@ def _usage(
     available = table.numbers['enabled'] & table.numbers['up']
     sums: dict[str, npt.NDArray[np.float64]] = {}
     for name, label in labels.items():
-        of_zones = _sums(
-            table.resources[name],
-            settings.default_ratio(name),
-            available,
-            codes,
-            len(names),
-            table.shared.get(name, 0) == 0,
+        columns = table.resources[name]
+        # What an aggregate gives is not the hosts' own.
+        offered = (columns.total >= 0) & (table.shared.get(name, 0) == 0)
+        limit = columns.capacity(settings.default_ratio(name))
+        capacity = np.where(offered, limit, 0.0)
+        used = np.where(offered, columns.used, 0) * 1.0
+        of_zones = np.array(
+            [
+                np.bincount(codes, part, len(names))
+                for part in _parts(capacity, used, available)
+            ],
+            np.float64,
         )
         sums[label] = sums.get(label, 0) + of_zones
     return [
@@ -121,27 +123,19 @@ def _of_aggregates(
             # Each of its hosts has the same.
             for row in given[:1]:
                 most = table.capacity(name, settings)[row]
-                used = table.resources[name].used[row]
-                left = most - used
-                of_one = np.array([most, used, max(left, 0), 0, -min(left, 0)])
+                of_one = _parts(most, table.resources[name].used[row], True)
                 sums[key] = sums.get(key, 0) + of_one
     return [ZoneUsage(*key, *of_all.tolist()) for key, of_all in sums.items()]
 
 
 def zones(
-    table: HostTable, default: str
+    table: HostTable, settings: Settings
 ) -> tuple[list[str], npt.NDArray[np.intp]]:
-    """Return the names of places, sorted, and the place of each host, int[n].
-
-    :param default: zone of hosts whose aggregates name none
-    """
+    """Return the names of places, sorted, and that of each host, int[n]."""
     sets = table.coded['aggregate_set']
     aggregates = table.topology.aggregates
     by_set = [
-        _BETWEEN.join(
-            sorted({zone for key in ids for zone in aggregates[key].zones})
-        )
-        or default
+        _BETWEEN.join(zones_of((aggregates[key] for key in ids), settings))
         for ids in sets.values
     ]
     return named(sets, by_set)
@@ -193,25 +187,12 @@ def _largest_classes(
     return {name: name if name in largest else OTHERS for name in resources}
 
 
-def _sums(
-    columns: ResourceColumns,
-    default_ratio: float,
-    available: npt.NDArray[np.bool_],
-    codes: npt.NDArray[np.intp],
-    zones: int,
-    own: npt.NDArray[np.bool_] | bool,
-) -> npt.NDArray[np.float64]:
-    """Return the sums of each zone as in :class:`ZoneUsage`, float64[5, n].
-
-    :param own: whether hosts offer the class themselves, bool[n]
-    """
-    offered = (columns.total >= 0) & own
-    capacity = np.where(offered, columns.capacity(default_ratio), 0.0)
-    used = np.where(offered, columns.used, 0) * 1.0
+def _parts(capacity: Any, used: Any, available: Any) -> Any:
+    """Return the figures of :class:`ZoneUsage` for hosts, float64[5, n]."""
     left = np.maximum(capacity - used, 0)
     over = np.maximum(used - capacity, 0)
-    of_hosts = capacity, used, left * available, left * ~available, over
-    return np.array([np.bincount(codes, sums, zones) for sums in of_hosts])
+    out = np.where(available, 0, left)
+    return np.array([capacity, used, left - out, out, over])
 
 
 def zone_rows(
@@ -221,23 +202,16 @@ def zone_rows(
 
     :param zone: only places in this availability zone; None: all
     """
-    uses = _usage(table, settings, whole=True)
+    uses = by_zone(table, settings, whole=True)
     scarcest: dict[str, ZoneUsage] = {}
-    for use in uses:
-        if use.capacity:
-            least = scarcest.setdefault(use.zone, use)
-            scarcest[use.zone] = min(
-                least, use, key=lambda each: each.free / each.capacity
-            )
+    some = (use for use in uses if use.capacity)
+    for use in sorted(some, key=lambda use: use.free / use.capacity):
+        scarcest.setdefault(use.zone, use)
     return [
         {
             'zone': use.zone,
             'resource': use.resource_class,
-            'capacity': round(use.capacity),
-            'used': round(use.used),
-            'over': round(use.over),
-            'out': round(use.out),
-            'free': round(use.free),
+            **{name: round(getattr(use, name)) for name in _AMOUNTS},
             'full': (
                 round((use.capacity - use.free) / use.capacity * 100, 1)
                 if use.capacity > 0
@@ -293,7 +267,6 @@ def fits(
     pipeline: HostPipeline,
     table: HostTable,
     request: Request,
-    default_zone: str,
     by: str = 'zone',
 ) -> list[Fit]:
     """Return how much of a request fits where.
@@ -316,7 +289,7 @@ def fits(
     names = sorted(rooms, key=lambda name: (not name.isupper(), name))
     places = [
         (place, there, there[passed[there]])
-        for place, there in _places(table, passed, default_zone, by)
+        for place, there in _places(table, passed, pipeline.settings, by)
     ]
     filled = [rows for *_, rows in places if len(rows)]
     in_all = _together(table, filled, whole, shared)
@@ -415,7 +388,7 @@ def _together(
 
 
 def _places(
-    table: HostTable, passed: Mask, default_zone: str, by: str
+    table: HostTable, passed: Mask, settings: Settings, by: str
 ) -> Iterable[tuple[str, Ints]]:
     """Return places, and the hosts that are there.
 
@@ -426,7 +399,7 @@ def _places(
         return [(name, table.rows_of_host(name)) for name in sorted({*names})]
     if by == 'aggregate':
         return _aggregates(table)
-    names, codes = zones(table, default_zone)
+    names, codes = zones(table, settings)
     return [
         (name, np.flatnonzero(codes == code))
         for code, name in enumerate(names)
@@ -455,7 +428,6 @@ def drain(
     pipeline: HostPipeline,
     table: HostTable,
     requests: Iterable[Request],
-    default_zone: str,
 ) -> Iterator[Move]:
     """Yield where instances could go, one after the other.
 
@@ -466,6 +438,7 @@ def drain(
     :param requests: one for each instance, with the host to leave among its
         ``ignore_hosts``
     """
+    default = pipeline.settings.default_availability_zone
     rng = random.Random(0)  # noqa: S311 - hosts of equal weight, not secrets
     overlay = Overlay(table)
     for request in sorted(requests, key=size, reverse=True):
@@ -486,6 +459,6 @@ def drain(
             request,
             table.host_at(row),
             table.node_at(row),
-            table.zone_at(row, default_zone),
+            table.zone_at(row, default),
             '',
         )

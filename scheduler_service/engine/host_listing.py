@@ -40,22 +40,26 @@ class HostCriteria(NamedTuple):
     status: str | None = None
     pattern: str | None = None
 
+    def has(self, aggregates: Sequence[Aggregate], settings: Settings) -> bool:
+        """Whether the aggregates of a host meet the zone and the aggregate."""
+        zone, aggregate = self.zone, self.aggregate
+        in_zone = not zone or zone in zones_of(aggregates, settings)
+        return in_zone and (not aggregate or aggregate in _labels(aggregates))
 
-def zone_names(aggregates: Iterable[Aggregate], default: str) -> set[str]:
-    """Return the names of all availability zones.
 
-    :param default: of hosts whose aggregates have none
+def zones_of(aggregates: Iterable[Aggregate], settings: Settings) -> list[str]:
+    """Return the availability zones of a host by its aggregates, sorted.
+
+    That is the default zone where they have none.
     """
-    return {
-        default,
-        *(zone for aggregate in aggregates for zone in aggregate.zones),
-    }
+    zones = {zone for aggregate in aggregates for zone in aggregate.zones}
+    return sorted(zones) or [settings.default_availability_zone]
 
 
 def remarks(
     table: HostTable,
     criteria: HostCriteria,
-    default_zone: str,
+    settings: Settings,
     option: str = '',
 ) -> Iterator[str]:
     """Yield a sentence for each name in the criteria that nothing has.
@@ -63,15 +67,18 @@ def remarks(
     :param option: what the names of parameters begin with
     """
     aggregates = table.topology.aggregates.values()
-    names = {each.name for each in aggregates}
-    names |= {str(each.id) for each in aggregates}
+    zones = [*zones_of((), settings), *zones_of(aggregates, settings)]
     for name, value, values in (
-        ('zone', criteria.zone, zone_names(aggregates, default_zone)),
-        ('aggregate', criteria.aggregate, names),
+        ('zone', criteria.zone, zones),
+        ('aggregate', criteria.aggregate, _labels(aggregates)),
     ):
         text = texts.nothing_matches(f'{option}{name}', value or '', values)
         if value and text:
             yield text
+
+
+def _labels(aggregates: Iterable[Aggregate]) -> set[str]:
+    return {str(label) for one in aggregates for label in (one.name, one.id)}
 
 
 def rows(
@@ -83,15 +90,11 @@ def rows(
     ``vcpus_used``, ``vcpus``, ``vcpus_capacity``. ``used`` is the use of the
     fullest of them in percent of its capacity.
     """
-    default_zone = settings.default_availability_zone
-    sets = table.coded['aggregate_set']
-    by_id = table.topology.aggregates
-    members = {
-        ids: _Membership.of([by_id[number] for number in sorted(ids)])
-        for ids in sets.values
-    }
+    sets, by_id = table.coded['aggregate_set'], table.topology.aggregates
+    members = {ids: [by_id[key] for key in sorted(ids)] for ids in sets.values}
+    places = {ids: _place(members[ids], settings) for ids in members}
     accepted = sets.mask_where(
-        lambda ids: members[ids].has(criteria, default_zone)
+        lambda ids: criteria.has(members[ids], settings)
     )
     if criteria.pattern:
         matches = re.compile(fnmatch.translate(criteria.pattern)).match
@@ -113,7 +116,7 @@ def rows(
         for end, amount in (
             ('_used', offered.used),
             ('', offered.total),
-            ('_capacity', offered.capacity(settings.default_ratio(name))),
+            ('_capacity', table.capacity(name, settings)),
         )
     }
     fullest = percent_used(table, settings).round(1).tolist()
@@ -122,43 +125,26 @@ def rows(
         for row in np.flatnonzero(accepted).tolist()
     )
     for host, node, row in by_name:
-        member = members[sets.at(row)]
+        place = places[sets.at(row)]
         yield {
             'host': host,
             'node': node,
-            'zone': ', '.join(member.zones or [default_zone]),
+            'zone': place['zone'],
             'status': 'enabled' if enabled[row] else 'disabled',
             'state': 'up' if up[row] else 'down',
             **{name: values[row] for name, values in amounts.items()},
             'used': None if fullest[row] < 0 else fullest[row],
             'instances': int(instances[row]),
-            'aggregates': member.names,
+            'aggregates': place['aggregates'],
             'disabled_reason': table.coded['disabled_reason'].at(row),
         }
 
 
-class _Membership(NamedTuple):
-    """The aggregates of a host, and its availability zones."""
-
-    zones: list[str]
-    names: list[str]
-    ids: list[str]
-
-    @classmethod
-    def of(cls, aggregates: Sequence[Aggregate]) -> _Membership:
-        return cls(
-            sorted({zone for each in aggregates for zone in each.zones}),
-            [each.name for each in aggregates],
-            [str(each.id) for each in aggregates],
-        )
-
-    def has(self, criteria: HostCriteria, default_zone: str) -> bool:
-        """Whether the zone and the aggregate meet the criteria."""
-        zone, aggregate = criteria.zone, criteria.aggregate
-        in_zone = not zone or zone in (self.zones or [default_zone])
-        return in_zone and (
-            not aggregate or aggregate in self.names + self.ids
-        )
+def _place(aggregates: Sequence[Aggregate], settings: Settings) -> Any:
+    return {
+        'zone': ', '.join(zones_of(aggregates, settings)),
+        'aggregates': [aggregate.name for aggregate in aggregates],
+    }
 
 
 def percent_used(
@@ -172,10 +158,9 @@ def percent_used(
     """
     fullest = np.full(len(table), -1.0)
     for name in classes:
-        offered = table.resources[name]
-        limit = offered.capacity(settings.default_ratio(name))
+        limit = table.capacity(name, settings)
         some = limit > 0
-        percent = 100 * offered.used[some] / limit[some]
+        percent = 100 * table.resources[name].used[some] / limit[some]
         fullest[some] = np.maximum(fullest[some], percent)
     return fullest
 
@@ -194,7 +179,7 @@ def left(
             'resource': name,
             'total': int(offered.total[row]),
             'reserved': int(offered.reserved[row]),
-            'ratio': float(offered.ratios(default)[row]),
+            'ratio': float(offered.ratios(settings.default_ratio(name))[row]),
             'capacity': round(float(capacity)),
             'used': int(offered.used[row]),
             'left': round(float(capacity - offered.used[row])),
@@ -202,8 +187,7 @@ def left(
         for row in table.rows_of_host(host).tolist()
         for name, offered in table.resources.items()
         if offered.total[row] >= 0
-        for default in [settings.default_ratio(name)]
-        for capacity in offered.capacity(default)[[row]]
+        for capacity in table.capacity(name, settings)[[row]]
     ]
 
 
@@ -223,13 +207,7 @@ def placed(
         amounts of :func:`left` by resource class
     """
     host = nodes[0]['host']
-    member = _Membership.of(aggregates_of(table, host))
-    place = {
-        'zone': ', '.join(
-            member.zones or [settings.default_availability_zone]
-        ),
-        'aggregates': member.names,
-    }
+    place = _place(aggregates_of(table, host), settings)
     capacity: dict[str, dict[str, Any]] = {}
     for amounts in left(table, settings, host):
         of_node = capacity.setdefault(amounts.pop('node'), {})

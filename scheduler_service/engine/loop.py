@@ -29,6 +29,7 @@ from scheduler_service.engine.jobs import (
 from scheduler_service.engine.journal import Changed
 from scheduler_service.engine.ports import Parts, StoreMonitor
 from scheduler_service.engine.zones import ZoneStages
+from scheduler_service.settings import EngineOptions
 from scheduler_service.worker import Worker
 
 LOG = logging.getLogger(__name__)
@@ -52,7 +53,6 @@ class EngineLoop(Worker):
     :ivar requests: how many jobs were in them
     :ivar turns: how often the loop turned
     :ivar turned_at: monotonic time of its last turn
-    :ivar batch_size: how many jobs a batch has, at first
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class EngineLoop(Worker):
         parts: Parts,
         hosts: HostCycle,
         zones: ZoneStages,
-        batch_size: int,
+        options: EngineOptions,
         monitor: StoreMonitor,
     ) -> None:
         super().__init__('engine', parts.health.vital_thread_ended)
@@ -69,7 +69,7 @@ class EngineLoop(Worker):
         self._health, self._queue = parts.health, parts.queue
         self._hosts, self._zones = hosts, zones
         self._monitor = monitor
-        self.batch_size = batch_size
+        self._options = options
         self.batches = self.requests = self.turns = 0
         self.turned_at = time.monotonic()
         # Work that waits for the moment between two batches.
@@ -101,7 +101,7 @@ class EngineLoop(Worker):
         while True:
             self.turns += 1
             self.turned_at = time.monotonic()
-            jobs = self._queue.take(self.batch_size, _IDLE_S)
+            jobs = self._queue.take(self._options.batch_size, _IDLE_S)
             self._change()
             if not jobs and self._queue.closed and not len(self._queue):
                 if self._queue.is_drained():
@@ -189,7 +189,7 @@ class EngineLoop(Worker):
 
     def _next_jobs(self, batch: list[Job]) -> list[HostJob]:
         """Take batchable jobs that are first in line, into *batch*."""
-        size = self.batch_size
+        size = self._options.batch_size
         room = _GROWTH * size - len(batch)
         taken = self._queue.take_batchable(min(room, size))
         batch += taken

@@ -77,8 +77,9 @@ class RequestQueue:
         self._blocked: list[Lane] = []
         self._numbers = itertools.count()
         self._waiting = self._busy_lanes = self._kept_lanes = 0
-        # What the lane that was last taken from had been given before.
-        self._clock = 0.0
+        # What the lane that was last taken from had been given before, and the
+        # most that any has been given.
+        self._clock = self._furthest = 0.0
         # The last job that names an instance, unless it has its result.
         self._last: dict[Hashable, Job] = {}
         # Jobs that were taken since, and before, without their results.
@@ -345,6 +346,9 @@ class RequestQueue:
         """
         if self._returned or self._next() is not None:
             return True
+        if not self._waiting:
+            # Nobody waits: what each was given before counts no more.
+            self._clock = self._furthest
         deadline = time.monotonic() + timeout
         while not self.closed or self._waiting:
             left = deadline - time.monotonic()
@@ -391,6 +395,7 @@ class RequestQueue:
         self._clock = max(self._clock, served)
         job.charged = job.cost
         lane.served += job.charged
+        self._furthest = max(self._furthest, lane.served)
         self._waiting -= 1
         if lane.jobs:
             lane.entry = next(self._numbers)

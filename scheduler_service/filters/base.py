@@ -135,6 +135,34 @@ class HostFilter:
         return None
 
 
+class KeyFilter(HostFilter, abc.ABC):
+    """Base of filters by their :meth:`mask_key`, which has all that they need.
+
+    They are evaluated once for each key that is neither None nor
+    ``EACH_TIME``.
+    """
+
+    @abc.abstractmethod
+    def passing(self, table: HostTable, key: Any) -> Mask:
+        """Return bool[n], true where a host passes."""
+
+    @abc.abstractmethod
+    def failure(self, table: HostTable, row: int, key: Any) -> str:
+        """Return why the host of *row* fails."""
+
+    def mask(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Mask | None:
+        key = self.mask_key(table, request, settings)
+        return None if key is None else self.passing(table, key)
+
+    def reason(
+        self, table: HostTable, row: int, request: Request, settings: Settings
+    ) -> str:
+        key = self.mask_key(table, request, settings)
+        return self.failure(table, row, key)
+
+
 class Comparison(NamedTuple):
     """A column compared with a value: hosts pass where it holds.
 

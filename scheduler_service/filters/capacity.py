@@ -11,7 +11,6 @@ import numpy as np
 from scheduler_service.columns.dictionary import Floats, Mask
 from scheduler_service.columns.load import Formula
 from scheduler_service.columns.table import HostTable
-from scheduler_service.columns.topology import least_number
 from scheduler_service.filters.base import (
     Comparison,
     ComparisonFilter,
@@ -82,10 +81,9 @@ class CapacityFilter(ComparisonFilter, abc.ABC):
             return table.capacity(self.resource, settings)
         total = table.resources[self.resource].total
         default = settings.default_ratio(self.resource)
-        limit: Floats = table.topology.memoize(
+        return table.topology.memoize(
             ('aggregate limit', self.name, default), lambda: total * stated[1]
         )
-        return limit
 
     def exempt(self, table: HostTable) -> Mask | None:
         """Return hosts that pass any request, bool[n]; None: no host."""
@@ -155,13 +153,16 @@ class CapacityFilter(ComparisonFilter, abc.ABC):
     def limits(
         self, table: HostTable, row: int, settings: Settings
     ) -> dict[str, float]:
-        return {self.limit_name: float(self.limit(table, settings)[row])}
+        limit = float(self.limit(table, settings)[row])
+        return {self.limit_name: limit / self.units}
 
     def ratios(
         self, table: HostTable, settings: Settings
     ) -> tuple[str, Floats] | None:
         """Return (resource class, float64[n]): the ratios for claims."""
-        stated = self._stated(table)
+        key = self.ratio_key
+        # -inf where no aggregate states one, or one of several is no number.
+        stated = table.least_stated(key, -np.inf, float) if key else None
         if stated is None:
             return None
         default = settings.default_ratio(self.resource)
@@ -171,24 +172,6 @@ class CapacityFilter(ComparisonFilter, abc.ABC):
             lambda: np.where(np.isneginf(stated), own(default), stated),
         )
         return self.resource, ratios
-
-    def _stated(self, table: HostTable) -> Floats | None:
-        """Return the ratio that aggregates set for each host, float64[n].
-
-        -inf where they set none, or where one of several is not a number;
-        None where no aggregate at all has the key.
-        """
-        key = self.ratio_key
-        if not key or not table.any_aggregate_has(key):
-            return None
-
-        def ratio_of(ids: frozenset[int]) -> float:
-            return least_number(table.values_of(ids, key), -np.inf, float)
-
-        ratios: Floats = table.topology.memoize(
-            ('ratio', key), lambda: table.by_aggregate_ids(ratio_of)
-        )
-        return ratios
 
 
 class CountFilter(ComparisonFilter):
@@ -210,16 +193,11 @@ class CountFilter(ComparisonFilter):
 
     def limit(self, table: HostTable, settings: Settings) -> Any:
         """Return the limit: a number for all hosts, or an array [n]."""
-        key, default = self.option, getattr(settings, self.option)
-        if not self.by_aggregate or not table.any_aggregate_has(key):
+        default = getattr(settings, self.option)
+        if not self.by_aggregate:
             return default
-
-        def limit_of(ids: frozenset[int]) -> float:
-            return least_number(table.values_of(ids, key), default, int)
-
-        return table.topology.memoize(
-            ('limit', key, default), lambda: table.by_aggregate_ids(limit_of)
-        )
+        stated = table.least_stated(self.option, default, int)
+        return default if stated is None else stated
 
     def comparisons(
         self, table: HostTable, request: Request, settings: Settings

@@ -90,11 +90,10 @@ def ratios(
     resource = _RATIOS[name]
     default = settings.default_ratio(resource)
 
-    encoded: DictionaryColumn = table.topology.memoize(
+    return table.topology.memoize(
         ('attribute', name, default),
         lambda: _encode(table.resources[resource].ratios(default)),
     )
-    return encoded
 
 
 # Attributes that are computed: whole numbers.

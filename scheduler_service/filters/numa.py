@@ -74,17 +74,14 @@ def cell_columns(table: HostTable) -> CellColumns:
     done: list[CellColumns] = topology.memoize('topologies read', list)
     for start in range(len(done) * _STEP, len(texts), _STEP):
         step = texts[start : start + _STEP]
-        done.append(_joined([*map(columns_of, step)]))
+        parts = [*map(columns_of, step)]
+        done.append(CellColumns(*(join(parts) for join in _JOINS)))
         time_slice.check()
     columns: list[Any] = topology.memoize('cells', list)
     for join in _JOINS[len(columns) :]:
         columns.append(join(done))
         time_slice.check()
     return CellColumns(*columns)
-
-
-def _joined(parts: Sequence[CellColumns]) -> CellColumns:
-    return CellColumns(*(join(parts) for join in _JOINS))
 
 
 def _starts(parts: Sequence[CellColumns]) -> Ints:
@@ -549,12 +546,11 @@ def _has_memory(
     cells = columns.cells.T
     total, free = cells[MEMORY], cells[MEMORY] - cells[MEMORY_USED]
     amount = FREE_KB if guest.pinned else TOTAL_KB
-    mask: Mask = np.where(
+    return np.where(
         cells[HAS_PAGES] > 0,
         has_pages(columns, 'small', cell.memory, amount),
         cell.memory <= (free if guest.pinned else total),
     )
-    return mask
 
 
 def _has_cpus(guest: GuestTopology, kind: _Kind, cells: Floats) -> Mask:

@@ -322,13 +322,11 @@ def _counts_pods(conf: Any) -> bool:
 
 
 def _pod_pipeline(conf: Any) -> PodPipeline:
-    group = conf.extender
-    enabled = factory.host_filters(conf, group.enabled_filters, 'extender')
+    enabled, weighers = factory.plugged(conf, 'extender')
     filters = [
         PodComputeFilter() if type(plugin) is ComputeFilter else plugin
         for plugin in enabled
     ]
-    weighers = factory.host_weighers(conf, group.weight_classes, 'extender')
     settings = options.settings(conf)
     pipeline = HostPipeline(
         [*filters, OfferedResources()],

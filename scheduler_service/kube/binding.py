@@ -78,7 +78,7 @@ class PodBinder(WaitingStage):
         if self._evaluator.booked and not self._evaluator.knows(pod.uid):
             # Another daemon filtered nodes for it.
             read = self._read(pod)
-        place = self._evaluator.claim(pod.uid, node, read)
+        place = self._evaluator.reserve(pod.uid, node, read)
         bound = False
         try:
             if place is not None and place.amounts and self._evaluator.booked:
@@ -99,7 +99,7 @@ class PodBinder(WaitingStage):
             bound = True
         finally:
             if place is not None:
-                self._evaluator.end_claim(pod.uid, bound)
+                self._evaluator.end_reservation(pod.uid, bound)
 
     def _read(self, pod: PodMetadata) -> Pod | None:
         found = self.api.pod(pod.namespace, pod.name, self.timeout)

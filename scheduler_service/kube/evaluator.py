@@ -370,15 +370,15 @@ class PodEvaluator:
             with contextlib.suppress(errors.SchedulerError):
                 self._prioritize(pod, nodes)
 
-    def claim(
+    def reserve(
         self, uid: str, node: str, of: Pod | None = None
     ) -> PodPlace | None:
-        """Count a pod on the node that it is about to be bound to.
+        """Count a pod, in memory alone, on the node that it is to be bound to.
 
         :param of: the pod, where it was read for this; None: this service may
             have filtered nodes for it
-        :return: its place, and :meth:`end_claim` is due; None: the pod was
-            seen, or is unknown and counts once it is seen
+        :return: its place, and :meth:`end_reservation` is due; None: the pod
+            was seen, or is unknown and counts once it is seen
         :raises Conflict: pods that were placed meanwhile took the resources,
             the node is not kept as a host, or another call binds the pod
         """
@@ -448,7 +448,7 @@ class PodEvaluator:
         if len(self._asked) > _MAX_ASKED:
             del self._asked[next(iter(self._asked))]
 
-    def end_claim(self, uid: str, bound: bool) -> None:
+    def end_reservation(self, uid: str, bound: bool) -> None:
         """Note that a pod was bound, or stop counting it."""
         self._use.end_binding(uid, bound)
 

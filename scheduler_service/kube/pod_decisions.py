@@ -19,6 +19,7 @@ from scheduler_service.kube.pod_reader import Pod
 from scheduler_service.model import Placement, Selection
 from scheduler_service.model.limits import NAME_LENGTH
 from scheduler_service.store.records.decision_list import POD_KIND
+from scheduler_service.store.records.decisions import Decision
 
 # The best nodes that a decision has.
 _BEST = 10
@@ -46,7 +47,9 @@ class PodDecisions:
     :ivar enabled: whether any is stored
     """
 
-    def __init__(self, put: Callable[..., None], enabled: bool = True) -> None:
+    def __init__(
+        self, put: Callable[[Decision], None], enabled: bool = True
+    ) -> None:
         self._put = put
         self.enabled = enabled
         self._lock = threading.Lock()
@@ -132,7 +135,7 @@ class PodDecisions:
                     del self._groups[next(iter(self._groups))]
         group = group or self._groups.get(uid)
         kind, why = f'{POD_KIND}{verb}', {'project_id': namespace, **reasons}
-        self._put(uid, kind, outcome, why, full_name, group)
+        self._put(Decision(uid, kind, outcome, why, full_name, group))
 
 
 def _stored(text: str) -> str:

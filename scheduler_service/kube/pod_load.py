@@ -122,8 +122,7 @@ class LoadScoring:
             shares = used / sizes
             shares -= np.minimum.reduce(shares, axis=1, keepdims=True)
             shares *= sizes
-            distances: Floats = factors @ shares
-            return distances
+            return factors @ shares
         total: Floats | None = None
         for number, multiplier, amount in classes:
             part = _behind(used[number], sizes[number], multiplier > 0.0)
@@ -200,8 +199,7 @@ def _concatenated(arrays: list[Floats]) -> Floats:
 def _points(lost: Floats, best: float) -> Ints:
     scores = (best + _ROUNDING) - lost
     np.maximum(scores, 0.0, out=scores)
-    whole: Ints = scores.astype(np.int64)
-    return whole
+    return scores.astype(np.int64)
 
 
 class _Sizes(NamedTuple):
@@ -229,8 +227,7 @@ def _sizes(table: HostTable, settings: Settings) -> _Sizes:
         settings.ram_allocation_ratio,
         settings.disk_allocation_ratio,
     )
-    sizes: _Sizes = table.topology.memoize(key, compute)
-    return sizes
+    return table.topology.memoize(key, compute)
 
 
 def _load(use: PodUse, sent: NodeRows, uid: str) -> Floats:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, TypeVar
 
 from scheduler_service.model.inventory import Aggregate
 
+T = TypeVar('T')
 # How many results of lookups are kept; the oldest are dropped.
 _MOST_KEPT = 512
 # Results under longer keys, in characters, are not kept: a request may name
@@ -40,10 +41,11 @@ class AggregateMap(dict[int, Aggregate]):
         super().__init__(aggregates)
         self._memo: dict[Hashable, Any] = {}
 
-    def memoize(self, key: Hashable, work: Callable[[], Any]) -> Any:
+    def memoize(self, key: Hashable, work: Callable[[], T]) -> T:
         """Return the result of *work*, which is kept under *key*."""
         try:
-            return self._memo[key]
+            value: T = self._memo[key]
+            return value
         except KeyError:
             pass
         value = work()

@@ -79,8 +79,7 @@ class Picture:
     ) -> None:
         self.table = table
         self.size = next(s for most, s in _SIZES if len(table) <= most)
-        default = settings.default_availability_zone
-        names, codes = headroom.largest(*_places(table, by, default))
+        names, codes = headroom.largest(*_places(table, by, settings))
         order = _by_name(table, codes)
         ends = np.cumsum(np.bincount(codes, minlength=len(names)))
         self.blocks: dict[str, Rows] = dict(
@@ -215,11 +214,11 @@ def _glyphs(size: int) -> Pixels:
 
 
 def _places(
-    table: HostTable, by: str, default_zone: str
+    table: HostTable, by: str, settings: Settings
 ) -> tuple[list[str], Rows]:
     """Return the names of places, sorted, and the place of each host."""
     if by == 'zone':
-        return headroom.zones(table, default_zone)
+        return headroom.zones(table, settings)
     if by == 'cell':
         cells = table.coded['cell_uuid']
         return headroom.named(cells, [v or 'no cell' for v in cells.values])

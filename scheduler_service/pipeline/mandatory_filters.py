@@ -6,7 +6,8 @@ hosts, aggregates and traits; for capacity see ``capacity_check``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import abc
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -19,11 +20,11 @@ from scheduler_service.columns.dictionary import (
 )
 from scheduler_service.columns.reports import decoded
 from scheduler_service.columns.table import HostTable
-from scheduler_service.columns.topology import Key
 from scheduler_service.filters import host_attributes
 from scheduler_service.filters.base import (
     Comparison,
     HostFilter,
+    KeyFilter,
     RowFilter,
     RowSet,
 )
@@ -49,13 +50,18 @@ from scheduler_service.request_filters import Scope, scope_of
 from scheduler_service.settings import Settings
 
 
-class RequestedDestination(RowFilter):
-    """Leaves the host, node or cell that the caller requires."""
+class NamedHosts(RowFilter, abc.ABC):
+    """Base of filters by hosts that the request names, for whatever it is."""
 
-    name = 'requested_destination'
     mandatory = True
     once = True
     rebuild = True
+
+
+class RequestedDestination(NamedHosts):
+    """Leaves the host, node or cell that the caller requires."""
+
+    name = 'requested_destination'
     why = 'another host, node or cell is requested'
 
     def row_set(
@@ -65,7 +71,7 @@ class RequestedDestination(RowFilter):
         if destination is None:
             return None
         if destination.node:
-            rows = rows_with(table, 'node', destination.node)
+            rows = table.rows_with('node', destination.node)
             if destination.host:
                 hosts = table.rows_of_host(destination.host)
                 rows = np.intersect1d(rows, hosts)
@@ -73,12 +79,12 @@ class RequestedDestination(RowFilter):
         if destination.host:
             return RowSet(table.rows_of_host(destination.host), passes=True)
         if destination.cell and not destination.allow_cross_cell_move:
-            cell = rows_with(table, 'cell_uuid', destination.cell)
+            cell = table.rows_with('cell_uuid', destination.cell)
             return RowSet(cell, passes=True)
         return None
 
 
-class IgnoreHosts(RowFilter):
+class IgnoreHosts(NamedHosts):
     """Leaves out the hosts that the caller or the engine ignores.
 
     Service hosts in any case, and nodes with their exact names. The engine
@@ -86,9 +92,6 @@ class IgnoreHosts(RowFilter):
     """
 
     name = 'ignore_hosts'
-    mandatory = True
-    once = True
-    rebuild = True
     why = 'the request ignores this host'
 
     def row_set(
@@ -98,7 +101,7 @@ class IgnoreHosts(RowFilter):
             return None
         rows = rows_in_any_case(table, request.ignored)
         if request.ignore_nodes:
-            nodes = rows_of_nodes(table, request.ignore_nodes)
+            nodes = table.rows_of_nodes(request.ignore_nodes)
             rows = np.union1d(rows, nodes)
         return RowSet(rows, passes=False)
 
@@ -108,13 +111,10 @@ class IgnoreHosts(RowFilter):
         return request.why_ignored.get(table.host_at(row).lower(), self.why)
 
 
-class ForceHosts(RowFilter):
+class ForceHosts(NamedHosts):
     """Leaves the hosts (any case) and nodes (exact) that are forced."""
 
     name = 'force_hosts'
-    mandatory = True
-    once = True
-    rebuild = True
     why = 'other hosts or nodes are forced'
 
     def row_set(
@@ -128,7 +128,7 @@ class ForceHosts(RowFilter):
             forced.append(rows_in_any_case(table, lower))
         if request.force_nodes:
             nodes = [
-                rows_with(table, 'node', name) for name in request.force_nodes
+                table.rows_with('node', name) for name in request.force_nodes
             ]
             forced.append(np.unique(np.concatenate(nodes)))
         rows = forced[0]
@@ -163,11 +163,17 @@ class Enabled(ComputeFilter):
         return (Comparison(table.number('enabled'), np.equal, True),)
 
 
+# The uuids of aggregates of which a host needs one each, and those that it
+# must not be in.
+_Uuids = tuple[tuple[frozenset[str], ...], frozenset[str]]
+# Traits that are required and forbidden of a host, and that it or a provider
+# below has to have.
+_TraitSets = tuple[frozenset[str], frozenset[str], frozenset[str]]
 # How many aggregates a reason names at most.
 _MOST_NAMED = 5
 
 
-class Aggregates(HostFilter):
+class Aggregates(KeyFilter):
     """Leaves hosts in the aggregates that request filters narrowed to."""
 
     name = 'aggregates'
@@ -175,58 +181,43 @@ class Aggregates(HostFilter):
     by_name = True
     once = True
 
-    def mask(
-        self, table: HostTable, request: Request, settings: Settings
-    ) -> Mask | None:
-        scope = _scope(table, request, settings)
+    def passing(self, table: HostTable, key: _Uuids) -> Mask:
+        required, forbidden = key
         every = table.topology.aggregates
 
         def verdict(ids: frozenset[int]) -> bool:
             own = {every[aggregate_id].uuid for aggregate_id in ids}
-            return not own & scope.forbidden_aggregates and all(
-                own & aggregate for aggregate in scope.required_aggregates
+            return not own & forbidden and all(
+                own & uuids for uuids in required
             )
 
         return table.by_aggregate_ids(verdict)
 
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
-    ) -> Key | None:
-        scope = _scope(table, request, settings)
-        required, forbidden = (
-            scope.required_aggregates,
-            scope.forbidden_aggregates,
-        )
-        if not required and not forbidden:
-            return None
-        return tuple(required), forbidden
+    ) -> _Uuids | None:
+        scope = scope_of(request, table.topology.aggregates, settings)
+        required = tuple(scope.required_aggregates)
+        key = required, scope.forbidden_aggregates
+        return key if any(key) else None
 
-    def reason(
-        self, table: HostTable, row: int, request: Request, settings: Settings
-    ) -> str:
-        scope = _scope(table, request, settings)
+    def failure(self, table: HostTable, row: int, key: _Uuids) -> str:
+        required, forbidden = key
         every = table.topology.aggregates
-        own = [
-            every[aggregate_id]
-            for aggregate_id in table.coded['aggregate_set'].at(row)
-        ]
+        own = [every[at] for at in table.coded['aggregate_set'].at(row)]
         for aggregate in own:
-            if aggregate.uuid in scope.forbidden_aggregates:
+            if aggregate.uuid in forbidden:
                 return (
                     f'the host is in aggregate {aggregate.name} '
                     f'({aggregate.uuid}), which the request must not use'
                 )
         uuids = {aggregate.uuid for aggregate in own}
-        missed = [
-            aggregate
-            for aggregate in scope.required_aggregates
-            if not aggregate & uuids
-        ]
+        missed = [each for each in required if not each & uuids]
         query = Scope(required_aggregates=missed).query(_MOST_NAMED)
         return f'the host is not in {query}'
 
 
-class Traits(HostFilter):
+class Traits(KeyFilter):
     """Leaves hosts with every required and no forbidden trait.
 
     The traits of flavor and image, and those that request filters add. Where
@@ -239,10 +230,8 @@ class Traits(HostFilter):
     by_name = True
     once = True
 
-    def mask(
-        self, table: HostTable, request: Request, settings: Settings
-    ) -> Mask | None:
-        required, forbidden, anywhere = self.mask_key(table, request, settings)
+    def passing(self, table: HostTable, key: _TraitSets) -> Mask:
+        required, forbidden, anywhere = key
 
         def verdict(have: frozenset[str]) -> bool:
             return required <= have and not forbidden & have
@@ -266,12 +255,8 @@ class Traits(HostFilter):
 
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
-    ) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
-        """Return the traits that are required and forbidden of the host.
-
-        And those that it, or a provider below, has to have.
-        """
-        scope = _scope(table, request, settings)
+    ) -> _TraitSets:
+        scope = scope_of(request, table.topology.aggregates, settings)
         anywhere, _ = request.tree_traits
         known = {
             name for name in request.known_traits if _is_known(table, name)
@@ -290,11 +275,9 @@ class Traits(HostFilter):
             ),
         )
 
-    def reason(
-        self, table: HostTable, row: int, request: Request, settings: Settings
-    ) -> str:
+    def failure(self, table: HostTable, row: int, key: _TraitSets) -> str:
+        required, forbidden, anywhere = key
         have = table.coded['trait_set'].at(row)
-        required, forbidden, anywhere = self.mask_key(table, request, settings)
         below = decoded(table, 'child_traits').at(row) or ()
         missing = (required - have) | (anywhere - have).difference(below)
         lacks = [f'lacks {name}' for name in sorted(missing)]
@@ -316,22 +299,6 @@ def _is_known(table: HostTable, trait: str) -> bool:
     return bool(mask.any())
 
 
-def _scope(table: HostTable, request: Request, settings: Settings) -> Scope:
-    return scope_of(request, table.topology.aggregates, settings)
-
-
-def rows_with(table: HostTable, column: str, value: str) -> Rows:
-    """Return the rows where a coded column has the value."""
-    coded = table.coded[column]
-    return np.flatnonzero(coded.codes == coded.code(value))
-
-
-def rows_of_nodes(table: HostTable, nodes: Iterable[tuple[str, str]]) -> Rows:
-    """Return the rows of nodes, given as (service host, node) pairs."""
-    rows = (table.row_of_node(host, node) for host, node in nodes)
-    return np.array([row for row in rows if row is not None], np.intp)
-
-
 def rows_in_any_case(table: HostTable, lower: Collection[str]) -> Rows:
     """Return the rows of service hosts whose names are given in lower case."""
     by_lower = table.lower_hosts()
@@ -347,7 +314,7 @@ def has_node(table: HostTable, host: str | None, node: str | None) -> bool:
     """
     rows = rows_in_any_case(table, [host.lower()]) if host else None
     if node:
-        nodes = rows_with(table, 'node', node)
+        nodes = table.rows_with('node', node)
         rows = nodes if rows is None else np.intersect1d(rows, nodes)
     return rows is None or len(rows) > 0
 

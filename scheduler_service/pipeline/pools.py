@@ -22,6 +22,8 @@ from scheduler_service.settings import Settings
 
 # (name of a filter, pools it left), in the order of the filters.
 Steps = list[tuple[str, list[Pool]]]
+# What :meth:`PoolPipeline.choose` gets.
+_Asked = tuple[Caller, Mapping[str, Pool], ZoneRequest, RandomSource]
 _POOLS_NAMED = 5
 
 
@@ -96,7 +98,8 @@ class PoolPipeline:
         :raises PoolNotFound, Forbidden: about the pool that the zone names
         :raises FilterFault: a filter failed
         """
-        steps = self.run_filters(context, pools, zone, rng)
+        asked = context, pools, zone, rng
+        steps = self.run_filters(*asked)
         remaining = steps[-1][1]
         funnel = [
             {
@@ -112,7 +115,7 @@ class PoolPipeline:
         facts = {'zone': zone.name, **explanation}
         summary = ', '.join(f'{name} left {len(left)}' for name, left in steps)
         if not remaining:
-            causes = self._rejections(context, pools, zone, rng, steps)
+            causes = self._rejections(asked, steps)
             alone = [cause for cause in causes if cause['alone']]
             for cause in alone or causes:
                 keeps = f'alone keeps out {cause["alone"]}'
@@ -135,19 +138,13 @@ class PoolPipeline:
             **facts,
         )
 
-    def _rejections(
-        self,
-        context: Caller,
-        pools: Mapping[str, Pool],
-        zone: ZoneRequest,
-        rng: RandomSource,
-        steps: Steps,
-    ) -> list[dict[str, Any]]:
+    def _rejections(self, asked: _Asked, steps: Steps) -> list[dict[str, Any]]:
         """Return for each filter how many pools it leaves out, and why.
 
         As for hosts, see ``explain.rejections``; a pool is left out by one
         filter alone if it passes all that follow.
         """
+        _, pools, zone, rng = asked
         storage = PoolStorage(pools, self.settings, rng)
         causes, given = [], [*pools.values()]
         for number, (name, left) in enumerate(steps):
@@ -160,9 +157,7 @@ class PoolPipeline:
                 pool
                 for pool in out
                 if not rest
-                or PoolPipeline(rest, self.settings)._passes(
-                    context, pools, zone, rng, pool
-                )
+                or PoolPipeline(rest, self.settings)._passes(asked, pool)
             ]
             missed = [
                 (_missed(self.filters[number], storage, pool, zone), pool)
@@ -191,16 +186,9 @@ class PoolPipeline:
             )
         return causes
 
-    def _passes(
-        self,
-        context: Caller,
-        pools: Mapping[str, Pool],
-        zone: ZoneRequest,
-        rng: RandomSource,
-        pool: Pool,
-    ) -> bool:
+    def _passes(self, asked: _Asked, pool: Pool) -> bool:
         try:
-            steps = self.run_filters(context, pools, zone, rng, [pool])
+            steps = self.run_filters(*asked, [pool])
         except errors.SchedulerError:
             return False
         return pool in steps[-1][1]

@@ -50,10 +50,13 @@ def smallest(
     :raises FilterFault: a filter failed
     """
     found: list[tuple[float, int, str]] = []
-    for change, made in _without(request):
+    for condition, fields in _without(request):
+        made = request.having(**fields)
+        if 'instance_group' in fields:
+            made.stored_groups = {}
         hosts = passing(pipeline, table, made)
         if hosts:
-            found.append((_LEFT_OUT, -hosts, change))
+            found.append((_LEFT_OUT, -hosts, f'without the {condition}'))
     for name, asked, having in _amounts(request):
         most, hosts = _largest(pipeline, table, asked, having)
         if hosts:
@@ -103,50 +106,33 @@ def _largest(
     return best
 
 
-def _without(request: Request) -> Iterator[tuple[str, Request]]:
-    """Yield requests that lack one condition each, and what it is."""
-    if request.availability_zone:
-        name = request.availability_zone
-        yield (
-            f'without the zone {name}',
-            request.having(availability_zone=None),
-        )
+def _without(request: Request) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each condition of a request, and the fields of one without it."""
     flavor, image = request.flavor, request.image
-    for key in flavor.extra_specs:
+    hints = request.scheduler_hints
+    if request.availability_zone:
+        yield f'zone {request.availability_zone}', {'availability_zone': None}
+    for key, value in flavor.extra_specs.items():
         specs = _less(flavor.extra_specs, key)
-        yield (
-            f'without the extra spec {key}={flavor.extra_specs[key]}',
-            _with_flavor(request, extra_specs=specs),
-        )
+        changed = msgspec.structs.replace(flavor, extra_specs=specs)
+        yield f'extra spec {key}={value}', {'flavor': changed}
     for field in ('traits', 'root_traits'):
         traits = getattr(request, field)
         for trait in traits:
-            yield (
-                f'without the trait {trait}',
-                request.having(**{field: _less(traits, trait)}),
-            )
-    hints = request.scheduler_hints
+            yield f'trait {trait}', {field: _less(traits, trait)}
     for key in hints:
         if key != 'group':
-            yield (
-                f'without the hint {key}',
-                request.having(scheduler_hints=_less(hints, key)),
-            )
+            yield f'hint {key}', {'scheduler_hints': _less(hints, key)}
     if image is not None:
         for key, value in image.properties.items():
             less = _less(image.properties, key)
-            yield (
-                f'without the image property {key}={value}',
-                request.having(
-                    image=msgspec.structs.replace(image, properties=less)
-                ),
-            )
+            made = msgspec.structs.replace(image, properties=less)
+            yield f'image property {key}={value}', {'image': made}
     if request.groups:
-        made = request.having(
-            instance_group=None, scheduler_hints=_less(hints, 'group')
+        yield (
+            'policy of its server group',
+            {'instance_group': None, 'scheduler_hints': _less(hints, 'group')},
         )
-        made.stored_groups = {}
-        yield 'without the policy of its server group', made
 
 
 def _amounts(

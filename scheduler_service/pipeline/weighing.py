@@ -21,7 +21,7 @@ import numpy as np
 from scheduler_service import errors
 from scheduler_service.columns.dictionary import Floats, Mask, Rows
 from scheduler_service.columns.table import HostTable
-from scheduler_service.columns.topology import EACH_TIME, least_number
+from scheduler_service.columns.topology import EACH_TIME
 from scheduler_service.model import Request
 from scheduler_service.pipeline.filtering import is_plugin
 from scheduler_service.settings import Settings
@@ -98,10 +98,7 @@ class Weighing:
                 return None
             return raw
 
-        raw: Floats | None = table.topology.keep(
-            ('raw weights', weigher.name, key), work
-        )
-        return raw
+        return table.topology.keep(('raw weights', weigher.name, key), work)
 
     def rank(
         self,
@@ -295,12 +292,9 @@ def _with_worst(raw: Floats, multiplier: float) -> Floats:
 def _multiplier(weigher: Weigher, table: HostTable, settings: Settings) -> Any:
     """Return the multiplier, a float or float64[n]; None: not to be run."""
     key, default = weigher.multiplier_option, weigher.multiplier(settings)
-    if key and table.any_aggregate_has(key):
-
-        def verdict(ids: frozenset[int]) -> float:
-            return least_number(table.values_of(ids, key), default, float)
-
-        return table.by_aggregate_ids(verdict)
+    stated = table.least_stated(key, default, float) if key else None
+    if stated is not None:
+        return stated
     if default == 0.0 and not weigher.refuses:
         return None
     return float(default)

@@ -46,6 +46,15 @@ class Weigher:
         if 'name' not in cls.__dict__:
             cls.name = cls.__name__
 
+    def weights(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Floats | None:
+        """Return raw weights of all hosts, float64[n]; None: no opinion.
+
+        NaN: the host cannot be weighed. It gets the worst weight of all.
+        """
+        return None
+
     def weigh(
         self,
         table: HostTable,
@@ -53,13 +62,12 @@ class Weigher:
         request: Request,
         settings: Settings,
     ) -> Floats | None:
-        """Return raw weights of *rows*, float64; None: no opinion.
-
-        NaN: the host cannot be weighed. It gets the worst weight of all.
+        """Return raw weights of *rows*, by default of :meth:`weights`.
 
         :param rows: index array, or ``slice(None)`` for every host
         """
-        return None
+        weights = self.weights(table, request, settings)
+        return None if weights is None else weights[rows]
 
     def weight_key(
         self, table: HostTable, request: Request, settings: Settings
@@ -92,16 +100,10 @@ class ColumnWeigher(Weigher, abc.ABC):
         Already inside ``minval`` and ``maxval``.
         """
 
-    def weigh(
-        self,
-        table: HostTable,
-        rows: Rows,
-        request: Request,
-        settings: Settings,
-    ) -> Floats | None:
-        """Return rows of the column."""
-        weights: Floats = self.column(table, settings)[rows]
-        return weights
+    def weights(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Floats:
+        return self.column(table, settings)
 
 
 class ServerGroupWeigher(Weigher):
@@ -114,12 +116,8 @@ class ServerGroupWeigher(Weigher):
     policy: ClassVar[str] = ''
     weight_per_member: ClassVar[float] = 1.0
 
-    def weigh(
-        self,
-        table: HostTable,
-        rows: Rows,
-        request: Request,
-        settings: Settings,
+    def weights(
+        self, table: HostTable, request: Request, settings: Settings
     ) -> Floats | None:
         """Return the members times their weight; None for other policies."""
         groups = table.groups_for(request, self.policy)
@@ -135,8 +133,7 @@ class ServerGroupWeigher(Weigher):
         weights = np.zeros(len(table))
         for host, count in counts.items():
             weights[table.rows_of_host(host)] = self.weight_per_member * count
-        selected: Floats = weights[rows]
-        return selected
+        return weights
 
     def weight_key(
         self, table: HostTable, request: Request, settings: Settings

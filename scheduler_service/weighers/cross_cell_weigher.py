@@ -9,7 +9,7 @@ from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
-from scheduler_service.weighers.base import Rows, Weigher
+from scheduler_service.weighers.base import Weigher
 
 
 class CrossCellWeigher(Weigher):
@@ -21,20 +21,14 @@ class CrossCellWeigher(Weigher):
 
     multiplier_option = 'cross_cell_move_weight_multiplier'
 
-    def weigh(
-        self,
-        table: HostTable,
-        rows: Rows,
-        request: Request,
-        settings: Settings,
+    def weights(
+        self, table: HostTable, request: Request, settings: Settings
     ) -> Floats | None:
         cell = self.weight_key(table, request, settings)
         if cell is None:
             return None
         cells = table.coded['cell_uuid']
-        in_cell = cells.codes == cells.code(cell)
-        weights: Floats = np.where(in_cell, 1.0, -1.0)[rows]
-        return weights
+        return np.where(cells.codes == cells.code(cell), 1.0, -1.0)
 
     def weight_key(
         self, table: HostTable, request: Request, settings: Settings

@@ -7,7 +7,6 @@ import numpy as np
 from scheduler_service.columns.dictionary import Floats
 from scheduler_service.columns.load import Formula
 from scheduler_service.columns.table import HostTable
-from scheduler_service.columns.topology import least_number
 from scheduler_service.settings import Settings
 from scheduler_service.weighers.base import ColumnWeigher
 
@@ -45,11 +44,9 @@ class HostOrderWeigher(ColumnWeigher):
 
 def _when_empty(table: HostTable) -> Floats:
     """Return the weights of hosts without instances, inside 0 and 1."""
-    numbers = table.by_aggregate_ids(
-        lambda ids: least_number(
-            table.values_of(ids, 'host_order'), 0.0, float
-        )
-    )
+    numbers = table.least_stated('host_order', 0.0, float)
+    if numbers is None:
+        numbers = np.zeros(len(table))
     vcpus = table.resources['VCPU'].total
     memory_gb = np.rint(table.resources['MEMORY_MB'].total / 1024)
     kinds = np.stack([vcpus, np.rint(memory_gb / np.maximum(vcpus, 1))])

@@ -14,25 +14,20 @@ from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
-from scheduler_service.weighers.base import Rows, Weigher
+from scheduler_service.weighers.base import Weigher
 
 
 class HostWeigher(Weigher, abc.ABC):
     """Base of weighers whose weights change only when hosts do."""
 
     @abc.abstractmethod
-    def weights(self, table: HostTable) -> Floats:
+    def reported(self, table: HostTable) -> Floats:
         """Return raw weights of all hosts, float64[n]."""
 
-    def weigh(
-        self,
-        table: HostTable,
-        rows: Rows,
-        request: Request,
-        settings: Settings,
-    ) -> Floats | None:
-        weights: Floats = self.weights(table)[rows]
-        return weights
+    def weights(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Floats:
+        return self.reported(table)
 
     def weight_key(
         self, table: HostTable, request: Request, settings: Settings
@@ -50,9 +45,8 @@ class BuildFailureWeigher(HostWeigher):
     multiplier_option = 'build_failure_weight_multiplier'
     sign = -1.0
 
-    def weights(self, table: HostTable) -> Floats:
-        weights: Floats = table.number('failed_builds') * 1.0
-        return weights
+    def reported(self, table: HostTable) -> Floats:
+        return table.number('failed_builds') * 1.0
 
 
 class HypervisorVersionWeigher(HostWeigher):
@@ -60,14 +54,13 @@ class HypervisorVersionWeigher(HostWeigher):
 
     multiplier_option = 'hypervisor_version_weight_multiplier'
 
-    def weights(self, table: HostTable) -> Floats:
+    def reported(self, table: HostTable) -> Floats:
         """Return the version as a number, 0 where a host reports none."""
         versions = table.coded['hypervisor_version']
         by_value = np.array(
             [version or 0 for version in versions.values], np.float64
         )
-        weights: Floats = versions.expand(by_value)
-        return weights
+        return versions.expand(by_value)
 
 
 _MAX_WEIGHT = 100.0
@@ -84,15 +77,14 @@ class PCIWeigher(HostWeigher):
 
     multiplier_option = 'pci_weight_multiplier'
 
-    def weights(self, table: HostTable) -> Floats:
+    def reported(self, table: HostTable) -> Floats:
         """Return 100 less the free devices, 1 to 100, or NaN."""
         pools = decoded(table, 'pci_device_pools')
         free = np.array(
             [_free_devices(value) for value in pools.values], np.float64
         )
         by_value = _MAX_WEIGHT - np.minimum(free, _MAX_DEVICES)
-        weights: Floats = pools.expand(by_value)
-        return weights
+        return pools.expand(by_value)
 
 
 def _free_devices(pools: Any) -> float:

@@ -10,7 +10,7 @@ from scheduler_service.columns.topology import EACH_TIME, Key
 from scheduler_service.model import Request
 from scheduler_service.model.image_properties import KNOWN
 from scheduler_service.settings import Settings, ratios
-from scheduler_service.weighers.base import Rows, Weigher
+from scheduler_service.weighers.base import Weigher
 
 
 class ImagePropertiesWeigher(Weigher):
@@ -24,12 +24,8 @@ class ImagePropertiesWeigher(Weigher):
 
     multiplier_option = 'image_props_weight_multiplier'
 
-    def weigh(
-        self,
-        table: HostTable,
-        rows: Rows,
-        request: Request,
-        settings: Settings,
+    def weights(
+        self, table: HostTable, request: Request, settings: Settings
     ) -> Floats | None:
         # An option of 0, the default, spares the loop over all instances,
         # even where aggregates set a multiplier of their own.
@@ -54,8 +50,7 @@ class ImagePropertiesWeigher(Weigher):
         weights = np.zeros(len(table))
         for host, weight in sums.items():
             weights[table.rows_of_host(host)] = weight
-        selected: Floats = weights[rows]
-        return selected
+        return weights
 
     def weight_key(
         self, table: HostTable, request: Request, settings: Settings

@@ -58,8 +58,7 @@ class MetricsWeigher(Weigher):
             if ratio * settings.metrics_weight_multiplier != 0.0:
                 unavailable |= missing
         weights[unavailable] = settings.metrics_weight_of_unavailable
-        selected: Floats = weights[rows]
-        return selected
+        return weights[rows]
 
     def weight_key(
         self, table: HostTable, request: Request, settings: Settings

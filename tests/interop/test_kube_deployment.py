@@ -16,7 +16,6 @@ import re
 import shutil
 import ssl
 import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,7 +34,7 @@ from tests.support import (
 from tests.support.databases import migrated_database
 from tests.support.deployment import FOLDER
 from tests.support.kube import Cluster
-from tests.support.paths import ROOT
+from tests.support.paths import PROGRAMS, ROOT
 from tests.support.processes import Process
 from tests.support.servers import free_port
 from tests.support.waiting import LIMIT_S, wait_until
@@ -44,7 +43,6 @@ pytestmark = pytest.mark.slow
 DOMAIN = 'scheduler-service.local'
 SPACE = 'scheduler-service'
 NODES = 12
-BIN = pathlib.Path(sys.executable).parent
 SNIPPETS = sorted((FOLDER / 'kube-scheduler').glob('*.yaml'))
 
 
@@ -312,7 +310,7 @@ def run_lines(cluster: Cluster, deployed: Deployed, tmp_path: Any) -> str:
         done = subprocess.run(
             ['bash', '-euo', 'pipefail', '-c', own], cwd=folder,
             env={**os.environ, 'KUBECONFIG': cluster.kubeconfig,
-                 'PATH': f'{BIN}:{os.environ["PATH"]}'},
+                 'PATH': f'{PROGRAMS}:{os.environ["PATH"]}'},
             check=False, capture_output=True, text=True, timeout=LIMIT_S,
         )  # fmt: skip
         assert done.returncode == 0, (line, done.stderr)

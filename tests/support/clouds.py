@@ -21,10 +21,10 @@ from scheduler_service import (
     rpc,  # noqa: F401 - chooses the bus's backend
 )
 from scheduler_service.cmd import adapters
-from scheduler_service.engine_config import EngineOptions
 from scheduler_service.model import documents
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.client import SchedulerClient
+from scheduler_service.settings import EngineOptions
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records import audit

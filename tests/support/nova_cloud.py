@@ -19,7 +19,7 @@ import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
-from tests.support import interop
+from tests.support import failures, interop
 from tests.support.nova_databases import NovaDatabases, cell_uuid
 from tests.support.paths import ROOT
 from tests.support.placement_service import PlacementService
@@ -94,6 +94,7 @@ class NovaCloud:
         self._networks = networks
         self._bin = interop.openstack() / 'bin'
         self._processes: list[subprocess.Popen[str]] = []
+        self._shown: list[failures.Output] = []
         (folder / 'failed').mkdir()
 
     def start(self) -> None:
@@ -168,6 +169,10 @@ class NovaCloud:
                 **pipes,
             )  # fmt: skip
         self._processes.append(process)
+        written = self.log(name, host)
+        self._shown.append(
+            failures.Output(written.stem, lambda: failures.tail(written))
+        )
         return process
 
     def _options(self, host: str, folder: pathlib.Path) -> str:
@@ -253,3 +258,5 @@ class NovaCloud:
         """End all programs."""
         for process in self._processes:
             self.end(process)
+        for shown in self._shown:
+            shown.end()

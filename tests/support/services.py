@@ -178,5 +178,5 @@ def reconfigure(service: Service, **more: Any) -> Any:
     """
     url = service.conf.database.connection
     conf = new_conf(database__connection=url, **more)
-    service.daemon.reconfigure(conf)()
+    service.daemon.reconfigure(conf)
     return conf

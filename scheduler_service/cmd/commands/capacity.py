@@ -16,6 +16,7 @@ from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine import headroom, host_listing
 from scheduler_service.factory import engine_config
 from scheduler_service.model import Request, client_documents, documents
+from scheduler_service.settings import Settings
 from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.reading import residents
 from scheduler_service.store.reading.snapshot import load_snapshot
@@ -32,7 +33,7 @@ def capacity(args: Any, conf: Any) -> output.Listing:
     snapshot = read(conf, load_snapshot)
     settings = options.settings(conf)
     rows = headroom.zone_rows(snapshot.hosts, settings, args.zone)
-    _check_zone(args, conf, snapshot, rows)
+    _check_zone(args, settings, snapshot, rows)
     columns = [
         'zone', 'resource', 'capacity', 'used', 'over', 'out', 'free',
         'full', 'ends_first',
@@ -41,20 +42,15 @@ def capacity(args: Any, conf: Any) -> output.Listing:
 
 
 def _check_zone(
-    args: Any, conf: Any, snapshot: Snapshot, rows: Sequence[Any]
-) -> bool:
-    """Print the names of zones if ``--zone`` matches none; return whether."""
-    if not args.zone or rows:
-        return False
-    for text in host_listing.remarks(
-        snapshot.hosts,
-        host_listing.HostCriteria(args.zone),
-        conf.default_availability_zone,
-        '--',
-    ):
-        output.remark(text)
-        return True
-    return False
+    args: Any, settings: Settings, snapshot: Snapshot, rows: Sequence[Any]
+) -> None:
+    """Print the names of zones if ``--zone`` matches none."""
+    criteria = host_listing.HostCriteria(args.zone)
+    if not rows:
+        for text in host_listing.remarks(
+            snapshot.hosts, criteria, settings, '--'
+        ):
+            output.remark(text)
 
 
 def _fits(args: Any, conf: Any) -> output.Listing:
@@ -64,25 +60,20 @@ def _fits(args: Any, conf: Any) -> output.Listing:
     several = len(wanted) > 1
     snapshot = read(conf, load_snapshot)
     pipeline = engine_config(conf).hosts
-    default = conf.default_availability_zone
     rows: list[dict[str, Any]] = []
     for name, request in wanted:
         asked = request.with_ids()
         if args.zone:
             asked.availability_zone = args.zone
-        found = headroom.fits(
-            pipeline, snapshot.hosts, asked, default, args.by
-        )
+        found = headroom.fits(pipeline, snapshot.hosts, asked, args.by)
         if found and all(place.instances == 0 for place in found):
-            (move,) = headroom.drain(
-                pipeline, snapshot.hosts, [asked], default
-            )
+            (move,) = headroom.drain(pipeline, snapshot.hosts, [asked])
             reason = move.reason or 'no host has room'
             which = f' of {name}' if several else ''
             output.remark(f'No instance{which} fits: {reason}')
         first = {'flavor': name} if several else {}
         rows += [{**first, **place.row(args.by)} for place in found]
-    _check_zone(args, conf, snapshot, rows)
+    _check_zone(args, pipeline.settings, snapshot, rows)
     columns = [args.by, 'hosts', 'instances', 'ends_first']
     return output.Listing(rows, ['flavor', *columns] if several else columns)
 
@@ -152,12 +143,8 @@ def drain(args: Any, conf: Any) -> output.Listing:
     )
     if not len(snapshot.hosts.rows_of_host(args.host)):
         raise errors.HostNotFound(f'There is no host {args.host}')
-    moves = headroom.drain(
-        engine_config(conf).hosts,
-        snapshot.hosts,
-        requests,
-        conf.default_availability_zone,
-    )
+    pipeline = engine_config(conf).hosts
+    moves = headroom.drain(pipeline, snapshot.hosts, requests)
     rows = [
         {
             'instance': move.request.instance_uuids[0],

@@ -79,8 +79,7 @@ def hosts(args: Any, conf: Any) -> output.Listing:
     table = read(conf, load_hosts)
     rows = list(host_listing.rows(table, criteria, settings))
     if not rows:
-        default = settings.default_availability_zone
-        for text in host_listing.remarks(table, criteria, default, '--'):
+        for text in host_listing.remarks(table, criteria, settings, '--'):
             output.remark(text)
     columns = [
         'host', 'node', 'zone', 'status', 'state', 'vcpus_used', 'vcpus',

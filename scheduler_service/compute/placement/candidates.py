@@ -19,7 +19,6 @@ from scheduler_service.compute.placement.client import PLAIN
 from scheduler_service.model import Request, Selection
 from scheduler_service.model.request_parts import PciRequest, ResourceGroup
 from scheduler_service.pipeline import Assignment, Bonuses
-from scheduler_service.pipeline.mandatory_filters import rows_with
 from scheduler_service.request_filters import Scope
 
 
@@ -214,7 +213,7 @@ def by_row(
         tree = Tree.of(document)
         for uuid in tree.allocations:
             if uuid not in rows:
-                matching = rows_with(table, 'uuid', uuid)
+                matching = table.rows_with('uuid', uuid)
                 rows[uuid] = int(matching[0]) if len(matching) else None
             row = rows[uuid]
             if row is not None:

@@ -11,7 +11,7 @@ from scheduler_service import specops
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
-from scheduler_service.filters.base import HostFilter
+from scheduler_service.filters.base import KeyFilter
 from scheduler_service.filters.unreadable import REQUIREMENT, UNREADABLE
 from scheduler_service.model import Request
 from scheduler_service.model.image_properties import KNOWN
@@ -24,7 +24,7 @@ _COMPARED = 200
 Metadata = Mapping[str, frozenset[str]]
 
 
-class AggregateFilter(HostFilter, abc.ABC):
+class AggregateFilter(KeyFilter):
     """Base of filters that evaluate each distinct set of aggregates once.
 
     Override :meth:`mismatch`, and :meth:`mask_key` with what it needs.
@@ -39,22 +39,13 @@ class AggregateFilter(HostFilter, abc.ABC):
         :param key: the result of :meth:`mask_key`
         """
 
-    def mask(
-        self, table: HostTable, request: Request, settings: Settings
-    ) -> Mask | None:
-        key = self.mask_key(table, request, settings)
-        if key is None:
-            return None
-        mask: Mask = table.by_aggregate_ids(
+    def passing(self, table: HostTable, key: Any) -> Mask:
+        return table.by_aggregate_ids(
             lambda ids: not self.mismatch(table.split_metadata(ids), key)
         )
-        return mask
 
-    def reason(
-        self, table: HostTable, row: int, request: Request, settings: Settings
-    ) -> str:
+    def failure(self, table: HostTable, row: int, key: Any) -> str:
         ids = table.coded['aggregate_set'].at(row)
-        key = self.mask_key(table, request, settings)
         return self.mismatch(table.split_metadata(ids), key)
 
 

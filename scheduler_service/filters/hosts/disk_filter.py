@@ -46,11 +46,6 @@ class DiskFilter(CapacityFilter):
     def limit(self, table: HostTable, settings: Settings) -> Floats:
         return super().limit(table, settings) * 1024
 
-    def limits(
-        self, table: HostTable, row: int, settings: Settings
-    ) -> dict[str, float]:
-        return {self.limit_name: self.limit(table, settings)[row] / 1024}
-
 
 class AggregateDiskFilter(DiskFilter):
     """DiskFilter with ``disk_allocation_ratio`` from aggregate metadata.

@@ -12,7 +12,7 @@ import msgspec
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
-from scheduler_service.filters.base import HostFilter
+from scheduler_service.filters.base import KeyFilter
 from scheduler_service.filters.unreadable import where_readable, why_unreadable
 from scheduler_service.model import Request
 from scheduler_service.model import image_properties as images
@@ -20,7 +20,7 @@ from scheduler_service.model.requirements.specs import reading, refusal
 from scheduler_service.settings import Settings
 
 
-class ImagePropertiesFilter(HostFilter):
+class ImagePropertiesFilter(KeyFilter):
     """Passes hosts that can run the image.
 
     One of the host's ``supported_instances`` has to have the image's
@@ -35,22 +35,16 @@ class ImagePropertiesFilter(HostFilter):
     once = True
     rebuild = True
 
-    def mask(
-        self, table: HostTable, request: Request, settings: Settings
-    ) -> Mask | None:
-        required = image_requirements(request, settings)
-        names = required.supported
-        if not names:
-            return None
+    def passing(self, table: HostTable, key: ImageRequirements) -> Mask:
+        names, bits = key.supported, key.address_bits
         passed = table.coded['supported_instances'].mask_where(
             where_readable(lambda text: is_supported(text, names))
         )
-        if required.version:
-            clauses = version_clauses(required.version)
+        if key.version:
+            clauses = version_clauses(key.version)
             passed &= table.coded['hypervisor_version'].mask_where(
                 lambda version: version_matches(version, clauses)
             )
-        bits = required.address_bits
         if bits:
             passed &= table.coded['cpu_info'].mask_where(
                 where_readable(lambda text: has_address_bits(text, bits))
@@ -61,25 +55,24 @@ class ImagePropertiesFilter(HostFilter):
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
         required = image_requirements(request, settings)
-        return tuple(required) if required.supported else None
+        return required if required.supported else None
 
-    def reason(
-        self, table: HostTable, row: int, request: Request, settings: Settings
+    def failure(
+        self, table: HostTable, row: int, key: ImageRequirements
     ) -> str:
-        required = image_requirements(request, settings)
-        bits = required.address_bits
+        bits = key.address_bits
         why = why_unreadable(
             is_supported,
             'supported_instances',
             table.coded['supported_instances'].at(row),
-            required.supported,
+            key.supported,
         )
         if bits and not why:
             info = table.coded['cpu_info'].at(row)
             why = why_unreadable(has_address_bits, 'cpu_info', info, bits)
         if why:
             return why
-        requirements = ', '.join(str(value) for value in required if value)
+        requirements = ', '.join(str(value) for value in key if value)
         text = table.coded['supported_instances'].at(row) or b'[]'
         version = table.coded['hypervisor_version'].at(row)
         shown = dotted_version(version) if version else 'not reported'

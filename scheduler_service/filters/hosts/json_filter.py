@@ -216,14 +216,12 @@ class ColumnEvaluator:
                 faulty[at] = True
         if faulty.any():
             self._unreadable |= faulty.take(combination)
-        mask: Mask = passes.take(combination)
-        return mask
+        return passes.take(combination)
 
 
 def _join(sign: str, masks: Sequence[Any]) -> Mask:
     join = operator.and_ if sign == 'and' else operator.or_
-    joined: Mask = functools.reduce(join, masks)
-    return joined
+    return functools.reduce(join, masks)
 
 
 MAX_DEPTH = 32

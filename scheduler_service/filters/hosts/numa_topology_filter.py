@@ -181,10 +181,7 @@ class NUMATopologyFilter(HostFilter):
             unit = f'{demands[most].unit} in its NUMA cells'
             return _Missed(lacks[most].take(combination), unit)
 
-        missed: _Missed | None = table.topology.keep(
-            ('miss', self.name, guest), work
-        )
-        return missed
+        return table.topology.keep(('miss', self.name, guest), work)
 
 
 class _Missed(NamedTuple):

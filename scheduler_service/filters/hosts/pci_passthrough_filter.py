@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.reports import decoded
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
-from scheduler_service.filters.base import HostFilter
+from scheduler_service.filters.base import KeyFilter
 from scheduler_service.filters.devices import (
     free_devices,
     has_devices,
@@ -16,7 +18,7 @@ from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
 
-class PciPassthroughFilter(HostFilter):
+class PciPassthroughFilter(KeyFilter):
     """Passes hosts that have all requested PCI devices at once.
 
     The extra spec ``pci_passthrough:alias`` holds ``name:count``, several
@@ -26,14 +28,9 @@ class PciPassthroughFilter(HostFilter):
     whose pools cannot be read fails.
     """
 
-    def mask(
-        self, table: HostTable, request: Request, settings: Settings
-    ) -> Mask | None:
-        devices = request.devices(settings)
-        if not devices:
-            return None
+    def passing(self, table: HostTable, key: Any) -> Mask:
         return decoded(table, 'pci_device_pools').mask_where(
-            where_readable(lambda pools: has_devices(pools or [], devices))
+            where_readable(lambda pools: has_devices(pools or [], key))
         )
 
     def mask_key(
@@ -48,21 +45,12 @@ class PciPassthroughFilter(HostFilter):
         devices = request.devices(settings)
         return where_readable(has_devices)(pools, devices)
 
-    def reason(
-        self, table: HostTable, row: int, request: Request, settings: Settings
-    ) -> str:
+    def failure(self, table: HostTable, row: int, key: Any) -> str:
         pools = decoded(table, 'pci_device_pools').at(row) or []
-        devices = request.devices(settings)
-        why = why_unreadable(
-            lambda free: has_devices(free, devices),
-            'pci_device_pools',
-            pools,
-        )
+        why = why_unreadable(has_devices, 'pci_device_pools', pools, key)
         if why:
             return why
-        requested = ', '.join(
-            f'{device.name}:{device.needed}' for device in devices
-        )
+        requested = ', '.join(f'{each.name}:{each.needed}' for each in key)
         return (
             f'PCI devices {requested} requested, the host has '
             f'{free_devices(pools)} of any kind free'

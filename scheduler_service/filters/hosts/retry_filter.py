@@ -24,8 +24,5 @@ class RetryFilter(RowFilter):
     ) -> RowSet | None:
         if request.retry is None or not request.retry.hosts:
             return None
-        nodes = (
-            table.row_of_node(host, node) for host, node in request.retry.hosts
-        )
-        rows = [row for row in nodes if row is not None]
-        return RowSet(np.unique(np.array(rows, np.intp)), passes=False)
+        rows = table.rows_of_nodes(request.retry.hosts)
+        return RowSet(np.unique(rows), passes=False)

@@ -10,7 +10,7 @@ import numpy as np
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
-from scheduler_service.filters.base import HostFilter
+from scheduler_service.filters.base import KeyFilter
 from scheduler_service.filters.unreadable import UNREADABLE
 from scheduler_service.model import Request
 from scheduler_service.model.requirements.specs import reading, refusal
@@ -21,7 +21,7 @@ _CIDR = 'scheduler_hints.cidr'
 _SIZE = 'the size of a network, such as /24'
 
 
-class SimpleCIDRAffinityFilter(HostFilter):
+class SimpleCIDRAffinityFilter(KeyFilter):
     """Passes hosts in the network around the hint ``build_near_host_ip``.
 
     The hint ``cidr`` gives the size of the network, with or without the
@@ -31,12 +31,7 @@ class SimpleCIDRAffinityFilter(HostFilter):
 
     once = True
 
-    def mask(
-        self, table: HostTable, request: Request, settings: Settings
-    ) -> Mask | None:
-        network = _network(request)
-        if network is None:
-            return None
+    def passing(self, table: HostTable, key: Network) -> Mask:
         column = table.coded['host_ip']
 
         def parse() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -47,21 +42,19 @@ class SimpleCIDRAffinityFilter(HostFilter):
             )
 
         versions, numbers = table.topology.memoize('addresses', parse)
-        inside = numbers & int(network.netmask) == int(network.network_address)
-        return column.expand(inside & (versions == network.version))
+        inside = numbers & int(key.netmask) == int(key.network_address)
+        return column.expand(inside & (versions == key.version))
 
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
         return _network(request)
 
-    def reason(
-        self, table: HostTable, row: int, request: Request, settings: Settings
-    ) -> str:
+    def failure(self, table: HostTable, row: int, key: Network) -> str:
         address = table.coded['host_ip'].at(row)
         if _address(address) is None:
             return f'{UNREADABLE}host_ip {address} is not an address'
-        return f'{address} is not in {_network(request)}'
+        return f'{address} is not in {key}'
 
 
 def _network(request: Request) -> Network | None:

@@ -65,11 +65,12 @@ class PoolFilter:
     ) -> Sequence[Pool]:
         """Return the pools that the zone may go to.
 
-        They may include pools that are not in *pools*.
+        By default those that miss nothing. They may include pools that are
+        not in *pools*.
 
         :raises SchedulerError: the request is refused
         """
-        return pools
+        return [pool for pool in pools if not self.missed(pool, zone)]
 
     def missed(self, pool: Pool, zone: ZoneRequest) -> Sequence[str]:
         """Return each requirement of the zone that a pool does not meet."""

@@ -24,11 +24,6 @@ class AttributeFilter(PoolFilter):
 
     name = 'attribute'
 
-    def filter(
-        self, context: Caller, pools: Sequence[Pool], zone: ZoneRequest
-    ) -> Sequence[Pool]:
-        return [pool for pool in pools if not self.missed(pool, zone)]
-
     def missed(self, pool: Pool, zone: ZoneRequest) -> Sequence[str]:
         if self.storage.settings.keep_pools_without_attributes and is_bare(
             pool

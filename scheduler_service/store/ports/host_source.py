@@ -22,6 +22,7 @@ from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine.health import SNAPSHOT, Health
 from scheduler_service.engine.journal import Journal
 from scheduler_service.engine.ports import PendingClaims
+from scheduler_service.settings import EngineOptions
 from scheduler_service.store import claims
 from scheduler_service.store.connection import KeptConnection, Store
 from scheduler_service.store.driver_errors import translate_errors
@@ -93,8 +94,6 @@ class StoreHostSource:
 
     Methods that query the database may raise StoreUnavailable.
 
-    :ivar max_age: seconds after which the snapshot is brought up to date
-        before it is used
     :ivar snapshot: None before the first load
     :ivar refreshed_at: monotonic time at which it was current for certain
     :ivar loading: whether hosts are being read, which may take long
@@ -111,7 +110,7 @@ class StoreHostSource:
     def __init__(
         self,
         store: Store,
-        max_age: float,
+        options: EngineOptions,
         on_history_changed: Callable[[], None],
         journal: Journal | None = None,
         health: Health | None = None,
@@ -126,7 +125,7 @@ class StoreHostSource:
         self.pending_release: PendingRelease | None = None
         self._on_history_changed = on_history_changed
         self.releases = RecentReleases()
-        self.max_age = max_age
+        self._options = options
         # Claims of this daemon since the last refresh, which the snapshot
         # includes: revision -> lineage. The next refresh reads them, or the
         # database went back in time.
@@ -158,10 +157,11 @@ class StoreHostSource:
         """
         if self._journal.due and self.snapshot is not None:
             self._journal.checkpoint(self.snapshot.hosts, follows=True)
-        if self.snapshot is None or not self.max_age:
+        max_age = self._options.snapshot_max_age
+        if self.snapshot is None or not max_age:
             return self.refresh()
         now = time.monotonic()
-        least = 0.0 if self._behind else self.max_age
+        least = 0.0 if self._behind else max_age
         limit = max(least, min(_READING_SHARE * self._read_s, _OLDEST_S))
         since = self._read_at if self._behind else self.refreshed_at
         if now - since > limit or now - self._read_at > _OLDEST_S:
@@ -302,9 +302,8 @@ class StoreHostSource:
         """
         return self._reader.is_waiting() or self._writer.is_waiting()
 
-    def forget(self, max_age: float) -> None:
+    def forget(self) -> None:
         """Drop what was computed from earlier options."""
-        self.max_age = max_age
         if self.snapshot is not None:
             self.snapshot.hosts.topology.clear()
             self.snapshot.hosts.load.clear()

@@ -28,6 +28,7 @@ from scheduler_service.engine.jobs import (
 )
 from scheduler_service.engine.ports import Recalled
 from scheduler_service.model import HostsAnswer, Placement, PoolAnswer
+from scheduler_service.settings import EngineOptions
 from scheduler_service.store import claims, clock
 from scheduler_service.store.claims import lifecycle, outcomes
 from scheduler_service.store.connection import (
@@ -81,14 +82,13 @@ class OutcomeDiffers(Exception):
 
 
 class Outcomes:
-    """Looks up outcomes by the idempotency keys of jobs.
+    """Looks up outcomes by the idempotency keys of jobs."""
 
-    :ivar retention: seconds for which outcomes are kept
-    """
-
-    def __init__(self, store: Store, retention: float, health: Health) -> None:
+    def __init__(
+        self, store: Store, options: EngineOptions, health: Health
+    ) -> None:
         self._store = store
-        self.retention = retention
+        self._options = options
         self._health = health
 
     def record(self, unrecorded: Sequence[Outcome], has_copies: bool) -> None:
@@ -216,7 +216,8 @@ class Outcomes:
         return (
             message.redelivered
             and message.sent_at is not None
-            and clock.read(conn) - message.sent_at > self.retention
+            and clock.read(conn) - message.sent_at
+            > self._options.outcome_retention
         )
 
 

@@ -15,6 +15,13 @@ from scheduler_service.store.connection import Writer, in_chunks
 
 _SHOWN = 1000
 _OF_HOST = schema.allocations.c.host_id >= 0
+# The instance of a finding.
+_CONSUMER = schema.instances.c.uuid.label('consumer_uuid')
+_LOST_MOVE = ~sa.exists().where(
+    schema.instances.c.uuid == schema.moves.c.instance_uuid
+)
+# Fields of findings that queries have as columns.
+_PLACES = 'host', 'aggregate', 'server_group', 'resource_class'
 # Claims that no host reports for longer, in seconds.
 _UNREPORTED_S = 3600.0
 
@@ -77,62 +84,60 @@ def audit(
 
     def findings(*checks: tuple[str, Any, str]) -> list[Finding]:
         return [
-            _finding(kind, row, text.format_map(row._mapping))
-            for kind, query, text in checks
-            for row in conn.execute(query.limit(_SHOWN))
+            Finding(
+                kind=kind,
+                text=text.format_map(row),
+                consumer=row.get('consumer_uuid'),
+                **{name: row[name] for name in _PLACES if name in row},
+            )
+            for kind, found, text in checks
+            for row in (
+                found[:_SHOWN]
+                if isinstance(found, list)
+                else conn.execute(found.limit(_SHOWN)).mappings()
+            )
         ]
 
     inst, moves = schema.instances, schema.moves
     old = clock.read(conn) - _UNREPORTED_S
-    instances = sa.select(
-        inst.c.host, inst.c.uuid.label('consumer_uuid')
-    ).order_by(inst.c.uuid)
-    lost_moves = sa.select(
-        moves.c.host, moves.c.instance_uuid.label('consumer_uuid')
-    ).where(~sa.exists().where(inst.c.uuid == moves.c.instance_uuid))
+    instances = sa.select(inst.c.host, _CONSUMER).order_by(inst.c.uuid)
+    moved = moves.c.instance_uuid.label('consumer_uuid')
+    lost_moves = sa.select(moves.c.host, moved).where(_LOST_MOVE)
+    unallocated = [
+        {**row._mapping, 'promised': _promised(amounts)}
+        for row, amounts in _unallocated(conn)[:_SHOWN]
+    ]
     return Audit(
         inventories=count(schema.inventories, schema.IS_OFFERED),
         allocations=count(schema.allocations),
         claims=count(inst, inst.c.state != 'reported'),
         server_groups=count(schema.server_groups),
-        findings=[
-            *findings(
-                ('used', _differing(),
-                 '{used} are used, {right_use} are reported and allocated'),
-                ('overcommitted', _overcommitted(fallback),
-                 '{used} are used, {most:g} may be'),
-                ('orphaned', _orphaned(),
-                 '{amount} are allocated of what is not offered any more '
-                 '(host id {host_id})'),
-                ('unclaimed', _unclaimed(),
-                 'holds allocations without a claim'),
-            ),
-            *(
-                _finding('unallocated', row, _promised(amounts))
-                for row, amounts in _unallocated(conn)[:_SHOWN]
-            ),
-            *findings(
-                ('move', lost_moves,
-                 'moves here, but there is no instance of this uuid'),
-                ('membership', _members_of_nothing(),
-                 'is a member of a server group that does not exist'),
-            ),
-            *(
-                _finding('membership', row,
-                         'was claimed as a member, and is none',
-                         server_group=group)
-                for row, group in _lost_members(conn)[:_SHOWN]
-            ),
-            *findings(
-                ('policy', _together(),
-                 '{number} members are on this host, {most} may be'),
-                ('policy', _apart(),
-                 'members are on {number} hosts, and belong on one'),
-                ('stage', _records_of_others(stages),
-                 '{number} records of the stage {stage}, which is not '
-                 'configured: what it did is not undone'),
-            ),
-        ],
+        findings=findings(
+            ('used', _differing(),
+             '{used} are used, {right_use} are reported and allocated'),
+            ('overcommitted', _overcommitted(fallback),
+             '{used} are used, {most:g} may be'),
+            ('orphaned', _orphaned(),
+             '{amount} are allocated of what is not offered any more '
+             '(host id {host_id})'),
+            ('unclaimed', _unclaimed(),
+             'holds allocations without a claim'),
+            ('unallocated', unallocated,
+             'is claimed here and has no allocations; {promised}'),
+            ('move', lost_moves,
+             'moves here, but there is no instance of this uuid'),
+            ('membership', _members_of_nothing(),
+             'is a member of a server group that does not exist'),
+            ('membership', _lost_members(conn),
+             'was claimed as a member, and is none'),
+            ('policy', _together(),
+             '{number} members are on this host, {most} may be'),
+            ('policy', _apart(),
+             'members are on {number} hosts, and belong on one'),
+            ('stage', _records_of_others(stages),
+             '{number} records of the stage {stage}, which is not '
+             'configured: what it did is not undone'),
+        ),
         unmatched=findings(
             ('running', instances.where(inst.c.state == 'reported'),
              'is reported by its host, and has no claim'),
@@ -145,29 +150,6 @@ def audit(
     )  # fmt: skip
 
 
-def _finding(kind: str, row: Any, text: str, **more: str) -> Finding:
-    columns = {**row._mapping, **more}
-    return Finding(
-        kind=kind,
-        host=columns.get('host'),
-        aggregate=columns.get('aggregate'),
-        server_group=columns.get('server_group'),
-        resource_class=columns.get('resource_class'),
-        consumer=columns.get('consumer_uuid'),
-        text=text,
-    )
-
-
-def _records_of_others(stages: Collection[str] | None) -> Any:
-    table = schema.stage_records
-    query = sa.select(table.c.stage, sa.func.count().label('number')).group_by(
-        table.c.stage
-    )
-    if stages is None:
-        return query.where(sa.false())
-    return query.where(table.c.stage.not_in(stages))
-
-
 def fix(writer: Writer) -> int:
     """Correct what can be corrected; return how many rows that were.
 
@@ -176,48 +158,43 @@ def fix(writer: Writer) -> int:
     allocated. A host that is overcommitted stays so: instances have to be
     moved away from it.
     """
-    return (
-        _drop_moves(writer)
-        + _release_unclaimed(writer)
-        + _restore_allocations(writer)
-        + _drop_orphaned(writer)
-        + _correct_use(writer)
-    )
+    cures = (
+        _drop_moves, _release_unclaimed, _restore_allocations, _drop_orphaned,
+        _correct_use,
+    )  # fmt: skip
+    return sum(cure(writer) for cure in cures)
 
 
-def _allocated() -> Any:
-    """Return the amount that is allocated of an inventory.
+def _amounts(*columns: Any) -> Any:
+    """Return the query for what hosts and aggregates offer.
 
-    A subquery for each: MariaDB has no index on sums of all.
+    :param columns: more of them
     """
-    offered, held = schema.inventories, schema.allocations
-    return (
-        sa.select(sa.func.coalesce(sa.func.sum(held.c.amount), 0))
-        .where(
-            held.c.host_id == offered.c.host_id,
-            held.c.resource_class == offered.c.resource_class,
-        )
-        .scalar_subquery()
-    )
-
-
-def _differing() -> Any:
     offered, hosts = schema.inventories, schema.hosts
-    right = (offered.c.reported + _allocated()).label('right_use')
     return (
         sa.select(
             offered.c.host_id,
             offered.c.resource_class,
             offered.c.used,
-            right,
             hosts.c.host,
             schema.aggregates.c.name.label('aggregate'),
+            *columns,
         )
         .outerjoin(hosts, hosts.c.id == offered.c.host_id)
         .outerjoin(schema.aggregates, claim_sql.is_of_aggregate(offered))
-        .where(offered.c.used != right)
-        .order_by(offered.c.host_id, offered.c.resource_class)
     )
+
+
+def _differing() -> Any:
+    offered, held = schema.inventories.c, schema.allocations.c
+    # A subquery for each: MariaDB has no index on sums of all.
+    allocated = sa.select(sa.func.coalesce(sa.func.sum(held.amount), 0)).where(
+        held.host_id == offered.host_id,
+        held.resource_class == offered.resource_class,
+    )
+    right = (offered.reported + allocated.scalar_subquery()).label('right_use')
+    query = _amounts(right).where(offered.used != right)
+    return query.order_by(offered.host_id, offered.resource_class)
 
 
 def _overcommitted(fallback: Mapping[str, float]) -> Any:
@@ -226,35 +203,24 @@ def _overcommitted(fallback: Mapping[str, float]) -> Any:
     A host that exceeds its limit by what it reports itself is not
     overcommitted by claims.
     """
-    offered, hosts = schema.inventories, schema.hosts
+    offered = schema.inventories.c
     # The rule of allocation ratios: see ``ResourceColumns.capacity``.
     default = sa.case(
-        dict(fallback) or {'': 0.0},
-        value=offered.c.resource_class,
-        else_=0.0,
+        dict(fallback) or {'': 0.0}, value=offered.resource_class, else_=0.0
     )
-    ratio = sa.func.coalesce(
-        sa.func.nullif(offered.c.allocation_ratio, 0), default
-    )
-    limit = ((offered.c.total - offered.c.reserved) * ratio).label('most')
+    stated = sa.func.nullif(offered.allocation_ratio, 0)
+    ratio = sa.func.coalesce(stated, default)
+    limit = ((offered.total - offered.reserved) * ratio).label('most')
     return (
-        sa.select(
-            offered.c.resource_class,
-            offered.c.used,
-            limit,
-            hosts.c.host,
-            schema.aggregates.c.name.label('aggregate'),
-        )
-        .outerjoin(hosts, hosts.c.id == offered.c.host_id)
-        .outerjoin(schema.aggregates, claim_sql.is_of_aggregate(offered))
+        _amounts(limit)
         .where(
             schema.IS_OFFERED,
-            offered.c.used > limit,
-            offered.c.used > offered.c.reported,
+            offered.used > limit,
+            offered.used > offered.reported,
             # A host with 0 vCPUs does not collect these figures.
-            ~((offered.c.resource_class == 'VCPU') & (offered.c.total == 0)),
+            ~((offered.resource_class == 'VCPU') & (offered.total == 0)),
         )
-        .order_by(hosts.c.host, offered.c.resource_class)
+        .order_by(schema.hosts.c.host, offered.resource_class)
     )
 
 
@@ -273,7 +239,7 @@ def _orphaned() -> Any:
     return query.order_by(held.c.consumer_uuid)
 
 
-def _unclaimed(consumers: Any = None) -> Any:
+def _unclaimed() -> Any:
     """Return the query for (consumer, host id, host) without a claim.
 
     A claim is an instance that is claimed on the host, or moves to it; of an
@@ -281,7 +247,7 @@ def _unclaimed(consumers: Any = None) -> Any:
     """
     held, hosts = schema.allocations, schema.hosts
     inst, moves = schema.instances, schema.moves
-    query = (
+    return (
         sa.select(held.c.consumer_uuid, held.c.host_id, hosts.c.host)
         .distinct()
         .outerjoin(hosts, hosts.c.id == held.c.host_id)
@@ -299,9 +265,6 @@ def _unclaimed(consumers: Any = None) -> Any:
         .where(inst.c.uuid.is_(None), moves.c.instance_uuid.is_(None))
         .order_by(held.c.consumer_uuid, held.c.host_id)
     )
-    if consumers is not None:
-        query = query.where(held.c.consumer_uuid.in_(consumers))
-    return query
 
 
 def _unallocated(
@@ -316,10 +279,7 @@ def _unallocated(
     """
     inst, moves, hosts = schema.instances, schema.moves, schema.hosts
     placed = sa.select(
-        inst.c.uuid.label('consumer_uuid'),
-        hosts.c.id.label('host_id'),
-        inst.c.host,
-        inst.c.placement,
+        _CONSUMER, hosts.c.id.label('host_id'), inst.c.host, inst.c.placement
     ).where(
         hosts.c.host == inst.c.host,
         hosts.c.node == inst.c.node,
@@ -329,26 +289,21 @@ def _unallocated(
     moving = sa.select(
         moves.c.instance_uuid, moves.c.host_id, moves.c.host, moves.c.placement
     )
-    claims, held = (
-        sa.union_all(placed, moving).subquery().c,
-        schema.allocations,
-    )
+    claims = sa.union_all(placed, moving).subquery().c
+    held = schema.allocations.c
     query = sa.select(*claims).where(
         ~sa.exists().where(
-            held.c.consumer_uuid == claims.consumer_uuid,
-            held.c.host_id == claims.host_id,
+            held.consumer_uuid == claims.consumer_uuid,
+            held.host_id == claims.host_id,
         )
     )
     if consumers is not None:
         query = query.where(claims.consumer_uuid.in_(consumers))
-    # What a claim took is stored with its placement.
-    lost = [
-        (row, claim_sql.promised(row.placement, row.host_id))
-        for row in conn.execute(query)
-    ]
     return [
         (row, promised)
-        for row, promised in lost
+        for row in conn.execute(query)
+        # What a claim took is stored with its placement.
+        for promised in [claim_sql.promised(row.placement, row.host_id)]
         if promised is None or any(key[0] == row.host_id for key in promised)
     ]
 
@@ -358,9 +313,7 @@ def _members_of_nothing() -> Any:
     groups = schema.server_groups.c
     return (
         sa.select(
-            inst.host,
-            inst.uuid.label('consumer_uuid'),
-            members.group_uuid.label('server_group'),
+            inst.host, _CONSUMER, members.group_uuid.label('server_group')
         )
         .join(members.group_uuid.table, members.instance_uuid == inst.uuid)
         .where(~sa.exists().where(groups.uuid == members.group_uuid))
@@ -368,14 +321,14 @@ def _members_of_nothing() -> Any:
     )
 
 
-def _lost_members(conn: Connection) -> list[tuple[Any, str]]:
+def _lost_members(conn: Connection) -> list[dict[str, Any]]:
     """Return instances in no group, with the groups they were claimed for.
 
     Groups that do not exist any more are left out.
     """
     members, inst = schema.server_group_members.c, schema.instances.c
     query = (
-        sa.select(inst.host, inst.uuid.label('consumer_uuid'), inst.placement)
+        sa.select(inst.host, _CONSUMER, inst.placement)
         .where(
             inst.placement.contains('"group":"'),
             ~sa.exists().where(members.instance_uuid == inst.uuid),
@@ -383,12 +336,13 @@ def _lost_members(conn: Connection) -> list[tuple[Any, str]]:
         .order_by(inst.uuid)
     )
     stored = {*conn.execute(sa.select(schema.server_groups.c.uuid)).scalars()}
-    claimed = [
+    return [
+        {**row, 'server_group': group}
+        for row in conn.execute(query).mappings()
         # What a claim was made for is stored with its placement.
-        (row, msgspec.json.decode(row.placement).get('group'))
-        for row in conn.execute(query)
+        if (group := msgspec.json.decode(row['placement']).get('group'))
+        in stored
     ]
-    return [(row, group) for row, group in claimed if group in stored]
 
 
 def _together() -> Any:
@@ -445,11 +399,16 @@ def _apart() -> Any:
 
 def _promised(amounts: Mapping[tuple[int, str], int] | None) -> str:
     if amounts is None:
-        promised = 'what it was promised is unknown: release it'
-    else:
-        listed = (f'{number} {name}' for (_, name), number in amounts.items())
-        promised = f'it was promised {", ".join(listed)}'
-    return f'is claimed here and has no allocations; {promised}'
+        return 'what it was promised is unknown: release it'
+    listed = (f'{number} {name}' for (_, name), number in amounts.items())
+    return f'it was promised {", ".join(listed)}'
+
+
+def _records_of_others(stages: Collection[str] | None) -> Any:
+    table = schema.stage_records.c
+    query = sa.select(table.stage, sa.func.count().label('number'))
+    others = sa.false() if stages is None else table.stage.not_in(stages)
+    return query.where(others).group_by(table.stage)
 
 
 def _drop_moves(writer: Writer) -> int:
@@ -457,9 +416,8 @@ def _drop_moves(writer: Writer) -> int:
 
     What they hold is without a claim from then on.
     """
-    moves, inst = schema.moves, schema.instances
-    has_claim = sa.exists().where(inst.c.uuid == moves.c.instance_uuid)
-    return writer.conn.execute(sa.delete(moves).where(~has_claim)).rowcount
+    delete = sa.delete(schema.moves).where(_LOST_MOVE)
+    return writer.conn.execute(delete).rowcount
 
 
 def _release_unclaimed(writer: Writer) -> int:
@@ -467,16 +425,14 @@ def _release_unclaimed(writer: Writer) -> int:
 
     They are looked for again once the rows of their instances are locked.
     """
-    conn = writer.conn
+    conn, held = writer.conn, schema.allocations.c
     consumers = {row.consumer_uuid for row in conn.execute(_unclaimed())}
     for part in in_chunks(sorted(consumers)):
         lifecycle.lock(conn, part)
-        for row in conn.execute(_unclaimed(part)).all():
-            lifecycle.release_allocations(
-                writer,
-                [row.consumer_uuid],
-                schema.allocations.c.host_id == row.host_id,
-            )
+        lost = _unclaimed().where(held.consumer_uuid.in_(part))
+        for row in conn.execute(lost).all():
+            on_host = held.host_id == row.host_id
+            lifecycle.release_allocations(writer, [row.consumer_uuid], on_host)
     return len(consumers)
 
 

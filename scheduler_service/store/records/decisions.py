@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service import errors, moments, texts
 from scheduler_service.engine.journal import Decided
-from scheduler_service.model import Flavor, Placement, Request, ZoneRequest
+from scheduler_service.model import Flavor, Request, ZoneRequest
 from scheduler_service.model.inventory import dashed
 from scheduler_service.model.limits import NAME_LENGTH
 from scheduler_service.moments import Moment
@@ -64,45 +64,29 @@ _DOCUMENT, _USER = map(list(_COLUMNS).index, ('document', 'user_id'))
 OF_ONE = 'request_id', 'instance_uuids'
 
 
-class Decision(NamedTuple):
+class Decision:
     """The result of one request, and its reasons.
 
-    :ivar kind: ``select_destinations``, ``schedule_zone``, ``external``, or
+    :param kind: ``select_destinations``, ``schedule_zone``, ``external``, or
         ``pod_`` and a verb
-    :ivar outcome: ``chosen``, ``ordered``, ``passed``, or the name of the
+    :param outcome: ``chosen``, ``ordered``, ``passed``, or the name of the
         error
-    :ivar document: JSON, the reasons
-    :ivar caller_request_id: the id of the request in the caller's log, where
+    :param reasons: a mapping that JSON can represent, with the caller's
+        ``project_id`` and ``user_id``; the ``placements`` that were chosen, as
+        :class:`Placement`, or else the request's ``instance_uuids``; and the
+        ``error``
+    :param caller_request_id: the id of the request in the caller's log, where
         that is a different id
-    :ivar global_request_id: the id of the request in the logs of all services
+    :param global_request_id: the id of the request in the logs of all services
         that it went through; None: it has none
-    :ivar project_id: whose request it was
-    :ivar user_id: of the caller
-    :ivar filter: the filter that left no host or pool; None: no filter did
-    :ivar placements: that were chosen
-    :ivar instance_uuids: of the request, where nothing was chosen
-    :ivar decided: what is recorded of it; None: nothing
-    :ivar lacks_request: whether the document has no request, since the
+    :param decided: what is recorded of it; None: nothing
+    :param lacks_request: whether the reasons have no request, since the
         recording has it, if it gets there
+    :ivar document: JSON, the reasons
     """
 
-    request_id: str
-    kind: str
-    outcome: str
-    document: str
-    caller_request_id: str | None = None
-    global_request_id: str | None = None
-    project_id: str | None = None
-    user_id: str | None = None
-    filter: str | None = None
-    placements: Sequence[Placement] = ()
-    instance_uuids: Sequence[str] = ()
-    decided: Decided | None = None
-    lacks_request: bool = False
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         request_id: str | None,
         kind: str,
         outcome: str,
@@ -111,45 +95,56 @@ class Decision(NamedTuple):
         global_request_id: str | None = None,
         decided: Decided | None = None,
         lacks_request: bool = False,
-    ) -> Decision:
-        """Return a decision with its reasons encoded.
-
-        :param reasons: a mapping that JSON can represent, with any
-            ``placements`` as :class:`Placement`
-        """
-        document = _encode(reasons).decode()
+    ) -> None:
         facts = reasons['error']['facts'] if 'error' in reasons else reasons
-        return cls(
-            str(request_id),
-            kind,
-            outcome,
-            document,
+        self.request_id, self.kind = str(request_id), kind
+        self.outcome = outcome
+        self.document = _encode(reasons).decode()
+        self._more = (
             caller_request_id,
             global_request_id,
             reasons.get('project_id'),
             # A caller's text, of any length.
             (reasons.get('user_id') or '')[:NAME_LENGTH] or None,
+            # The filter that left no host or pool; None: no filter did.
             None if outcome in GOOD else decisive_filter(facts) or None,
-            reasons.get('placements') or (),
-            reasons.get('instance_uuids') or (),
-            decided,
-            lacks_request,
         )
+        self._placements = reasons.get('placements') or ()
+        self._instances = reasons.get('instance_uuids') or ()
+        self._decided, self._lacks_request = decided, lacks_request
 
     @property
     def place(self) -> Sequence[int | None]:
         """Where it is recorded: run, block and index."""
-        return (self.decided and self.decided.place) or _NOWHERE
+        return (self._decided and self._decided.place) or _NOWHERE
+
+    def sign(self, origin: Mapping[str, str]) -> None:
+        """Have the document say first which daemon it is from."""
+        self.document = _joined(_encode(origin).decode(), self.document)
 
     def row(self) -> tuple[str | None, ...]:
         """Return the values of the columns but for id and time."""
-        *values, places, instances, made, lacks_request = self
-        if lacks_request and made and made.place is None:
-            more = _encode(asked(self.kind, made.request)).decode()
-            values[_DOCUMENT] = f'{self.document[:-1]},{more[1:]}'
-        hosts = [place.selected.host for place in places]
-        uuids = [place.instance_uuid for place in places] or instances
-        return *values, lines(hosts), lines(uuids)
+        made, document = self._decided, self.document
+        if self._lacks_request and made and made.place is None:
+            more = asked(self.kind, made.request)
+            document = _joined(document, _encode(more).decode())
+        places = self._placements
+        uuids = [place.instance_uuid for place in places] or self._instances
+        return (
+            self.request_id,
+            self.kind,
+            self.outcome,
+            document,
+            *self._more,
+            lines([place.selected.host for place in places]),
+            lines(uuids),
+        )
+
+
+def _joined(*objects: str) -> str:
+    """Return the members of JSON objects as one object."""
+    members = (each[1:-1] for each in objects if each != '{}')
+    return f'{{{",".join(members)}}}'
 
 
 def asked(

@@ -32,12 +32,13 @@ from scheduler_service.engine.jobs import (
     RequestReturned,
     ZoneJob,
 )
-from scheduler_service.engine.journal import Decided, Journal
+from scheduler_service.engine.journal import Journal
 from scheduler_service.model import (
     HostsAnswer,
     PoolAnswer,
     Request,
 )
+from scheduler_service.settings import EngineOptions
 from scheduler_service.store import clock
 from scheduler_service.store.claims import outcomes
 from scheduler_service.store.connection import (
@@ -73,7 +74,7 @@ _CONTEXT = ('user_id', 'project_id', 'domain_id', 'global_request_id')
 _MAX_LENGTH = 255
 
 
-class _LogLine(msgspec.Struct):
+class LogLine(msgspec.Struct):
     """The parts of a decision's line, but for its outcome.
 
     :ivar verb: the method
@@ -95,10 +96,6 @@ class DecisionRecorder(Worker):
     Decisions wait while the database is unreachable; lines are late then,
     with the times of the decisions.
 
-    :ivar keep: how many decisions the store keeps; 0: store none
-    :ivar outcome_retention: seconds for which outcomes are kept
-    :ivar max_age: seconds for which decisions are kept; 0: for ever
-    :ivar logs: whether there are lines
     :ivar origin: what each decision says of the daemon: its name, and the
         fingerprint of its configuration
     """
@@ -106,10 +103,7 @@ class DecisionRecorder(Worker):
     def __init__(
         self,
         store: Store,
-        keep: int,
-        outcome_retention: float = 86_400.0,
-        max_age: float = 0.0,
-        logs: bool = True,
+        options: EngineOptions,
         journal: Journal | None = None,
         health: Health | None = None,
     ) -> None:
@@ -117,43 +111,25 @@ class DecisionRecorder(Worker):
         super().__init__('decision-recorder', on_end)
         self._store = store
         self._writer = PersistentWriter(store)
-        self.outcome_retention = outcome_retention
-        self.keep = keep
-        self.max_age = max_age
-        self.logs = logs
+        self._options = options
         self.origin: Mapping[str, str] = {}
         # Each look at it reads a file.
         self._release = metadata.version('scheduler-service')
         self._recording = RecordingWriter(
             journal or Journal(), self._signature, health or Health()
         )
-        self.history_bytes, self.history_days = 0, 0.0
         self._stored_since_pruning = 0
         self._waiting = collections.deque[Decision](maxlen=_MAX_WAITING)
-        self._lines = collections.deque[tuple[_LogLine, Future[Any], float]](
+        self._lines = collections.deque[tuple[LogLine, Future[Any], float]](
             maxlen=_MAX_WAITING
         )
         self._storing = threading.Lock()
 
-    def put(
-        self,
-        request_id: str | None,
-        kind: str,
-        outcome: str,
-        reasons: Mapping[str, Any],
-        caller_request_id: str | None = None,
-        global_request_id: str | None = None,
-        decided: Decided | None = None,
-        lacks_request: bool = False,
-    ) -> None:
-        """Have a decision stored soon; the arguments are its fields."""
-        if self.keep:
-            why = {**self.origin, **reasons}
-            made = Decision.of(
-                request_id, kind, outcome, why, caller_request_id,
-                global_request_id, decided, lacks_request,
-            )  # fmt: skip
-            self._waiting.append(made)
+    def put(self, decision: Decision) -> None:
+        """Have a decision stored soon."""
+        if self._options.decisions_kept:
+            decision.sign(self.origin)
+            self._waiting.append(decision)
 
     def record(
         self,
@@ -162,7 +138,7 @@ class DecisionRecorder(Worker):
         reasons: Mapping[str, Any],
     ) -> None:
         """Have the decision on a job stored soon."""
-        if not self.keep:
+        if not self._options.decisions_kept:
             return
         request, message, caller = job.request, job.message, job.caller
         made = job.decided if isinstance(job, HostJob) else None
@@ -183,8 +159,8 @@ class DecisionRecorder(Worker):
         if isinstance(request, Request) and 'placements' not in why:
             why['instance_uuids'] = request.instance_uuids
         request_id = str(request.request_id)
-        ids = message.origin(request_id)
-        self.put(request_id, job.verb, outcome, why, *ids, made, lacks_request)
+        ids = request_id, job.verb, outcome, why, *message.origin(request_id)
+        self.put(Decision(*ids, made, lacks_request))
 
     def _signature(self) -> tuple[str, str, str]:
         """Return what a block says of the daemon."""
@@ -222,27 +198,15 @@ class DecisionRecorder(Worker):
             'error': error.to_dict(),
         }
         ids = message.origin(request_id)
-        self.put(request_id, kind, error.name, reasons, *ids)
+        self.put(Decision(request_id, kind, error.name, reasons, *ids))
 
-    def follow(
-        self,
-        future: Future[Any],
-        verb: str,
-        request_id: str | None,
-        project_id: str | None,
-        message: DeliveredMessage,
-        is_trial: bool = False,
-    ) -> None:
-        """Write a line when a request, or all of a message, is decided.
-
-        :param is_trial: whether nothing is claimed or stored
-        """
-        if self.logs and LOG.isEnabledFor(logging.INFO):
-            line = _LogLine(verb, request_id, project_id, message, is_trial)
+    def follow(self, future: Future[Any], line: LogLine) -> None:
+        """Write a line when a request, or all of a message, is decided."""
+        if self._options.log_decisions and LOG.isEnabledFor(logging.INFO):
             # The callback does not know the job: a reference cycle.
             future.add_done_callback(partial(self._decided, line))
 
-    def _decided(self, line: _LogLine, future: Future[Any]) -> None:
+    def _decided(self, line: LogLine, future: Future[Any]) -> None:
         self._lines.append((line, future, time.monotonic()))
 
     def stop(self, timeout: float) -> bool:
@@ -265,7 +229,8 @@ class DecisionRecorder(Worker):
     def _store_waiting(self) -> None:
         # What comes now waits for its place in the recording.
         left = len(self._waiting)
-        self._recording.keep_s = 86_400 * self.history_days or math.inf
+        keep = self._options.decisions_kept
+        self._recording.keep_s = self._history_kept_s or math.inf
         self._recording.gather()
         while left or self._recording:
             # A decision is stored with its block or after it.
@@ -287,28 +252,33 @@ class DecisionRecorder(Worker):
                 raise
             self._recording.stored(blocks)
             self._stored_since_pruning += more
-            if self._stored_since_pruning > min(_PRUNE_AFTER, self.keep // 10):
+            if self._stored_since_pruning > min(_PRUNE_AFTER, keep // 10):
                 self._stored_since_pruning = 0
                 self._repeat(
-                    partial(decisions.prune, keep=self.keep, most=_PRUNE_STEP)
+                    partial(decisions.prune, keep=keep, most=_PRUNE_STEP)
                 )
 
+    @property
+    def _history_kept_s(self) -> float:
+        return 86_400 * self._options.history_keep_days
+
     def _prune_by_age(self) -> None:
-        if self.max_age:
+        max_age = self._options.decisions_max_age
+        if max_age:
             with self._store.reading() as conn:
-                before = clock.read(conn) - self.max_age
+                before = clock.read(conn) - max_age
             self._repeat(
                 partial(decisions.purge, before=before, most=_PRUNE_STEP)
             )
 
     def _prune_recordings(self) -> None:
-        keep_s = 86_400 * self.history_days
+        keep_s, most = self._history_kept_s, self._options.history_keep_bytes
         with self._store.reading() as conn:
             before = clock.read(conn) - keep_s
         self._repeat(partial(event_log.prune, before=before, most=_PRUNE_STEP))
         while not self._stopping.is_set():
             with self._store.reading() as conn:
-                stretch = recordings.excess(conn, self.history_bytes, keep_s)
+                stretch = recordings.excess(conn, most, keep_s)
             if stretch is None:
                 return
             self._repeat(partial(recordings.delete, stretch=stretch))
@@ -339,7 +309,7 @@ class DecisionRecorder(Worker):
         def work(writer: Writer) -> None:
             change_feed.prune(writer.conn, _CHANGES_KEPT_S)
             quarantine.prune(writer, _CHANGES_KEPT_S)
-            outcomes.prune(writer, self.outcome_retention)
+            outcomes.prune(writer, self._options.outcome_retention)
 
         self._store.write(work)
 
@@ -361,7 +331,7 @@ class DecisionRecorder(Worker):
                 LOG.exception('The line of a decision could not be written')
 
 
-def _write(line: _LogLine, future: Future[Any], decided_at: float) -> None:
+def _write(line: LogLine, future: Future[Any], decided_at: float) -> None:
     if future.cancelled():
         return
     fault = future.exception()
@@ -423,7 +393,7 @@ def _host_list(hosts: Iterable[str]) -> str:
     return f'host{"s" if len(counts) > 1 else ""} {", ".join(listed)}'
 
 
-def _context(line: _LogLine) -> context.RequestContext:
+def _context(line: LogLine) -> context.RequestContext:
     sent = line.message.context
     values = {name: _printable(sent.get(name)) for name in _CONTEXT}
     values['project_id'] = values['project_id'] or _printable(line.project_id)

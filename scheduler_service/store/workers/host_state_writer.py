@@ -25,6 +25,7 @@ from scheduler_service import errors
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import ReplyFuture, RequestReturned
 from scheduler_service.model import Aggregate, HostReport, Instance
+from scheduler_service.settings import EngineOptions
 from scheduler_service.store import clock
 from scheduler_service.store.claims import lifecycle, released_claims
 from scheduler_service.store.connection import Store, Writer, in_chunks
@@ -166,25 +167,16 @@ class ReportBuffer:
 class HostStateWriter(Worker):
     """A thread that writes what hosts and operators report.
 
-    :ivar service_down_time: seconds without a heartbeat until a host is
-        marked down; 0: never
-    :ivar claim_timeout: seconds without a confirmation until a claim expires;
-        0: never
     :ivar is_current: whether the follower of another service has read all
         its instances; that service then ends moves; None: none is followed
     """
 
     def __init__(
-        self,
-        store: Store,
-        health: Health,
-        service_down_time: float = 60.0,
-        claim_timeout: float = 0.0,
+        self, store: Store, health: Health, options: EngineOptions
     ) -> None:
         super().__init__('host-state-writer', health.thread_ended)
         self._store = store
-        self.service_down_time = service_down_time
-        self.claim_timeout = claim_timeout
+        self._options = options
         self.is_current: Callable[[], bool] | None = None
         self._health = health
         self._buffer = ReportBuffer()
@@ -395,7 +387,7 @@ class HostStateWriter(Worker):
         return None
 
     def _mark_stale_hosts(self) -> None:
-        limit = self.service_down_time
+        limit = self._options.service_down_time
         listening = time.monotonic() - self._listening_since
         if not limit or listening < limit:
             return
@@ -416,7 +408,7 @@ class HostStateWriter(Worker):
             self._health.count('hosts_marked_down', by=marked)
 
     def _expire_claims(self) -> None:
-        limit = self.claim_timeout
+        limit = self._options.claim_timeout
         now = time.monotonic()
         # A claim may expire up to a twentieth of its time late, which saves
         # most of the queries.

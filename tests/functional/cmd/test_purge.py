@@ -43,7 +43,7 @@ def store(make_store, request) -> Store:
     """Ten decisions, of today and of each of the nine days before."""
     made = make_store(request.param)
     some = [
-        Decision.of(f'req-{days}', 'select_destinations', 'chosen', {})
+        Decision(f'req-{days}', 'select_destinations', 'chosen', {})
         for days in range(9, -1, -1)
     ]
     made.write(lambda writer: decisions.record(writer, some))

@@ -79,7 +79,7 @@ def outcome(service, files, group, opt, text):
     running = service.daemon
     effective.register_like(conf, running.conf)
     effective.keep(conf, running.conf)
-    running.reconfigure(conf)()
+    running.reconfigure(conf)
     with contextlib.suppress(errors.NoValidHost):
         service.client.select_destinations(
             CONTEXT, {'flavor': SMALL}, claim=False

@@ -320,7 +320,7 @@ def test_a_refusal_beside_a_move_is_decided_again_when_room_came(make_service):
     (moving,) = [one['instance_uuid'] for one in placed['placements']]
     scheduler = service.daemon.scheduler
     # No daemon reads what the other one writes, but for a refusal.
-    scheduler._source.max_age = 1000.0
+    scheduler._options.snapshot_max_age = 1000.0
     holding, both_sent = threading.Event(), threading.Event()
 
     def hold() -> None:

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import Change, ClaimsJob, DeliveredMessage
+from scheduler_service.settings import EngineOptions
 from scheduler_service.store import schema
 from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.claims.lifecycle import OwnerCheck
@@ -179,8 +180,13 @@ def test_one_that_waits_for_a_lock_holds_no_other_up(kind, make_store):
         for _ in range(3)
     ]
     write_claims(store, *held)
-    snapshots = StoreHostSource(store, 60.0, lambda: None)
-    claimer = StoreClaimer(snapshots, Outcomes(store, 3600.0, Health()))
+    snapshots = StoreHostSource(
+        store, EngineOptions(snapshot_max_age=60.0), lambda: None
+    )
+    claimer = StoreClaimer(
+        snapshots,
+        Outcomes(store, EngineOptions(outcome_retention=3600.0), Health()),
+    )
     jobs = [release([one.consumer]) for one in held]
     table = schema.instances
     with store.engine.begin() as other:

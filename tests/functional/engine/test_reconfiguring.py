@@ -34,13 +34,17 @@ def test_limits_and_timeouts_are_taken(make_service):
     reconfigure(service, database__lock_timeout=1.5, **LIMITS)
     assert scheduler._store.timeouts != old
     assert scheduler._store.timeouts.lock == 1.5
-    assert scheduler._loop.batch_size == 3
-    assert scheduler._source.max_age == 9.0
-    assert scheduler.recorder.keep == 11
-    assert scheduler.recorder.outcome_retention == 99.0
-    assert scheduler.outcomes.retention == 99.0
-    assert scheduler.host_state_writer.service_down_time == 17.0
-    assert scheduler.host_state_writer.claim_timeout == 19.0
+    for part in (
+        scheduler._loop,
+        scheduler._source,
+        scheduler.recorder,
+        scheduler.outcomes,
+        scheduler.host_state_writer,
+    ):
+        assert part._options is scheduler._options
+    for name, value in LIMITS.items():
+        option = name.removeprefix('scheduler__')
+        assert getattr(scheduler._options, option) == value
     assert service.select_hosts() == ['compute-4']
 
 
@@ -168,7 +172,7 @@ def test_an_extender_that_cannot_be_used_changes_nothing(
             extender__policy_file=str(path),
             scheduler__batch_size=1,
         )
-    assert service.daemon.scheduler._loop.batch_size == 64
+    assert service.daemon.scheduler._options.batch_size == 64
 
 
 def test_nodes_of_pods_are_judged_by_the_new_filters(make_service):

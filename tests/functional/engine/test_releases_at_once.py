@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import Change, ClaimsJob, DeliveredMessage
+from scheduler_service.settings import EngineOptions
 from scheduler_service.store import schema
 from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Store
@@ -206,8 +207,13 @@ def test_releases_and_claims_of_two_daemons_leave_clean_books(store):
 
     def give_back(seed: int) -> None:
         dice = random.Random(seed)
-        cache = StoreHostSource(store, 60.0, lambda: None)
-        mine = StoreClaimer(cache, Outcomes(store, 3600.0, Health()))
+        cache = StoreHostSource(
+            store, EngineOptions(snapshot_max_age=60.0), lambda: None
+        )
+        mine = StoreClaimer(
+            cache,
+            Outcomes(store, EngineOptions(outcome_retention=3600.0), Health()),
+        )
         try:
             while time.monotonic() < end and not faults:
                 some = dice.sample(names, 3)

@@ -104,7 +104,7 @@ MADE = [
 
 
 def test_lists_of_decisions_have_and_search_what_the_documents_have(store):
-    made = [Decision.of(*each) for each in MADE]
+    made = [Decision(*each) for each in MADE]
     store.write(lambda writer: stored_decisions.record(writer, made))
 
     def found(limit: int | None = None, **criteria: Any) -> list[str]:
@@ -147,7 +147,7 @@ def times_of(store: Store, request_id: str) -> list[tuple[str, int]]:
 
 def test_a_verdict_that_is_repeated_is_one_decision_with_a_number(store):
     def write(*made: Any) -> int:
-        rows = [Decision.of(*each) for each in made]
+        rows = [Decision(*each) for each in made]
         return store.write(lambda w: stored_decisions.record(w, rows))
 
     a, d, e, f = MADE
@@ -200,7 +200,7 @@ def test_a_verdict_that_is_repeated_is_one_decision_with_a_number(store):
 
 def test_no_repetition_is_lost_or_counted_twice_among_daemons(store):
     def write(_: int) -> None:
-        made = [Decision.of(*each) for each in (*MADE, *reversed(MADE))]
+        made = [Decision(*each) for each in (*MADE, *reversed(MADE))]
         store.write(lambda w: stored_decisions.record(w, made))
 
     with ThreadPoolExecutor(4) as threads:
@@ -211,7 +211,7 @@ def test_no_repetition_is_lost_or_counted_twice_among_daemons(store):
 
 
 def test_lists_of_decisions_read_no_document(store):
-    made = [Decision.of(*each) for each in MADE]
+    made = [Decision(*each) for each in MADE]
     store.write(lambda writer: stored_decisions.record(writer, made))
     spoil = sa.update(schema.decisions).values(document='no JSON')
     store.write(lambda writer: writer.conn.execute(spoil))

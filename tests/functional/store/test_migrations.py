@@ -101,7 +101,7 @@ def test_decisions_of_a_user_are_found_beside_those_of_the_first_release(
     assert migrate.sync(store) == migrate.head()
     assert '0001' in migrate.compatible_versions()
     store.write(write_earlier)
-    made = Decision.of('b', 'k', 'chosen', {'user_id': 'u'})
+    made = Decision('b', 'k', 'chosen', {'user_id': 'u'})
     store.write(lambda writer: decisions.record(writer, [made]))
     with store.reading() as conn:
         found = decision_list.search(conn, DecisionFilter())

@@ -18,6 +18,7 @@ from scheduler_service.engine.jobs import DeliveredMessage, HostJob
 from scheduler_service.engine.ports import ClaimLost
 from scheduler_service.model import documents
 from scheduler_service.scheduler import Scheduler
+from scheduler_service.settings import EngineOptions
 from scheduler_service.store import claims
 from scheduler_service.store.claims import lifecycle, outcomes
 from scheduler_service.store.claims.outcomes import ReleaseRequest
@@ -236,7 +237,9 @@ def test_a_request_is_cancelled_though_it_takes_long_to_read_releases(
     release(store, uuid, at_once=False, project_id=None)
     slow_look(store, 'before_cursor_execute')
     with store.reading() as conn, pytest.raises(errors.RequestCancelled):
-        Outcomes(store, 60.0, Health()).recall(conn, job)
+        Outcomes(
+            store, EngineOptions(outcome_retention=60.0), Health()
+        ).recall(conn, job)
 
 
 def test_a_request_that_follows_a_release_at_once_is_not_cancelled(

@@ -15,6 +15,7 @@ from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import Unrecorded
 from scheduler_service.engine.ports import ClaimLost
 from scheduler_service.model import Instance
+from scheduler_service.settings import EngineOptions
 from scheduler_service.store import schema
 from scheduler_service.store.claims import (
     claim_queries,
@@ -305,7 +306,9 @@ def test_a_claim_holds_up_the_refusal_of_its_copy(impatient):
     mine = claim_on(snapshot, 0, key='m/0')
     of = Unrecorded('m/0', [mine.consumer])
     refusal = Outcome(of, None, errors.NoValidHost())
-    recording = Outcomes(store, 60.0, Health())
+    recording = Outcomes(
+        store, EngineOptions(outcome_retention=60.0), Health()
+    )
     with store.engine.begin() as claiming:
         ClaimBatch(store, [mine], DEFAULT_RATIOS).make(Writer(claiming))
         with pytest.raises(errors.StoreTimeout):

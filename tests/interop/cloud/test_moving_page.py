@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pathlib
 import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +17,7 @@ from scheduler_service.store.connection import Store
 from tests.support import page_commands, processes, shipped
 from tests.support.databases import new_database
 from tests.support.nova_cloud import HOSTS, QUORUM, NovaCloud
+from tests.support.paths import PROGRAMS
 from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = [
@@ -26,7 +26,6 @@ pytestmark = [
     pytest.mark.broker,
     pytest.mark.db,
 ]
-BIN = pathlib.Path(sys.executable).parent
 SMALL = ('small', 1, 512, 1)
 # Options on queues that are not those of the compute service.
 CLASSIC = 'amqp_durable_queues = false\nrabbit_quorum_queue = false\n'
@@ -75,7 +74,7 @@ class Operator:
             )
         done = subprocess.run(
             ['bash', '-c', line], cwd=self.folder,
-            env={**os.environ, 'PATH': f'{BIN}:{os.environ["PATH"]}'},
+            env={**os.environ, 'PATH': f'{PROGRAMS}:{os.environ["PATH"]}'},
             check=False, capture_output=True, text=True, timeout=LIMIT_S,
         )  # fmt: skip
         return done.returncode, done.stdout, done.stderr

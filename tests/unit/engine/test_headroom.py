@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from scheduler_service import errors
 from scheduler_service.columns import Overlay
-from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine import headroom
 from scheduler_service.filters.hosts import all_filters
 from scheduler_service.model import documents
@@ -26,10 +25,9 @@ def host(name, vcpus, **more):
 
 
 def told(inventory, **how):
-    snapshot = Snapshot(table(inventory), {}, 1)
     return {
         (one.zone, one.resource_class): one
-        for one in headroom.by_zone(snapshot, SETTINGS, **how)
+        for one in headroom.by_zone(table(inventory), SETTINGS, **how)
     }
 
 
@@ -230,7 +228,7 @@ def test_as_many_fit_as_can_be_placed(hosts, flavor, aggregates):
             for number, aggregate in enumerate(aggregates)
         ],
     }
-    found = headroom.fits(PIPELINE, table(inventory), request(flavor), 'nova')
+    found = headroom.fits(PIPELINE, table(inventory), request(flavor))
     hosts, placed = table(inventory), 0
     overlay, rng = Overlay(hosts), random.Random(1)
     for form in request(flavor).forms(hosts.resources):
@@ -334,7 +332,7 @@ def test_cells_devices_and_numbers_of_instances_count(
         ]
     flavor = {'vcpus': vcpus, 'memory_mb': 300, 'extra_specs': specs}
     own = table(inventory)
-    found = headroom.fits(chain, own, request(flavor), 'nova')
+    found = headroom.fits(chain, own, request(flavor))
     placed = most_placed(chain, own, flavor)
     assert sum(one.instances for one in found) == placed
 
@@ -369,9 +367,7 @@ def test_what_ends_first_may_be_what_a_filter_checks(specs, host, ends):
     )  # fmt: skip
     hosts = [{'host': 'a', 'vcpus': 8, 'memory_mb': 3000, **host}]
     flavor = {'vcpus': 2, 'memory_mb': 1000, 'extra_specs': specs}
-    (found,) = headroom.fits(
-        chain, table({'hosts': hosts}), request(flavor), 'nova'
-    )
+    (found,) = headroom.fits(chain, table({'hosts': hosts}), request(flavor))
     assert found.ends == ends
     assert found.instances == (3 if ends == 'MEMORY_MB' else 1)
 
@@ -392,9 +388,7 @@ def fits_by(by, flavor, **more):
     own = table({'hosts': hosts, 'aggregates': aggregates})
     return [
         tuple(one)
-        for one in headroom.fits(
-            PIPELINE, own, request(flavor, **more), 'nova', by
-        )
+        for one in headroom.fits(PIPELINE, own, request(flavor, **more), by)
     ]
 
 
@@ -445,7 +439,7 @@ def test_dedicated_cpus_are_told_in_both_forms():
     }
     own = table({'hosts': hosts})
     before = {name: one.used.tolist() for name, one in own.resources.items()}
-    found = headroom.fits(PIPELINE, own, request(flavor), 'nova', 'host')
+    found = headroom.fits(PIPELINE, own, request(flavor), 'host')
     assert [(one.place, one.instances) for one in found] == [
         ('both', 3), ('shared', 2),
     ]  # fmt: skip
@@ -453,7 +447,7 @@ def test_dedicated_cpus_are_told_in_both_forms():
         name: one.used.tolist() for name, one in own.resources.items()
     }
     requests = [request(flavor) for _ in range(6)]
-    moves = headroom.drain(PIPELINE, own, requests, 'nova')
+    moves = headroom.drain(PIPELINE, own, requests)
     assert sum(move.host is not None for move in moves) == 5
 
 
@@ -467,9 +461,7 @@ def test_the_largest_instance_goes_first_and_the_plan_counts_it():
         request({'memory_mb': memory}, ignore_hosts=['c'])
         for memory in (900, 2500, 600)
     ]
-    moves = list(
-        headroom.drain(PIPELINE, table({'hosts': hosts}), requests, 'nova')
-    )
+    moves = list(headroom.drain(PIPELINE, table({'hosts': hosts}), requests))
     told = [(move.request.flavor.memory_mb, move.host) for move in moves]
     assert told == [(2500, 'b'), (900, 'a'), (600, None)]
     assert 'RamFilter' in moves[2].reason
@@ -479,5 +471,5 @@ def test_the_largest_instance_goes_first_and_the_plan_counts_it():
 def test_number_is_not_told_when_a_flavor_asks_for_no_resource():
     inventory = {'hosts': [{'host': 'a', 'vcpus': 4, 'memory_mb': 4000}]}
     nothing = {'vcpus': 0, 'memory_mb': 0, 'root_gb': 0}
-    found = headroom.fits(PIPELINE, table(inventory), request(nothing), 'nova')
+    found = headroom.fits(PIPELINE, table(inventory), request(nothing))
     assert found == [('nova', 1, None, '')]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 import weakref
@@ -20,7 +21,7 @@ from scheduler_service.engine.jobs import (
     State,
     ZoneJob,
 )
-from scheduler_service.engine.queue import RequestQueue
+from scheduler_service.engine.queue import Lane, RequestQueue
 from scheduler_service.model import documents
 from tests.support.waiting import LIMIT_S, SLOWNESS
 
@@ -258,6 +259,26 @@ def test_a_full_queue_accepts_a_caller_that_has_less_than_its_share():
         queue.put(*of('other'))
     with pytest.raises(errors.ServiceBusy):
         queue.put(*of('other'))
+
+
+def test_callers_that_were_served_once_are_not_remembered():
+    queue = RequestQueue(100)
+    for number in range(1000):
+        queue.put(*of(f'caller-{number}'))
+        queue.take(9, timeout=0)
+        # The engine comes again, and nobody waits.
+        assert queue.take(9, timeout=0) == []
+    made = [one for one in gc.get_objects() if isinstance(one, Lane)]
+    assert len(made) < 200
+
+
+def test_a_caller_keeps_its_place_while_others_wait():
+    queue = filled(*of('busy', 9), *of('other', 4))
+    for _ in range(5):
+        queue.take(1, timeout=0)
+    queue.put(*of('new'))
+    lanes = [job.message.lane for job in queue.take(3, timeout=0)]
+    assert 'new' in lanes
 
 
 def test_all_jobs_are_taken_at_once_from_all_lanes():

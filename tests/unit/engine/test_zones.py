@@ -22,7 +22,7 @@ from scheduler_service.filters.pools import PoolFilter
 from scheduler_service.model import Pool, documents
 from scheduler_service.pipeline import PoolPipeline
 from scheduler_service.request_context import RequestContext
-from scheduler_service.settings import Settings
+from scheduler_service.settings import EngineOptions, Settings
 from scheduler_service.store.connection import Store
 from scheduler_service.store.ports.claimer import StoreClaimer
 from scheduler_service.store.ports.host_source import StoreHostSource
@@ -53,7 +53,7 @@ def health() -> Health:
 @pytest.fixture
 def recorder(store: Store) -> DecisionRecorder:
     """A recorder whose thread does not run: a test flushes it itself."""
-    return DecisionRecorder(store, 1000)
+    return DecisionRecorder(store, EngineOptions(decisions_kept=1000))
 
 
 @pytest.fixture
@@ -65,8 +65,14 @@ def make_scheduler(store, import_inventory, recorder, health):
     def make(
         filters: list[type[PoolFilter]] | None = None,
     ) -> ZoneStages:
-        caches.append(StoreHostSource(store, 0.2, lambda: None))
-        outcomes = Outcomes(store, 3600.0, health)
+        caches.append(
+            StoreHostSource(
+                store, EngineOptions(snapshot_max_age=0.2), lambda: None
+            )
+        )
+        outcomes = Outcomes(
+            store, EngineOptions(outcome_retention=3600.0), health
+        )
         parts = Parts(
             caches[-1],
             StoreClaimer(caches[-1], outcomes),

@@ -227,7 +227,7 @@ def test_pod_that_is_only_assumed_takes_nothing_from_others(binds):
     evaluator, names = cluster.evaluator, cluster.names
     if binds:
         scores_of(evaluator, new_pod(8), names)
-        assert evaluator.claim('u8', 'n1')
+        assert evaluator.reserve('u8', 'n1')
         cluster.use.remove('u8')
     evaluator.prioritize(wanting_fpga(1), Nodes(['n0']))
     assert cluster.use.count() == (0, 1)
@@ -245,7 +245,7 @@ def test_pod_is_refused_where_pods_that_are_being_bound_took_the_device():
     cluster = with_fpgas(1, 2, 0)
     evaluator, names = cluster.evaluator, cluster.names
     evaluator.prioritize(wanting_fpga(1), Nodes(['n0']))
-    assert evaluator.claim('u1', 'n0')
+    assert evaluator.reserve('u1', 'n0')
     second = evaluator.filter(wanting_fpga(2), Nodes(names))
     assert second.passed == ['n1']
     assert '1 CUSTOM_EXAMPLE_COM_FPGA requested, 0 free' in second.failed['n0']
@@ -267,7 +267,7 @@ def test_pod_is_bound_whatever_it_requests_that_others_offer():
             # As the watch has it.
             usage = usage_of(pod, 'd')
             cluster.use.nominate(PlacedPod('u2', 'n0', usage))
-        assert evaluator.claim(f'u{number}', 'n0')
+        assert evaluator.reserve(f'u{number}', 'n0')
         cluster.use.remove(f'u{number}')
 
 
@@ -280,32 +280,32 @@ def test_one_bind_of_two_for_the_last_device_is_refused(assume_seconds):
         evaluator.prioritize(wanting_fpga(number), Nodes(['n1']))
     usage = usage_of(wanting_fpga(4), 'd')
     cluster.use.nominate(PlacedPod('u4', 'n1', usage, 9))
-    assert evaluator.claim('u2', 'n1')
+    assert evaluator.reserve('u2', 'n1')
     with pytest.raises(errors.Conflict, match='0 free'):
-        evaluator.claim('u1', 'n1')
+        evaluator.reserve('u1', 'n1')
     assert cluster.use.is_seen('u2')
     # What one call takes no other may bind without a claim of its own.
     with pytest.raises(errors.Conflict, match='Another call is binding'):
-        evaluator.claim('u2', 'n1')
-    evaluator.end_claim('u2', bound=False)
-    assert evaluator.claim('u1', 'n1')
+        evaluator.reserve('u2', 'n1')
+    evaluator.end_reservation('u2', bound=False)
+    assert evaluator.reserve('u1', 'n1')
     # A repeated call changes nothing, and has nothing to take back.
-    evaluator.end_claim('u1', bound=True)
-    assert not evaluator.claim('u1', 'n1')
+    evaluator.end_reservation('u1', bound=True)
+    assert not evaluator.reserve('u1', 'n1')
     # Of a pod that nobody asked about nothing is known.
-    assert not evaluator.claim('u9', 'n1')
+    assert not evaluator.reserve('u9', 'n1')
 
 
 def test_bind_counts_a_pod_for_which_one_node_was_left():
     cluster = with_fpgas(1, 0)
     passed = cluster.evaluator.filter(wanting_fpga(1), Nodes(cluster.names))
     assert passed.passed == ['n0']
-    assert cluster.evaluator.claim('u1', 'n0')
+    assert cluster.evaluator.reserve('u1', 'n0')
     passed = cluster.evaluator.filter(wanting_fpga(2), Nodes(cluster.names))
     assert passed.passed == []
     cluster.evaluator.prioritize(wanting_fpga(2), Nodes(['n0']))
     with pytest.raises(errors.Conflict):
-        cluster.evaluator.claim('u2', 'n0')
+        cluster.evaluator.reserve('u2', 'n0')
 
 
 def test_nominated_pod_keeps_the_device_that_was_freed_for_it():
@@ -382,7 +382,7 @@ def test_a_licence_is_free_everywhere_once_its_pod_is_gone():
     cluster.use.remove('old')
     assert passed(1) == ['n0', 'n1']
     # Bound by this daemon, which the copy of the book does not show yet.
-    assert cluster.evaluator.claim('u1', 'n1')
+    assert cluster.evaluator.reserve('u1', 'n1')
     assert passed(2) == []
     licences['CUSTOM_EXAMPLE_COM_FPGA'].used = 0
     table = with_aggregates(cluster.snapshot.hosts, [rack])

@@ -15,6 +15,7 @@ from scheduler_service.engine.jobs import BatchFuture, ReplyFuture, Unrecorded
 from scheduler_service.model import HostsAnswer, Placement, Selection
 from scheduler_service.rpc.delivery import CastReply, Delivery, ReplyForm
 from scheduler_service.rpc.endpoints import ReplyTo
+from scheduler_service.settings import EngineOptions
 from scheduler_service.store.claims import outcomes as recorded
 from scheduler_service.store.ports.recall import Outcomes
 
@@ -93,7 +94,7 @@ def store(make_store):
 
 @pytest.fixture
 def outcomes(store):
-    return Outcomes(store, 60.0, Health())
+    return Outcomes(store, EngineOptions(outcome_retention=60.0), Health())
 
 
 @pytest.fixture

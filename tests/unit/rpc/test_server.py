@@ -13,6 +13,7 @@ from scheduler_service.engine.jobs import ReplyFuture, RequestReturned
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.delivery import ReplyForm
 from scheduler_service.rpc.server import Dispatcher, Pending, Server
+from scheduler_service.settings import EngineOptions
 from scheduler_service.store.connection import Store
 from scheduler_service.store.ports.quarantine import Quarantine
 from scheduler_service.store.ports.recall import Outcomes
@@ -60,7 +61,7 @@ class Bus:
             Dispatcher([self.endpoint], '1.1'),
             Quarantine(store, 1, health),
             self._redelivery,
-            Outcomes(store, 60.0, health),
+            Outcomes(store, EngineOptions(outcome_retention=60.0), health),
             self._executor,
             health,
             tracer,

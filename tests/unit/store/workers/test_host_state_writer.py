@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
 from scheduler_service.model import Instance, documents
+from scheduler_service.settings import EngineOptions
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records import refused_reports
@@ -41,7 +42,7 @@ def health() -> Health:
 def writer(store, health, import_inventory) -> HostStateWriter:
     """A writer whose thread does not run: a test flushes it itself."""
     import_inventory(INVENTORY)
-    return HostStateWriter(store, health)
+    return HostStateWriter(store, health, EngineOptions())
 
 
 def hosts(store: Store) -> dict[str, str]:
@@ -74,7 +75,7 @@ def test_refused_reports_are_logged_counted_and_stored(
     store, writer, health, caplog, tmp_path
 ):
     away = Store.connect(f'sqlite:///{tmp_path}/no/such/folder/x.sqlite')
-    lost = HostStateWriter(away, health)
+    lost = HostStateWriter(away, health, EngineOptions())
     for one in (writer, lost):
         one.refuse('a', 'vcpus: expected an integer')
         one.refuse('a', 'stats: expected an object')
@@ -148,7 +149,7 @@ def test_what_could_not_be_written_stays_buffered(
     store, writer, health, tmp_path
 ):
     away = Store.connect(f'sqlite:///{tmp_path}/no/such/folder/x.sqlite')
-    lost = HostStateWriter(away, health)
+    lost = HostStateWriter(away, health, EngineOptions())
     lost.report([documents.host_report({'host': 'c', 'vcpus': 1})])
     lost.heartbeat(['a'])
     event = update('a', str(uuid.uuid4()))
