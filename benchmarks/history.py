@@ -35,7 +35,7 @@ from benchmarks.measured import BATCH, MeasuredDaemon
 from benchmarks.rpc import Caller
 from benchmarks.timing import count, spread
 from scheduler_service.store.connection import Store
-from scheduler_service.store.records import history
+from scheduler_service.store.records import recordings
 from tests.support import servers
 from tests.support.paths import PROGRAMS
 
@@ -145,9 +145,9 @@ class Deployment:
         stretch: Any = True
         while stretch is not None:
             with store.reading() as conn:
-                stretch = history.excess(conn, 2**40, 7 * 86_400)
+                stretch = recordings.excess(conn, 2**40, 7 * 86_400)
             while stretch is not None and store.write(
-                partial(history.delete, stretch=stretch)
+                partial(recordings.delete, stretch=stretch)
             ):
                 pass
         store.dispose()

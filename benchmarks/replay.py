@@ -42,7 +42,7 @@ from scheduler_service.factory import engine_config
 from scheduler_service.model import documents
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.store.connection import Store
-from scheduler_service.store.workers.history_writer import HistoryWriter
+from scheduler_service.store.workers.recording_writer import RecordingWriter
 from scheduler_service.testing import table as build_table
 from tests.support import clouds, servers
 from tests.support.documents import CONTEXT
@@ -67,7 +67,7 @@ class Recorder:
         self._most = most
         self._store, self._journal = store, Journal()
         self._journal.keep(True)
-        self._writer = HistoryWriter(
+        self._writer = RecordingWriter(
             self._journal, lambda: ('d', '1', 'c'), Health()
         )
         self._journal.checkpoint(table, follows=False)

@@ -2,7 +2,7 @@
 
 The engine's thread adds to it; the thread that records takes it away. With the
 first checkpoint and all that follows, any state of the table can be made
-again: see :mod:`scheduler_service.store.records.history`.
+again: see :mod:`scheduler_service.store.records.playback`.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ class PodPlaced(msgspec.Struct, array_like=True):
     """A pod that is assumed on the host of a row."""
 
     kind: ClassVar[int] = 1
+    #: How many instances.
+    assumes: ClassVar[int] = 1
 
     uid: str
     row: int

@@ -45,7 +45,7 @@ class _Instance(NamedTuple):
     own: Node | None = None
 
 
-class Decision(NamedTuple):
+class SimulatedDecision(NamedTuple):
     """What became of a request.
 
     :ivar hosts: store ids, in the order of its instances; empty: refused
@@ -69,7 +69,7 @@ class Simulation:
 
     def __init__(self, rng: RandomSource) -> None:
         self._overlay, self._rng = Overlay(build_table([])), rng
-        self.decisions: list[Decision | None] = []
+        self.decisions: list[SimulatedDecision | None] = []
         self._pipeline: HostPipeline
         self._instances: dict[str, _Instance] = {}
         # Store id of a host, or provider -> by how much more it is used here.
@@ -131,7 +131,9 @@ class Simulation:
                 instance = instance._replace(own=own)
             self._instances[uuid] = instance
         hosts = [table.ids.item(row) for row in rows]
-        self.decisions.append(Decision(request.request_id, hosts, refused_by))
+        self.decisions.append(
+            SimulatedDecision(request.request_id, hosts, refused_by)
+        )
         self._flavors.setdefault(
             _encode((request.flavor, request.amounts)), request
         )

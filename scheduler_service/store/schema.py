@@ -397,7 +397,7 @@ decisions = _table(
     sa.Index(None, 'project_id'),
 )
 
-# What daemons saw and decided; see ``store.records.history``.
+# What daemons saw and decided; see ``store.records.recordings``.
 history = _table(
     'history',
     # A random number for each run of a daemon, and the blocks of that in turn.

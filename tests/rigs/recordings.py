@@ -15,11 +15,11 @@ from scheduler_service.store import schema
 from scheduler_service.store.records import (
     daemons,
     decisions,
-    events,
     gaps,
-    history,
+    playback,
+    recorded_events,
 )
-from scheduler_service.store.records.events import Subject
+from scheduler_service.store.records.recorded_events import Subject
 from scheduler_service.store.records.steps import Steps
 from tests.support.clouds import Cloud
 
@@ -40,7 +40,11 @@ def contradicted(
     with cloud.store.reading() as conn:
         return [
             *(_gaps(conn, cloud) if is_late else ()),
-            *(each.fault for each in history.check(conn) if each.fault),
+            *(
+                each.fault
+                for each in playback.check_recordings(conn)
+                if each.fault
+            ),
             *_steps(conn, cloud),
             *_events(conn, places, rng),
             *_decisions(conn, rng),
@@ -76,7 +80,7 @@ def _events(
     known = [uuid for uuid, hosts in places.items() if hosts]
     for uuid in rng.sample(known, min(_SAMPLE, len(known))):
         here: dict[str, bool] = {}
-        told = events.of_subject(conn, Subject(None, uuid), 0.0)
+        told = recorded_events.of_subject(conn, Subject(None, uuid), 0.0)
         for event in told:
             if event.host and event.event in (*_HERE, *_NOT_HERE):
                 here[event.host] = event.event in _HERE
@@ -97,13 +101,13 @@ def _decisions(conn: Any, rng: random.Random) -> Iterator[str]:
             if row['outcome'] != 'chosen' or not row['recorded']:
                 continue
             try:
-                moment = history.as_of(conn, *row['recorded'])
+                snapshot = playback.snapshot_of(conn, *row['recorded'])
             except errors.NotRecorded as fault:
                 yield f'{request_id}: {fault}'
                 continue
-            uuids, entry = moment.request.instance_uuids, moment.entry
+            uuids, entry = snapshot.request.instance_uuids, snapshot.entry
             taken = {
-                uuids[at]: moment.table.host_at(each)
+                uuids[at]: snapshot.table.host_at(each)
                 for at, each in zip(entry.order, entry.rows, strict=True)
             }
             replied = {

@@ -12,10 +12,11 @@ from scheduler_service.store import clock
 from scheduler_service.store.records import (
     daemons,
     event_log,
-    events,
     gaps,
-    history,
+    playback,
+    recordings,
 )
+from scheduler_service.store.records.recorded_events import Subject, of_subject
 
 _EVENT = [
     'at', 'daemon', 'event', 'host', 'instance', 'request_id', 'user',
@@ -28,48 +29,46 @@ _COLUMNS = ['daemon', 'began_at', 'ended_at', 'blocks', 'decisions', 'fault']
 def check(args: Any, conf: Any) -> output.Listing:
     """List what can be made again, with what is wrong with it."""
     with open_store(conf) as store, store.reading() as conn:
-        rows = [
-            {
-                'daemon': each.daemon,
-                'began_at': moments.text(each.stretch.began_at),
-                'ended_at': moments.text(each.stretch.ended_at),
-                'blocks': each.stretch.last - each.stretch.first + 1,
-                'decisions': each.decisions,
-                'fault': each.fault,
-            }
-            for each in history.check(conn)
-        ]
+        rows: list[tuple[Any, ...]] = [
+            (each.daemon, each.stretch.began_at, each.stretch.ended_at,
+             each.stretch.last - each.stretch.first + 1, each.decisions,
+             each.fault)
+            for each in playback.check_recordings(conn)
+        ]  # fmt: skip
         rows += [
-            {
-                'daemon': gap.daemon,
-                'began_at': moments.text(gap.began_at),
-                'ended_at': gap.ended_at and moments.text(gap.ended_at),
-                'blocks': 0,
-                'decisions': 0,
-                'fault': gap.why,
-            }
+            (gap.daemon, gap.began_at, gap.ended_at, 0, 0, gap.why)
             for gap in gaps.missing(conn, gaps.runs(conn))
         ]
-    status = int(any(row['fault'] for row in rows))
-    return output.Listing(rows, _COLUMNS, status=status)
+    made = [
+        _in_text(dict(zip(_COLUMNS, row, strict=True)), 'began_at')
+        for row in rows
+    ]
+    status = int(any(row['fault'] for row in made))
+    return output.Listing(made, _COLUMNS, status=status)
+
+
+def _in_text(row: dict[str, Any], began_at: str) -> dict[str, Any]:
+    """Return a row with the times of its begin and its end as texts."""
+    ended_at = row['ended_at'] and moments.text(row['ended_at'])
+    return row | {began_at: moments.text(row[began_at]), 'ended_at': ended_at}
 
 
 def of_host(args: Any, conf: Any) -> output.Listing:
     """List what happened to a host, as each daemon saw it."""
-    return _events(args, conf, events.Subject(args.host, None))
+    return _events(args, conf, Subject(args.host, None))
 
 
 def of_instance(args: Any, conf: Any) -> output.Listing:
     """List what happened to an instance, as each daemon saw it."""
-    return _events(args, conf, events.Subject(None, dashed(args.instance)))
+    return _events(args, conf, Subject(None, dashed(args.instance)))
 
 
-def _events(args: Any, conf: Any, subject: events.Subject) -> output.Listing:
+def _events(args: Any, conf: Any, subject: Subject) -> output.Listing:
     """List events; the status is 1 if there is a gap."""
     with open_store(conf) as store, store.reading() as conn:
         since = moments.stamp(args.since, clock.read(conn))
-        happened = events.of_subject(conn, subject, since)
-        begins = [each.began_at for each in history.stretches(conn)]
+        happened = of_subject(conn, subject, since)
+        begins = [each.began_at for each in recordings.stretches(conn)]
     output.say_oldest(min(begins, default=None), since)
     rows = [
         {**event._asdict(), 'at': moments.text(event.at)} for event in happened
@@ -85,11 +84,7 @@ def of_daemons(args: Any, conf: Any) -> output.Listing:
         happened = [*event_log.since(conn, since), *daemons.lasting(conn)]
         output.say_oldest(event_log.oldest(conn), since)
     rows = [
-        {
-            **row,
-            'begun_at': moments.text(row['begun_at']),
-            'ended_at': row['ended_at'] and moments.text(row['ended_at']),
-        }
+        _in_text(row, 'begun_at')
         for row in sorted(happened, key=lambda row: row['begun_at'])
     ]
     return output.Listing(rows, _LOGGED)

@@ -30,7 +30,7 @@ from scheduler_service.planning.simulation import Simulation
 from scheduler_service.store import clock
 from scheduler_service.store.reading.snapshot import load_snapshot
 from scheduler_service.store.records import decisions, gaps
-from scheduler_service.store.records.replaying import Player
+from scheduler_service.store.records.onward import Onward
 from scheduler_service.store.records.steps import Differing, Steps
 
 # How many steps that differ a table has of each configuration.
@@ -78,7 +78,7 @@ class Result(NamedTuple):
     remarks: Sequence[str]
 
 
-Run = Callable[[Sequence[Job]], list[Result]]
+RunJobs = Callable[[Sequence[Job]], list[Result]]
 
 
 def replay(args: Any, conf: Any) -> int:
@@ -169,7 +169,7 @@ def compared(results: Sequence[Result]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _processes(count: int) -> Iterator[Run]:
+def _processes(count: int) -> Iterator[RunJobs]:
     """Yield what simulates in processes, and shows how far they are."""
     context = multiprocessing.get_context('spawn')
     shares = context.Array('d', count)
@@ -245,9 +245,9 @@ def simulate(
         share = _of_trace(job.trace, simulation, pipeline_of(''))
         _tell(job, 'onward', share)
     else:
-        player = Player(conn, job.since, job.until, simulation, pipeline_of)
-        _tell(job, 'onward', _shares_of(job, player.play()))
-        unread += player.unread
+        onward = Onward(conn, job.since, job.until, simulation, pipeline_of)
+        _tell(job, 'onward', _shares_of(job, onward.play()))
+        unread += onward.unread
     return simulation
 
 

@@ -17,43 +17,22 @@ from scheduler_service.model.inventory import dashed
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.planning import comparison, relaxations
 from scheduler_service.store.reading.snapshot import load_snapshot
-from scheduler_service.store.records import decisions, history
+from scheduler_service.store.records import decisions
+from scheduler_service.store.records.playback import (
+    SnapshotAt,
+    snapshot_of,
+)
 
 # These refuse what all filters pass.
 _OTHERS = 'extenders', 'placement'
 _KEPT = ('created_at', 'request_id', 'kind', 'outcome', 'asked')
 
 
-class _State(NamedTuple):
-    """The hosts that a decision is judged on.
-
-    :ivar moment: None: it is not recorded
-    :ivar turn: how many instances are placed
-    """
+class _Present(NamedTuple):
+    """The hosts of now, and the request for them."""
 
     table: HostTable
     request: Request
-    moment: history.Moment | None = None
-    turn: int = 0
-
-    @property
-    def taken(self) -> int | None:
-        """Row of the host that was taken; None: none was, or not known."""
-        rows = self.moment.entry.rows if self.moment else ()
-        return rows[self.turn] if self.turn < len(rows) else None
-
-    def bounded(self, pipeline: HostPipeline) -> HostPipeline:
-        """Return a pipeline with the hosts that extenders left alone."""
-        bounds = self.moment.entry.bounds if self.moment else None
-        return comparison.bounded(pipeline, self.request, bounds)
-
-    def standing(
-        self, pipeline: HostPipeline, row: int | None
-    ) -> comparison.Standing:
-        """Return where the host of a row stands, None: only the best."""
-        return comparison.standing(
-            self.bounded(pipeline), self.table, self.request, row
-        )
 
 
 def why(args: Any, conf: Any) -> int:
@@ -86,8 +65,9 @@ def why(args: Any, conf: Any) -> int:
     state = then or now
     assert state is not None
     report = _kept(row)
-    report['taken'] = _taken(engine.hosts, row, state)
-    pipeline = state.bounded(engine.hosts)
+    report['taken'] = _taken(engine.hosts, row, then)
+    bounds = then.entry.bounds if then else None
+    pipeline = comparison.bounded(engine.hosts, state.request, bounds)
     causes = (report['decision'] or {}).get('filters') or ()
     if any(cause['filter'] in _OTHERS for cause in causes):
         pipeline = comparison.Bounded(engine.hosts, {})
@@ -95,8 +75,9 @@ def why(args: Any, conf: Any) -> int:
     report['judged_by'] = judge
     if args.host:
         report['nodes'] = comparison.of_host(
-            pipeline, state.table, state.request, args.host, state.taken
-        )
+            pipeline, state.table, state.request, args.host,
+            then.taken if then else None,
+        )  # fmt: skip
         if then and now:
             report['now'] = _since(engine.hosts, then, now, args.host)
     else:
@@ -131,44 +112,44 @@ def _print_kept(row: dict[str, Any], fault: str, form: str) -> int:
     return 1
 
 
-def _present(conn: Connection, request: Request) -> _State:
+def _present(conn: Connection, request: Request) -> _Present:
     table = load_snapshot(conn).hosts
     stored = table.instances.among(request.instance_uuids)
     request.stored_groups = table.groups_of(stored)
-    return _State(table, request)
+    return _Present(table, request)
 
 
 def _recorded(
     conn: Connection, row: dict[str, Any], instance: str | None
-) -> tuple[_State | None, str]:
+) -> tuple[SnapshotAt | None, str]:
     """Return what a decision was made on, or why it is not known."""
     if row['recorded'] is None:
         return None, 'What hosts were then is not recorded'
     try:
-        moment = history.as_of(conn, *row['recorded'])
+        snapshot = snapshot_of(conn, *row['recorded'])
     except errors.NotRecorded as error:
         return None, str(error.args[0])
-    request, entry = moment.request, moment.entry
-    turn = entry.earlier
     if instance is not None:
-        at = request.instance_uuids.index(dashed(instance))
-        turn = entry.order.index(at) if at in entry.order else len(entry.order)
-        moment.place(turn)
-    return _State(moment.table, request, moment, turn), ''
+        order, uuids = snapshot.entry.order, snapshot.request.instance_uuids
+        at = uuids.index(dashed(instance))
+        snapshot.place(order.index(at) if at in order else len(order))
+    return snapshot, ''
 
 
 def _taken(
-    pipeline: HostPipeline, row: dict[str, Any], state: _State
+    pipeline: HostPipeline, row: dict[str, Any], then: SnapshotAt | None
 ) -> list[dict[str, Any]]:
     """Return the host of each instance, with its rank when it was taken."""
     ranks: dict[str, int | None] = {}
-    if moment := state.moment:
-        uuids, entry = state.request.instance_uuids, moment.entry
-        for turn, at in enumerate(entry.order):
-            moment.place(turn)
-            ahead, _ = state.standing(pipeline, entry.rows[turn])
-            ranks[uuids[at]] = None if ahead is None else ahead + 1
-        moment.place(state.turn)
+    if then is not None:
+        turn = then.turn
+        for at, (uuid, taken) in enumerate(then.entry.placed):
+            then.place(at)
+            asked, bounds = then.request, then.entry.bounds
+            judge = comparison.bounded(pipeline, asked, bounds)
+            ahead, _ = comparison.standing(judge, then.table, asked, taken)
+            ranks[uuid] = None if ahead is None else ahead + 1
+        then.place(turn)
     return [
         {
             'instance': place['instance_uuid'],
@@ -181,10 +162,11 @@ def _taken(
 
 
 def _since(
-    pipeline: HostPipeline, then: _State, now: _State, host: str
+    pipeline: HostPipeline, then: SnapshotAt, now: _Present, host: str
 ) -> list[dict[str, Any]]:
     """Return for each node of a host what became of it since."""
-    nodes, best = [], now.standing(pipeline, None).best
+    nodes = []
+    best = comparison.standing(pipeline, now.table, now.request, None).best
     for row in then.table.rows_of_host(host).tolist():
         node = then.table.node_at(row)
         present = now.table.row_of_node(host, node)

@@ -24,7 +24,7 @@ from scheduler_service.pipeline.explain import decisive_filter
 from scheduler_service.pipeline.selection import explanation
 from scheduler_service.store import rows, schema
 from scheduler_service.store.connection import Writer
-from scheduler_service.store.records import decision_list, history
+from scheduler_service.store.records import decision_list, recordings
 from scheduler_service.store.records.decision_list import (
     GOOD,
     DecisionFilter,
@@ -81,7 +81,7 @@ class Decision:
         that it went through; None: it has none
     :param decided: what is recorded of it; None: nothing
     :param lacks_request: whether the reasons have no request, since the
-        history has it, if it gets there
+        recording has it, if it gets there
     :ivar document: JSON, the reasons
     """
 
@@ -115,7 +115,7 @@ class Decision:
 
     @property
     def place(self) -> Sequence[int | None]:
-        """Where it is in the history: run, block and index."""
+        """Where it is recorded: run, block and index."""
         return (self._decided and self._decided.place) or _NOWHERE
 
     def sign(self, origin: Mapping[str, str]) -> None:
@@ -308,7 +308,7 @@ def purge(writer: Writer, before: float, most: int) -> int:
 def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
     """Return the decisions of a request id with their reasons, oldest first.
 
-    ``recorded`` is the place in the history: run, block and index there.
+    ``recorded`` is its place in recordings: run, block and index there.
 
     :param request_id: of the daemon, of the caller or the global id; or the
         uuid of an instance
@@ -382,12 +382,12 @@ def _of_pod(row: Any) -> dict[str, Any]:
 def _reasons(conn: Connection, row: Any) -> dict[str, Any]:
     """Return the reasons of a decision, those for hosts not by column.
 
-    The request of what was chosen is where the history has it.
+    The request of what was chosen is where it is recorded.
     """
     reasons: dict[str, Any] = msgspec.json.decode(row.document)
     if row.run is not None and not reasons.keys() & {'request', 'asked'}:
         place = row.run, row.block, row.place
-        for recorded in history.requests(conn, [place]).values():
+        for recorded in recordings.requests(conn, [place]).values():
             what = _encode(asked(row.kind, recorded))
             reasons |= msgspec.json.decode(what)
     if request := reasons.get('request'):
@@ -396,14 +396,6 @@ def _reasons(conn: Connection, row: Any) -> dict[str, Any]:
     if columns and 'finalists' in columns:
         reasons['explanation'] = explanation(columns)
     return reasons
-
-
-class _Request(msgspec.Struct):
-    flavor: msgspec.Raw = msgspec.Raw()
-
-
-class _Asked(msgspec.Struct):
-    request: _Request = msgspec.field(default_factory=_Request)
 
 
 def flavors(
@@ -423,14 +415,15 @@ def flavors(
     times: Counter[bytes] = Counter()
     recorded = set()
     for document, *at in conn.execute(query.limit(_NEWEST)):
-        asked = msgspec.json.decode(document, type=_Asked).request
-        if not asked.flavor and None not in at:
+        reasons = msgspec.json.decode(document)
+        flavor = reasons.get('request', {}).get('flavor')
+        if flavor is not None:
+            times[_encode(flavor)] += 1
+        elif None not in at:
             recorded.add(tuple(at))
-        times[bytes(asked.flavor)] += 1
-    for request in history.requests(conn, recorded).values():
+    for request in recordings.requests(conn, recorded).values():
         times[_encode(request.flavor)] += 1
     # Very large requests are not kept, nor is what was no request.
-    del times[b'']
     return [
         (msgspec.json.decode(flavor, type=Flavor), count)
         for flavor, count in times.most_common(most)

@@ -11,8 +11,9 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service import errors, moments
 from scheduler_service.store import clock
-from scheduler_service.store.records import daemons, history
-from scheduler_service.store.records.history import Block, Entry, Stretch
+from scheduler_service.store.records import daemons, recordings
+from scheduler_service.store.records.playback import Playback, RecordedEntry
+from scheduler_service.store.records.recordings import Stretch
 
 
 class Run(NamedTuple):
@@ -55,16 +56,17 @@ class Unread(NamedTuple):
 
 
 def read(
-    conn: Connection, stretch: Stretch, unread: list[Unread]
-) -> Iterator[tuple[int, Entry, Block]]:
-    """Yield the entries of a stretch, each with the number of its block.
+    playback: Playback, stretch: Stretch, unread: list[Unread]
+) -> Iterator[RecordedEntry]:
+    """Yield the entries of a stretch, as far as they can be read.
 
     :param unread: gets the block that cannot be read, if any
     """
     number = stretch.first
     try:
-        for number, _, entry, block in history.entries(conn, *stretch[:3]):
-            yield number, entry, block
+        for recorded in playback.play(*stretch[:3]):
+            number = recorded.block.number
+            yield recorded
     except errors.NotRecorded as fault:
         why = str(fault.args[0])
         unread.append(Unread(stretch.run, number, stretch.last, why))
@@ -72,11 +74,11 @@ def read(
 
 def runs(conn: Connection) -> list[Run]:
     """Return the runs of daemons, by the time of their begin."""
-    every = history.stretches(conn, every=True)
+    every = recordings.stretches(conn, every=True)
     by_run = itertools.groupby(every, operator.attrgetter('run'))
     made = [[*some] for _, some in by_run]
     made.sort(key=lambda some: some[0].began_at)
-    return [Run(history.daemon_of(conn, some), some) for some in made]
+    return [Run(recordings.daemon_of(conn, some), some) for some in made]
 
 
 def missing(conn: Connection, every: Sequence[Run]) -> Iterator[Gap]:
@@ -90,7 +92,7 @@ def missing(conn: Connection, every: Sequence[Run]) -> Iterator[Gap]:
     before = clock.read(conn) - daemons.SILENT_S
     for name, stretches in every:
         for each, after in itertools.pairwise(stretches):
-            if after.begins == history.LOST:
+            if after.begins == recordings.LOST:
                 why = 'Not everything could be stored'
                 yield Gap(name, each.ended_at, after.began_at, why)
         last = stretches[-1]
@@ -114,7 +116,7 @@ def next_checkpoint(
         (run.daemon != daemon, each.began_at)
         for run in every
         for each in run.stretches
-        if each.begins > history.NO
+        if each.begins > recordings.NO
         and (
             each.first > stretch.last
             if each.run == stretch.run

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
-from scheduler_service.columns import Overlay
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.planning import comparison
-from scheduler_service.store.records import gaps, history
-from scheduler_service.store.records.history import Asked, Block, Stretch
+from scheduler_service.store.records import gaps, recordings
+from scheduler_service.store.records.playback import Playback, SnapshotAt
+from scheduler_service.store.records.recording_format import RecordedDecision
+from scheduler_service.store.records.recordings import Stretch
 
 # How many instances whose hosts differ are listed.
 LISTED = 1000
@@ -85,48 +86,42 @@ class Steps:
 
     def play(self) -> Iterator[float]:
         """Go through all of it; yield the time after each step."""
-        every = history.stretches(self._conn)
+        every = recordings.stretches(self._conn)
         for _, run in itertools.groupby(every, operator.attrgetter('run')):
-            some = [each for each in run if each.ended_at >= self._since]
-            yield from self._run(some)
+            playback = Playback(self._conn)
+            for stretch in run:
+                if stretch.began_at >= self._until:
+                    break
+                if stretch.ended_at >= self._since:
+                    yield from self._stretch(playback, stretch)
 
-    def _run(self, stretches: Sequence[Stretch]) -> Iterator[float]:
-        replay = history.Replay()
-        for stretch in stretches:
-            if stretch.began_at >= self._until:
-                break
-            if not stretch.follows:
-                replay = history.Replay()
-            stored_at = history.times(self._conn, stretch)
-            read = gaps.read(self._conn, stretch, self.unread)
-            for number, entry, block in read:
-                at = stored_at[number]
-                if self._since <= at < self._until and replay.overlay:
-                    if isinstance(entry, Asked):
-                        self._decide(replay.overlay, entry, block)
-                    yield at
-                replay.apply(entry, block)
+    def _stretch(
+        self, playback: Playback, stretch: Stretch
+    ) -> Iterator[float]:
+        read = gaps.read(playback, stretch, self.unread)
+        for entry, block, _, overlay, *_ in read:
+            if self._since <= block.stored_at < self._until and overlay:
+                if isinstance(entry, RecordedDecision):
+                    self._decide(SnapshotAt(overlay, entry, block))
+                yield block.stored_at
 
-    def _decide(self, overlay: Overlay, entry: Asked, block: Block) -> None:
+    def _decide(self, then: SnapshotAt) -> None:
         """Compare a decision; the table is as before when it returns."""
-        pipeline = self._pipeline_of(block.configuration)
-        moment = history.Moment(overlay, entry, block)
+        pipeline = self._pipeline_of(then.block.configuration)
+        entry = then.entry
         for turn in range(entry.earlier, len(entry.rows) + bool(entry.error)):
-            self._compare(pipeline, moment, turn)
-        moment.leave()
+            then.place(turn)
+            self._compare(pipeline, then)
+        then.leave()
 
-    def _compare(
-        self, pipeline: HostPipeline, moment: history.Moment, turn: int
-    ) -> None:
+    def _compare(self, pipeline: HostPipeline, then: SnapshotAt) -> None:
         """Compare the host of one instance, or that there was none for it."""
-        moment.place(turn)
-        entry, request, table = moment.entry, moment.request, moment.table
-        row = entry.rows[turn] if turn < len(entry.rows) else None
+        entry, request, row = then.entry, then.request, then.taken
         judge = comparison.bounded(pipeline, request, entry.bounds)
         own, fault = comparison.Standing(None, None), ''
         try:
             judge.check_devices(request)
-            own = comparison.standing(judge, table, request, row)
+            own = comparison.standing(judge, then.table, request, row)
         except errors.SchedulerError as error:
             fault = error.name
         settings = pipeline.settings
@@ -140,34 +135,27 @@ class Steps:
         else:
             self.differing += 1
             if row is not None and not fault:
-                fault = _parted_by(judge, moment, row, own.best)
-            self._list(moment, row, own.best, fault or entry.error)
+                fault = _parted_by(judge, then, row, own.best)
+            self._list(then, own.best, fault or entry.error)
 
-    def _list(
-        self,
-        moment: history.Moment,
-        row: int | None,
-        own: int | None,
-        parted_by: str,
-    ) -> None:
-        if len(self.listed) == LISTED:
-            return
-        request = moment.request
-        really, taken = (
-            None if each is None else moment.table.host_at(each)
-            for each in (row, own)
-        )
-        uuid = request.placing if row is not None else None
-        self.listed.append(
-            Differing(request.request_id, uuid, really, taken, parted_by)
-        )
+    def _list(self, then: SnapshotAt, own: int | None, parted_by: str) -> None:
+        if len(self.listed) < LISTED:
+            request, row = then.request, then.taken
+            really, taken = (
+                None if each is None else then.table.host_at(each)
+                for each in (row, own)
+            )
+            uuid = request.placing if row is not None else None
+            self.listed.append(
+                Differing(request.request_id, uuid, really, taken, parted_by)
+            )
 
 
 def _parted_by(
-    pipeline: HostPipeline, moment: history.Moment, row: int, own: int | None
+    pipeline: HostPipeline, then: SnapshotAt, row: int, own: int | None
 ) -> str:
     """Return what keeps a configuration from taking a host."""
-    table, request = moment.table, moment.request
+    table, request = then.table, then.request
     host, node = table.host_at(row), table.node_at(row)
     nodes = comparison.of_host(pipeline, table, request, host, own)
     report = next(each for each in nodes if each['node'] == node)

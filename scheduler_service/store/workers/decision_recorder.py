@@ -50,11 +50,11 @@ from scheduler_service.store.reading import change_feed
 from scheduler_service.store.records import (
     decisions,
     event_log,
-    history,
     quarantine,
+    recordings,
 )
 from scheduler_service.store.records.decisions import Decision
-from scheduler_service.store.workers.history_writer import HistoryWriter
+from scheduler_service.store.workers.recording_writer import RecordingWriter
 from scheduler_service.worker import Worker
 
 LOG = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ class DecisionRecorder(Worker):
         self.origin: Mapping[str, str] = {}
         # Each look at it reads a file.
         self._release = metadata.version('scheduler-service')
-        self._history = HistoryWriter(
+        self._recording = RecordingWriter(
             journal or Journal(), self._signature, health or Health()
         )
         self._stored_since_pruning = 0
@@ -142,7 +142,7 @@ class DecisionRecorder(Worker):
             return
         request, message, caller = job.request, job.message, job.caller
         made = job.decided if isinstance(job, HostJob) else None
-        # What was chosen for it as it is has it in the history alone.
+        # What was chosen for it as it is has it in the recording alone.
         lacks_request = (
             outcome == 'chosen'
             and made is not None
@@ -227,14 +227,14 @@ class DecisionRecorder(Worker):
             self._store_waiting()
 
     def _store_waiting(self) -> None:
-        # What comes now waits for its place in the history.
+        # What comes now waits for its place in the recording.
         left = len(self._waiting)
         keep = self._options.decisions_kept
-        self._history.keep_s = self._history_kept_s or math.inf
-        self._history.gather()
-        while left or self._history:
+        self._recording.keep_s = self._history_kept_s or math.inf
+        self._recording.gather()
+        while left or self._recording:
             # A decision is stored with its block or after it.
-            is_last = self._history.fits_transaction
+            is_last = self._recording.fits_transaction
             count = min(_PER_TRANSACTION, left) if is_last else 0
             left -= count
             batch = [self._waiting.popleft() for _ in range(count)]
@@ -242,7 +242,7 @@ class DecisionRecorder(Worker):
             def store(
                 writer: Writer, batch: Sequence[Decision] = batch
             ) -> tuple[int, int]:
-                blocks = self._history.store(writer)
+                blocks = self._recording.store(writer)
                 return blocks, decisions.record(writer, batch)
 
             try:
@@ -250,7 +250,7 @@ class DecisionRecorder(Worker):
             except errors.StoreUnavailable:
                 self._waiting.extendleft(reversed(batch))
                 raise
-            self._history.stored(blocks)
+            self._recording.stored(blocks)
             self._stored_since_pruning += more
             if self._stored_since_pruning > min(_PRUNE_AFTER, keep // 10):
                 self._stored_since_pruning = 0
@@ -271,17 +271,17 @@ class DecisionRecorder(Worker):
                 partial(decisions.purge, before=before, most=_PRUNE_STEP)
             )
 
-    def _prune_history(self) -> None:
+    def _prune_recordings(self) -> None:
         keep_s, most = self._history_kept_s, self._options.history_keep_bytes
         with self._store.reading() as conn:
             before = clock.read(conn) - keep_s
         self._repeat(partial(event_log.prune, before=before, most=_PRUNE_STEP))
         while not self._stopping.is_set():
             with self._store.reading() as conn:
-                stretch = history.excess(conn, most, keep_s)
+                stretch = recordings.excess(conn, most, keep_s)
             if stretch is None:
                 return
-            self._repeat(partial(history.delete, stretch=stretch))
+            self._repeat(partial(recordings.delete, stretch=stretch))
 
     def _repeat(self, delete: Callable[..., int]) -> None:
         # Small steps, each a transaction: claims wait for none of them.
@@ -298,8 +298,8 @@ class DecisionRecorder(Worker):
                 pruned_at = time.monotonic()
                 self._attempt(self._prune_changes)
                 self._attempt(self._prune_by_age)
-                self._attempt(self._prune_history)
-        self._history.stop()
+                self._attempt(self._prune_recordings)
+        self._recording.stop()
         self._attempt(self.flush)
         self._writer.drop()
 

@@ -264,7 +264,7 @@ def test_two_daemons_are_one_cloud(recorded):
     ask(engines[1], one(12) | {'flavor': {**SMALL, 'memory_mb': 9999}})
     cloud.now()
     column = schema.history.c
-    runs = [each.recorder._history.run for each in engines]
+    runs = [each.recorder._recording.run for each in engines]
     last = sa.select(sa.func.max(column.number)).where(column.run == runs[0])
     with cloud.store.reading() as conn:
         number = conn.execute(last).scalar()

@@ -12,7 +12,7 @@ from scheduler_service import moments
 from scheduler_service.cmd import manage
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
-from scheduler_service.store.records import daemons, history
+from scheduler_service.store.records import daemons, recordings
 from tests.support.databases import session
 from tests.support.waiting import wait_until
 
@@ -100,7 +100,7 @@ def begins_of(database, count):
 
     def begins():
         with session(database) as conn:
-            found = [each.began_at for each in history.stretches(conn)]
+            found = [each.began_at for each in recordings.stretches(conn)]
         return len(found) == count and sorted(found)
 
     return wait_until(begins)

@@ -14,7 +14,7 @@ from scheduler_service import errors
 from scheduler_service.factory import engine_config
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
-from scheduler_service.store.records import history
+from scheduler_service.store.records import playback, recordings
 from tests.support.databases import ready_database
 from tests.support.documents import CONTEXT
 from tests.support.processes import on_topic
@@ -74,8 +74,12 @@ def test_what_killed_daemons_recorded_gives_what_they_decided(
         assert each.end() == 0
     store = Store.connect(database)
     with store.reading() as conn:
-        assert [each.fault for each in history.check(conn) if each.fault] == []
-        runs = {each.run for each in history.stretches(conn)}
+        assert [
+            each.fault
+            for each in playback.check_recordings(conn)
+            if each.fault
+        ] == []
+        runs = {each.run for each in recordings.stretches(conn)}
         assert len(runs) == 2 + KILLS
         assert judged(conn) == {'', 'NoValidHost'}
     store.dispose()
@@ -90,8 +94,12 @@ def judged(conn):
     assert len(rows) > 50
     found = set()
     for row in random.sample(rows, 50):
-        moment = history.as_of(conn, *row)
-        table, request, entry = moment.table, moment.request, moment.entry
+        snapshot = playback.snapshot_of(conn, *row)
+        table, request, entry = (
+            snapshot.table,
+            snapshot.request,
+            snapshot.entry,
+        )
         found.add(entry.error)
         mask = pipeline.filter_hosts(table, request)
         ranking = pipeline.weigh_hosts(table, mask, request)

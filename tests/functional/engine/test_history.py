@@ -30,7 +30,7 @@ from scheduler_service.engine.journal import (
 from scheduler_service.model import Instance, Request, documents
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store, new_lineage
-from scheduler_service.store.records import history
+from scheduler_service.store.records import playback, recordings
 from scheduler_service.store.writing import hosts as host_rows
 from scheduler_service.store.writing import instances as instance_rows
 from tests.support.databases import DATABASES
@@ -133,25 +133,23 @@ class Watched:
         store_all(self.engine)
         pipeline = self.pipeline.for_another_thread()
         expected = {made.place: what for made, what in self.decisions}
-        run, found = self.engine.recorder._history.run, set()
+        run, found = self.engine.recorder._recording.run, set()
         with self.store.reading() as conn:
-            replay = history.Replay()
-            for each in history.stretches(conn):
+            made = playback.Playback(conn)
+            for each in recordings.stretches(conn):
                 if each.run != run:
                     continue
-                for number, index, entry, block in history.entries(
-                    conn, run, each.first, each.last
-                ):
-                    place = run, number, index
+                for recorded in made.play(*each[:3]):
+                    entry, block, index, overlay, *_ = recorded
+                    place = run, block.number, index
                     if isinstance(entry, Changed):
                         self.released.append(entry.instances)
                     if place in expected:
-                        moment = history.Moment(replay.overlay, entry, block)
-                        was = seen(pipeline, moment.table, moment.request)
-                        assert was == expected[place], moment.request
-                        moment.leave()
+                        then = playback.SnapshotAt(overlay, entry, block)
+                        was = seen(pipeline, then.table, then.request)
+                        assert was == expected[place], then.request
+                        then.leave()
                         found.add(place)
-                    replay.apply(entry, block)
         assert found == {*expected}
         return len(found)
 
@@ -340,7 +338,9 @@ class Clouds(RuleBasedStateMachine):
                 daemon.checked()
             with self.store.reading() as conn:
                 faults = [
-                    each.fault for each in history.check(conn) if each.fault
+                    each.fault
+                    for each in playback.check_recordings(conn)
+                    if each.fault
                 ]
             assert not faults
             released = [

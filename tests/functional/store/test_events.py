@@ -9,7 +9,7 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.model import Instance, documents
-from scheduler_service.store.records import events
+from scheduler_service.store.records import recorded_events
 from scheduler_service.store.writing import hosts as host_rows
 from scheduler_service.store.writing import instances as instance_rows
 from tests.support.engines import start_engine, store_all
@@ -50,8 +50,8 @@ class Cloud:
         for engine in self.engines:
             store_all(engine)
         with self.store.reading() as conn:
-            found = [*events.of_subject(
-                conn, events.Subject(host, instance), 0.0
+            found = [*recorded_events.of_subject(
+                conn, recorded_events.Subject(host, instance), 0.0
             )]  # fmt: skip
         return [
             (each.event, each.host, each.instance, each.request_id)
@@ -102,7 +102,9 @@ def test_what_a_host_reports_and_an_operator_does_is_there(cloud):
         assert event in told, told
     assert told.index('disabled') < told.index('enabled')
     with cloud.store.reading() as conn:
-        found = events.of_subject(conn, events.Subject('b', None), 0.0)
+        found = recorded_events.of_subject(
+            conn, recorded_events.Subject('b', None), 0.0
+        )
         details = {each.event: each.detail for each in found}
     assert details['disabled'] == 'a new disk'
     assert details['enabled'] == ''

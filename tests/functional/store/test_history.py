@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import zlib
 
 import pytest
 import sqlalchemy as sa
@@ -22,9 +23,16 @@ from scheduler_service.engine.journal import (
 )
 from scheduler_service.model import documents
 from scheduler_service.store import schema
-from scheduler_service.store.records import decisions, events, gaps, history
-from scheduler_service.store.workers import history_writer
-from scheduler_service.store.workers.history_writer import HistoryWriter
+from scheduler_service.store.records import (
+    decisions,
+    gaps,
+    playback,
+    recorded_events,
+    recording_format,
+    recordings,
+)
+from scheduler_service.store.workers import recording_writer
+from scheduler_service.store.workers.recording_writer import RecordingWriter
 from tests.support.databases import DATABASES
 from tests.support.engines import start_engine
 from tests.support.stores import import_two_hosts, load_snapshot
@@ -43,7 +51,9 @@ class Recording:
         self.store, self.journal = store, Journal()
         self.journal.keep(True)
         self.health = Health()
-        self.writer = HistoryWriter(self.journal, lambda: ORIGIN, self.health)
+        self.writer = RecordingWriter(
+            self.journal, lambda: ORIGIN, self.health
+        )
         self.table = load_snapshot(store).hosts
         self.journal.checkpoint(self.table, follows=False)
 
@@ -67,7 +77,7 @@ class Recording:
 
     def faults(self):
         with self.store.reading() as conn:
-            return [each.fault for each in history.check(conn)]
+            return [each.fault for each in playback.check_recordings(conn)]
 
     def dropped(self):
         return self.health.counters().get('history_entries_dropped', 0)
@@ -76,6 +86,11 @@ class Recording:
         with self.store.reading() as conn:
             numbers = sa.select(BLOCKS.c.number).order_by(BLOCKS.c.number)
             return [*conn.execute(numbers).scalars()]
+
+
+def played(conn, *blocks):
+    """Return the entries of blocks, whatever they are."""
+    return [*playback.Playback(conn, has_tables=False).play(*blocks)]
 
 
 @pytest.fixture
@@ -92,7 +107,7 @@ def test_each_stretch_leads_to_the_next_one(make_store, database):
     recording.checkpoint(follows=False)
     assert recording.faults() == ['', '', '', '']
     with recording.store.reading() as conn:
-        found = history.stretches(conn)
+        found = recordings.stretches(conn)
     assert [(each.first, each.last, each.follows) for each in found] == [
         (1, 2, False), (3, 4, True), (5, 5, True), (6, 6, False),
     ]  # fmt: skip
@@ -110,13 +125,10 @@ def test_a_checkpoint_has_each_field_of_instances(recording):
         )  # fmt: skip
         table.instances.put(placed.uuid, placed)
     recording.checkpoint()
-    replay = history.Replay()
     with recording.store.reading() as conn:
-        for *_, entry, block in history.entries(
-            conn, recording.writer.run, 2, 2
-        ):
-            replay.apply(entry, block)
-    assert history.differing(replay.overlay.table, table) == []
+        made = playback.Playback(conn)
+        assert [*made.play(recording.writer.run, 2, 2)]
+    assert playback.differing(made.overlay.table, table) == []
 
 
 def test_what_became_of_an_instance_is_told(recording):
@@ -137,8 +149,8 @@ def test_what_became_of_an_instance_is_told(recording):
 
     def told(since):
         with recording.store.reading() as conn:
-            subject = events.Subject(None, uuid)
-            found = [*events.of_subject(conn, subject, since)]
+            subject = recorded_events.Subject(None, uuid)
+            found = [*recorded_events.of_subject(conn, subject, since)]
         if found:
             assert found[0].detail == 'NoValidHost, 2 times'
         return [(each.event, each.request_id) for each in found]
@@ -162,15 +174,22 @@ def test_what_no_entry_explains_is_seen_at_the_next_checkpoint(recording):
     table.instances.put(uuid, PlacedInstance(uuid, host, node))
     recording.checkpoint(follows=False)
     table.instances.put(uuid, None)
-    again = HistoryWriter(recording.journal, lambda: ORIGIN, recording.health)
+    again = RecordingWriter(
+        recording.journal, lambda: ORIGIN, recording.health
+    )
     recording.writer.stop()
     recording.store_all()
     recording.writer = again
     recording.checkpoint()
-    for subject in (events.Subject(host, None), events.Subject(None, uuid)):
+    for subject in (
+        recorded_events.Subject(host, None),
+        recorded_events.Subject(None, uuid),
+    ):
         with recording.store.reading() as conn:
-            found = events.of_subject(conn, subject, 0.0)
-            began = sorted(each.began_at for each in history.stretches(conn))
+            found = recorded_events.of_subject(conn, subject, 0.0)
+            began = sorted(
+                each.began_at for each in recordings.stretches(conn)
+            )
         told = [
             (each.event, each.host, each.instance, each.at)
             for each in found
@@ -198,7 +217,9 @@ def test_events_of_a_run_come_in_the_order_of_their_numbers(recording):
         earlier = BLOCKS.c.created_at - 20.0
         conn.execute(sa.update(BLOCKS).where(last).values(created_at=earlier))
     with recording.store.reading() as conn:
-        found = events.of_subject(conn, events.Subject(None, uuid), 0.0)
+        found = recorded_events.of_subject(
+            conn, recorded_events.Subject(None, uuid), 0.0
+        )
     assert [each.event for each in found] == ['seen', 'released']
     assert found[0].at > found[1].at
 
@@ -216,11 +237,11 @@ def test_what_was_not_recorded_is_found(recording):
         (lambda data: data[:-9], 'is damaged: '),
         (lambda data: b'\x00' + data[1:], 'is damaged: '),
         (lambda data: b'', 'is damaged: '),
-        (lambda data: history.zlib.compress(b'\x91\x07'),
+        (lambda data: zlib.compress(b'\x91\x07'),
          'is of format 7, not 1'),
-        (lambda data: history.zlib.compress(b'\x91\x01'), 'is damaged: '),
+        (lambda data: zlib.compress(b'\x91\x01'), 'is damaged: '),
         # More than a daemon stores is not decompressed.
-        (lambda data: history.zlib.compress(bytes(2**24), 9),
+        (lambda data: zlib.compress(bytes(2**24), 9),
          'is damaged: it is cut, or too large'),
     ],
     ids=['cut', 'damaged', 'empty', 'of another format', 'too short',
@@ -245,7 +266,7 @@ def test_a_missing_block_is_a_gap_and_never_a_wrong_state(recording, number):
         conn.execute(sa.delete(BLOCKS).where(BLOCKS.c.number == number))
         run = recording.writer.run
         with pytest.raises(errors.NotRecorded):
-            history.as_of(conn, run, 3, 0)
+            playback.snapshot_of(conn, run, 3, 0)
 
 
 def test_each_part_of_requests_is_stored_once_in_a_stretch(
@@ -265,21 +286,21 @@ def test_each_part_of_requests_is_stored_once_in_a_stretch(
     recording.journal.put(made[3])
     recording.store_all()
     # Where more are known than are remembered, they are stored again.
-    monkeypatch.setattr(history, '_MOST_PARTS', 1)
+    monkeypatch.setattr(recording_format, '_MOST_PARTS', 1)
     recording.journal.put(made[4])
     recording.store_all()
     run = recording.writer.run
 
     def found():
         with recording.store.reading() as conn:
-            return history.requests(conn, [each.place for each in made])
+            return recordings.requests(conn, [each.place for each in made])
 
     expected = {
         decided.place: each for decided, each in zip(made, asked, strict=True)
     }
     assert found() == expected
     with recording.store.reading() as conn:
-        blocks = [block for *_, block in history.entries(conn, run, 2, 7)]
+        blocks = [each.block for each in played(conn, run, 2, 7)]
         new = [len(block.parts) for block in blocks if block.places]
     assert new == [4, 1, 0, 4, 4]
     # Without the block that has the image.
@@ -290,7 +311,7 @@ def test_each_part_of_requests_is_stored_once_in_a_stretch(
         recording.store.reading() as conn,
         pytest.raises(errors.NotRecorded, match='Block 3 '),
     ):
-        [*history.entries(conn, run, 4, 4)]
+        played(conn, run, 4, 4)
 
 
 def test_a_repeated_refusal_is_one_entry():
@@ -299,7 +320,7 @@ def test_a_repeated_refusal_is_one_entry():
         Decided(request, [], 0, None, None, 0, name, {})
         for name in ('NoValidHost', 'NoValidHost', 'FilterFault')
     ]
-    packer = history.Packer(ORIGIN)
+    packer = recording_format.Packer(ORIGIN)
     assert [*map(packer.add, [*refused, refused[0]])] == [0, 0, 1, 2]
     assert packer.add(Ended(1)) == 3
     assert packer.add(refused[0]) == 4
@@ -323,7 +344,7 @@ def test_the_request_of_what_was_chosen_is_kept_once(
     make_store, monkeypatch, how
 ):
     if how == 'dropped':
-        monkeypatch.setattr(history_writer, '_MOST_WAITING', 0)
+        monkeypatch.setattr(recording_writer, '_MOST_WAITING', 0)
     is_recorded = how == 'recorded'
     store = make_store('sqlite')
     import_two_hosts(store)
@@ -351,13 +372,13 @@ def test_a_decision_is_stored_with_its_block_or_after_it(
 ):
     store = make_store('sqlite')
     import_two_hosts(store)
-    monkeypatch.setattr(history_writer, '_PER_TRANSACTION', 0)
+    monkeypatch.setattr(recording_writer, '_PER_TRANSACTION', 0)
     engine = start_engine(store)
     recorder, record, late = engine.recorder, decisions.record, []
 
     def recorded(writer, batch):
         for made in batch:
-            place = history.requests(writer.conn, [made.place])
+            place = recordings.requests(writer.conn, [made.place])
             assert [*place] == [made.place]
         return record(writer, batch)
 
@@ -366,9 +387,9 @@ def test_a_decision_is_stored_with_its_block_or_after_it(
         request = documents.request({'flavor': {'vcpus': 1}})
         engine.select_destinations(request).result(LIMIT_S)
         wait_until(lambda: recorder._waiting)
-        gather = recorder._history.gather
+        gather = recorder._recording.gather
         monkeypatch.setattr(
-            recorder._history,
+            recorder._recording,
             'gather',
             lambda: (gather(), late.append(recorder._waiting[0]),
                      recorder._waiting.append(late[0]))[0],
@@ -391,7 +412,7 @@ def test_what_cannot_wait_is_dropped_and_a_checkpoint_follows(
     recording, monkeypatch
 ):
     recording.write()
-    monkeypatch.setattr(history_writer, '_MOST_WAITING', 10)
+    monkeypatch.setattr(recording_writer, '_MOST_WAITING', 10)
     recording.write(6)
     assert (recording.dropped(), recording.numbers()) == (1, [1, 2])
     monkeypatch.undo()
@@ -409,7 +430,7 @@ def test_what_cannot_wait_is_dropped_and_a_checkpoint_follows(
 
 def test_nothing_follows_a_load_that_could_not_wait(recording, monkeypatch):
     recording.write()
-    monkeypatch.setattr(history_writer, '_MOST_WAITING', 0)
+    monkeypatch.setattr(recording_writer, '_MOST_WAITING', 0)
     recording.checkpoint(follows=False)
     monkeypatch.undo()
     recording.write(6)
@@ -417,7 +438,7 @@ def test_nothing_follows_a_load_that_could_not_wait(recording, monkeypatch):
 
 
 def test_many_entries_are_several_blocks(recording, monkeypatch):
-    monkeypatch.setattr(history_writer, '_MOST_ENTRIES', 2)
+    monkeypatch.setattr(recording_writer, '_MOST_ENTRIES', 2)
     for number in range(4):
         recording.journal.put(Ended(number))
     recording.write()
@@ -437,7 +458,7 @@ def test_an_entry_that_cannot_be_encoded_is_dropped(recording):
 
 
 def test_a_checkpoint_is_due_after_twice_its_size(recording, monkeypatch):
-    monkeypatch.setattr(history_writer, '_LEAST_BYTES', 0)
+    monkeypatch.setattr(recording_writer, '_LEAST_BYTES', 0)
     recording.write()
     assert not recording.journal.due
     for number in range(100):
@@ -473,7 +494,9 @@ def test_what_follows_a_deleted_checkpoint_is_named_and_goes_by_age(
     text = 'The history does not begin with a checkpoint'
     assert recording.faults() == [text, '']
     with recording.store.reading() as conn:
-        found = events.of_subject(conn, events.Subject('host1', None), 0.0)
+        found = recorded_events.of_subject(
+            conn, recorded_events.Subject('host1', None), 0.0
+        )
     assert [each.event for each in found] == ['gap']
     assert found[0].detail.startswith(text)
     first, *_ = recording.numbers()
@@ -487,8 +510,8 @@ def test_what_follows_a_deleted_checkpoint_is_named_and_goes_by_age(
 
 def prune_by_age(recording):
     def step(writer):
-        stretch = history.excess(writer.conn, 2**30, 60.0)
-        return stretch and history.delete(writer, stretch)
+        stretch = recordings.excess(writer.conn, 2**30, 60.0)
+        return stretch and recordings.delete(writer, stretch)
 
     while recording.store.write(step):
         pass
@@ -503,9 +526,9 @@ def test_whole_stretches_go_the_oldest_first(make_store, database):
 
     def prune(size, seconds=60.0, most=1):
         with recording.store.reading() as conn:
-            stretch = history.excess(conn, size, seconds)
+            stretch = recordings.excess(conn, size, seconds)
         return stretch and recording.store.write(
-            lambda writer: history.delete(writer, stretch, most)
+            lambda writer: recordings.delete(writer, stretch, most)
         )
 
     assert not prune(2**20)
@@ -514,7 +537,7 @@ def test_whole_stretches_go_the_oldest_first(make_store, database):
     assert recording.numbers() == [1, 3, 4, 5, 6, 7]
     with recording.store.reading() as conn:
         run = recording.writer.run
-        assert len([*history.entries(conn, run, 1, 1)]) > 1
+        assert len(played(conn, run, 1, 1)) > 1
     while prune(0, most=2**20):
         assert recording.faults() == [''] * len(recording.faults())
     # What is being recorded stays, unless it is old.

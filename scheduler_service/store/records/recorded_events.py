@@ -1,6 +1,6 @@
-"""What happened to a host or an instance, read from the history.
+"""What happened to a host or an instance, read from recordings.
 
-For a reader: each daemon records what it did itself, and what it read of
+For a finder: each daemon records what it did itself, and what it read of
 others, so that a claim of one is also seen by the others.
 """
 
@@ -19,10 +19,11 @@ from scheduler_service import errors
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.changes import Release, Update
 from scheduler_service.columns.instances import PlacedInstance
-from scheduler_service.engine.journal import Changed, Ended, PodPlaced
+from scheduler_service.engine.journal import Changed, PodPlaced
 from scheduler_service.model.inventory import dashed
-from scheduler_service.store.records import event_log, gaps, history
-from scheduler_service.store.records.history import Asked, Block, Entry
+from scheduler_service.store.records import event_log, gaps
+from scheduler_service.store.records.playback import Playback, RecordedEntry
+from scheduler_service.store.records.recording_format import RecordedDecision
 
 
 class Event(NamedTuple):
@@ -98,28 +99,27 @@ def _of_daemon(
     since: float,
 ) -> Iterator[tuple[float, Event]]:
     """Yield the events of a daemon's runs with their places among all."""
-    reader, place = _Reader(subject), 0.0
-    parts = [(run, stretch) for run in own for stretch in run.stretches]
-    after = [stretch for _, stretch in parts[1:]]
-    for (run, stretch), later in itertools.zip_longest(parts, after):
+    playback, finder, place = Playback(conn), _EventFinder(subject), 0.0
+    every = [(run, stretch) for run in own for stretch in run.stretches]
+    after = [stretch for _, stretch in every[1:]]
+    for (run, stretch), later in itertools.zip_longest(every, after):
         # What comes before a checkpoint that it does not lead to is compared.
         is_compared = later and not later.follows and later.ended_at >= since
         if stretch.ended_at < since and not is_compared:
             continue
         place = 0.0 if stretch is run.stretches[0] else place
-        at, number = history.times(conn, stretch), stretch.first
-        reader.begin()
+        at = stretch.began_at
         try:
-            for number, _, entry, block in history.entries(conn, *stretch[:3]):
-                place = max(place, at[number])
-                for event in reader.read(entry, block):
-                    if at[number] >= since and subject.concerns(event):
-                        event = event._replace(at=at[number])
-                        yield place, event._replace(daemon=run.daemon)
+            for recorded in playback.play(*stretch[:3]):
+                at = recorded.block.stored_at
+                place = max(place, at)
+                for event in finder.events(recorded):
+                    if at >= since and subject.concerns(event):
+                        yield place, event._replace(at=at, daemon=run.daemon)
         except errors.NotRecorded as fault:
             _, until = gaps.next_checkpoint(runs, run.daemon, stretch)
-            began_at, why = at.get(number, stretch.began_at), fault.args[0]
-            yield _gap(gaps.Gap(run.daemon, began_at, until, why), since)
+            gap = gaps.Gap(run.daemon, at, until, fault.args[0])
+            yield _gap(gap, since)
 
 
 def _commands(
@@ -134,63 +134,26 @@ def _commands(
                 yield Event('command', *subject, None, line, at, '', user)
 
 
-class _Reader:
-    """Makes the tables of a daemon again, and says what changes in them."""
+class _EventFinder:
+    """Says what changes in the tables of a daemon."""
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
-        self._replay = history.Replay()
-        # Before the checkpoint that is read.
-        self._before: HostTable | None = None
-        # Assumed, and not claimed or forgotten yet.
-        self._pending: list[Event] = []
         # Instance -> the request that had its claim released.
         self._causes: dict[str, str | None] = {}
 
-    def begin(self) -> None:
-        """Go on with the next stretch."""
-        if self._replay.overlay is not None:
-            self._before = self._replay.overlay.table
-        self._replay = history.Replay()
-
-    def read(self, entry: Entry, block: Block) -> list[Event]:
-        """Apply an entry; return what it says."""
-        overlay = self._replay.overlay
-        events: list[Event] = []
-        if overlay is not None:
-            events = [*self._events(entry, block, overlay.table)]
-        self._replay.apply(entry, block)
-        if overlay is None and self._replay.overlay is not None:
-            events = [*self._unexplained(self._replay.overlay.table)]
-        return events
-
-    def _unexplained(self, table: HostTable) -> Iterator[Event]:
-        """Yield where a checkpoint differs from the table before it."""
-        selected, self._pending = self._pending, []
-        for event in selected:
-            yield event._replace(event='selected')
-        if self._before is not None:
-            before, after = self._before.instances, table.instances
-            for uuid in self._uuids(self._before) | self._uuids(table):
-                yield from _moved(uuid, before.get(uuid), after.get(uuid))
-
-    def _uuids(self, table: HostTable) -> set[str]:
-        """Return which instances may be of the subject."""
-        if self._subject.instance is not None:
-            return {self._subject.instance}
-        host = self._subject.host
-        return {each.uuid for each in table.instances if host in each.hosts}
-
-    def _events(
-        self, entry: Entry, block: Block, table: HostTable
-    ) -> Iterator[Event]:
-        if isinstance(entry, Asked):
-            yield from self._asked(entry, block, table)
-        elif isinstance(entry, PodPlaced):
-            host = table.host_at(entry.row)
-            self._pending.append(Event('claimed', host, entry.uid))
-        elif isinstance(entry, Ended):
-            yield from self._ended(entry.claimed)
+    def events(self, recorded: RecordedEntry) -> Iterator[Event]:
+        """Yield what an entry says; nothing without the table before it."""
+        if recorded.overlay is None:
+            return
+        entry, table = recorded.entry, recorded.overlay.table
+        yield from _ended(recorded, table)
+        if isinstance(entry, HostTable):
+            for uuid in self._uuids(table) | self._uuids(entry):
+                both = (each.instances.get(uuid) for each in (table, entry))
+                yield from _moved(uuid, *both)
+        elif isinstance(entry, Update):
+            yield from self._updated(entry, table)
         elif isinstance(entry, Changed):
             self._causes |= dict.fromkeys(entry.instances, entry.request_id)
             for uuid in entry.instances:
@@ -202,34 +165,13 @@ class _Reader:
                 if name is not None:
                     cause = self._causes.pop(uuid, None)
                     yield Event('released', name, uuid, cause)
-        elif isinstance(entry, Update):
-            yield from self._updated(entry, table)
 
-    def _asked(
-        self, entry: Asked, block: Block, table: HostTable
-    ) -> Iterator[Event]:
-        request = history.request(entry, block)
-        request_id = request.request_id
-        if entry.error:
-            times = f', {entry.times} times' if entry.times > 1 else ''
-            for uuid in request.instance_uuids:
-                detail = f'{entry.error}{times}'
-                yield Event('refused', None, uuid, request_id, detail)
-            return
-        for at, row in zip(entry.order, entry.rows, strict=True):
-            uuid = request.instance_uuids[at]
-            self._pending.append(
-                Event('claimed', table.host_at(row), uuid, request_id)
-            )
-
-    def _ended(self, claimed: int) -> Iterator[Event]:
-        if claimed < 0:
-            for event in self._pending:
-                yield event._replace(event='selected')
-            self._pending = []
-            return
-        yield from self._pending[:claimed]
-        del self._pending[:claimed]
+    def _uuids(self, table: HostTable) -> set[str]:
+        """Return which instances may be of the subject."""
+        if self._subject.instance is not None:
+            return {self._subject.instance}
+        host = self._subject.host
+        return {each.uuid for each in table.instances if host in each.hosts}
 
     def _updated(self, entry: Update, table: HostTable) -> Iterator[Event]:
         for placed in entry.instances:
@@ -259,6 +201,24 @@ class _Reader:
                     yield Event('reported', name, detail=detail)
 
 
+def _ended(recorded: RecordedEntry, table: HostTable) -> Iterator[Event]:
+    """Yield what is refused by an entry, claimed, or comes to nothing."""
+    entry = recorded.entry
+    if isinstance(entry, RecordedDecision) and entry.error:
+        times = f', {entry.times} times' if entry.times > 1 else ''
+        for uuid in entry.uuids:
+            detail = f'{entry.error}{times}'
+            yield Event('refused', None, uuid, entry.request_id, detail)
+    what = 'claimed' if recorded.is_claimed else 'selected'
+    for ended, _ in recorded.ended:
+        if isinstance(ended, PodPlaced):
+            yield Event(what, table.host_at(ended.row), ended.uid)
+        elif not ended.error:
+            for uuid, row in ended.placed:
+                host = table.host_at(row)
+                yield Event(what, host, uuid, ended.request_id)
+
+
 def _moved(
     uuid: str, before: PlacedInstance | None, after: PlacedInstance | None
 ) -> Iterator[Event]:
@@ -283,13 +243,13 @@ def _change(table: HostTable, row: int | None, host: Any) -> str:
 
 def _differences(entry: Update, at: int, table: HostTable, row: int) -> str:
     """Return which figures of a host an update changes."""
-    parts = []
+    changes = []
     for name, values in entry.numbers.items():
         before = table.numbers[name][row].item()
         if before != values[at] and before == before:
-            parts.append(f'{name} {before:g} -> {values[at]:g}')
+            changes.append(f'{name} {before:g} -> {values[at]:g}')
     for name in entry.used.keys() & table.resources.keys():
         before = table.resources[name].used[row].item()
         if entry.used[name][at] not in (before, -1):
-            parts.append(f'{name} used {before} -> {entry.used[name][at]}')
-    return ', '.join(sorted(parts))
+            changes.append(f'{name} used {before} -> {entry.used[name][at]}')
+    return ', '.join(sorted(changes))

@@ -18,29 +18,29 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.changes import Release, Update
-from scheduler_service.engine.journal import Ended, PodPlaced
+from scheduler_service.engine.journal import PodPlaced
 from scheduler_service.model import Request
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.planning.simulation import Node, Simulation
-from scheduler_service.store.records import gaps, history
-from scheduler_service.store.records.history import (
-    Asked,
+from scheduler_service.store.records import gaps, recordings
+from scheduler_service.store.records.playback import Playback, RecordedEntry
+from scheduler_service.store.records.recording_format import (
     Block,
-    Stretch,
-    times,
+    RecordedDecision,
 )
+from scheduler_service.store.records.recordings import Stretch, block_times
 
 # How much later than others read its claim a decision may be stored, by a
 # daemon that is busy.
 _AHEAD_S = 60.0
-# When it was stored, by which other run, what it is, and the block it is in.
-_Recorded = tuple[float, int | None, Any, Block]
+# When it was stored, by which other run, and what it is.
+_Timed = tuple[float, int | None, Any]
 # In the order of decisions, the request, the hosts that extenders and
 # candidates left, and the fingerprint of the configuration.
 _Selected = tuple[int, Request, Any, str]
 
 
-class Player:
+class Onward:
     """Goes through what daemons recorded in some time.
 
     :param since: seconds since the epoch
@@ -62,19 +62,17 @@ class Player:
         self._simulation, self._pipeline_of = simulation, pipeline_of
         self.unread: list[gaps.Unread] = []
         self._run = 0
-        # Assumed, and not claimed yet.
-        self._waiting = collections.deque[tuple[Asked | PodPlaced, Block]]()
         # By instance, where the claim is to be read.
         self._unseen: dict[str, _Selected] = {}
         self._numbers = itertools.count()
 
     def play(self) -> Iterator[float]:
         """Go through all of it; yield the time after each step."""
-        stretches = history.stretches(self._conn)
+        stretches = recordings.stretches(self._conn)
         by_run = itertools.groupby(stretches, operator.attrgetter('run'))
-        decisions = [self._asked(run, [*some]) for run, some in by_run]
-        refusals = collections.deque[tuple[float, Asked, Block]]()
-        for at, run, entry, block in heapq.merge(
+        decisions = [self._decisions(run, [*some]) for run, some in by_run]
+        refusals = collections.deque[tuple[float, RecordedDecision, Block]]()
+        for at, run, recorded in heapq.merge(
             self._followed(stretches),
             *(decisions if len(decisions) > 1 else ()),
             key=operator.itemgetter(0),
@@ -82,32 +80,35 @@ class Player:
             while refusals and refusals[0][0] <= at:
                 self._select(*refusals.popleft()[1:])
             if run is None:
-                self._apply(entry, block)
-            elif run != self._run and entry.error:
-                refusals.append((at + _AHEAD_S, entry, block))
+                self._apply(recorded)
+            elif run != self._run and recorded.entry.error:
+                refusals.append((at + _AHEAD_S, *recorded[:2]))
             elif run != self._run:
-                self._select(entry, block)
+                self._select(*recorded[:2])
             yield at
         self._read_rest(stretches)
         for _, entry, block in refusals:
             self._select(entry, block)
 
-    def _asked(
+    def _decisions(
         self, run: int, stretches: Sequence[Stretch]
-    ) -> Iterator[_Recorded]:
+    ) -> Iterator[_Timed]:
         """Yield the decisions of a run before they were stored."""
         for stretch in stretches:
-            stored_at = times(self._conn, stretch)
-            since, until = self._since, self._until
-            numbers = [n for n, at in stored_at.items() if since <= at < until]
-            first, last = min(numbers, default=1), max(numbers, default=0)
-            some = stretch._replace(first=first, last=last)
-            read = gaps.read(self._conn, some, self.unread)
-            for number, entry, block in read:
-                if isinstance(entry, Asked):
-                    yield stored_at[number] - _AHEAD_S, run, entry, block
+            numbers = [
+                number
+                for number, at in block_times(self._conn, stretch).items()
+                if self._since <= at < self._until
+            ]
+            if numbers:
+                some = stretch._replace(first=min(numbers), last=max(numbers))
+                playback = Playback(self._conn, has_tables=False)
+                for recorded in gaps.read(playback, some, self.unread):
+                    if isinstance(recorded.entry, RecordedDecision):
+                        at = recorded.block.stored_at - _AHEAD_S
+                        yield at, run, recorded
 
-    def _followed(self, stretches: Sequence[Stretch]) -> Iterator[_Recorded]:
+    def _followed(self, stretches: Sequence[Stretch]) -> Iterator[_Timed]:
         """Yield the entries of the daemon that is followed.
 
         A table comes first, and where another recording is gone on with.
@@ -116,6 +117,7 @@ class Player:
         at, left = self._since, [*stretches]
         # Where the next stretch of the same run begins.
         after: tuple[int, int] | None = None
+        playback = Playback(self._conn)
         while left and at < self._until:
             stretch = max(
                 (each for each in left if each.began_at <= at),
@@ -124,10 +126,10 @@ class Player:
                 ),
                 default=min(left, key=operator.attrgetter('began_at')),
             )  # fmt: skip
-            is_next = stretch[:2] == after
+            if stretch[:2] != after or not stretch.follows:
+                playback = Playback(self._conn)
             lost, self._run = list[gaps.Unread](), stretch.run
-            follows = is_next and stretch.follows
-            yield from self._stretch(stretch, at, follows, lost)
+            yield from self._stretch(playback, stretch, at, lost)
             self.unread += lost
             after = (0, 0) if lost else (stretch.run, stretch.last + 1)
             at = max(at, stretch.ended_at)
@@ -135,34 +137,28 @@ class Player:
 
     def _stretch(
         self,
+        playback: Playback,
         stretch: Stretch,
         at: float,
-        follows: bool,
         lost: list[gaps.Unread],
-    ) -> Iterator[_Recorded]:
+    ) -> Iterator[_Timed]:
         """Yield the entries of a stretch from a time on.
 
-        :param follows: whether the entries before it lead to it; else the
-            table comes first
+        The table comes first, unless the entries before lead to it.
+
         :param lost: gets the block that cannot be read, if any
         """
-        stored_at = times(self._conn, stretch)
-        replay, last = None if follows else history.Replay(), None
-        for number, entry, block in gaps.read(self._conn, stretch, lost):
-            time, last = stored_at[number], block
+        for recorded in gaps.read(playback, stretch, lost):
+            time, overlay = recorded.block.stored_at, recorded.overlay
             if time > self._until:
                 break
-            if replay is not None:
-                overlay = replay.overlay
+            if playback.has_tables:
                 if overlay is None or overlay.assumes or time < at:
-                    replay.apply(entry, block)
                     continue
-                yield max(at, stretch.began_at), None, overlay.table, block
-                replay = None
-            if not isinstance(entry, history.Part):
-                yield time, None, entry, block
-        if replay is not None and replay.overlay is not None and last:
-            yield at, None, replay.overlay.table, last
+                yield max(at, stretch.began_at), None, playback.take_table()
+            yield time, None, recorded
+        if playback.overlay is not None:
+            yield at, None, playback.take_table()
 
     def _read_rest(self, stretches: Sequence[Stretch]) -> None:
         """Read what others claimed last, and the one followed did not read."""
@@ -173,77 +169,62 @@ class Player:
         newest = {e.run: e for e in stretches if e.began_at < self._until}
         for run, stretch in newest.items():
             if run != self._run and stretch.ended_at > end - _AHEAD_S:
-                rest = self._stretch(stretch, self._until, False, self.unread)
-                last = next(rest, None)
-                if last is not None:
-                    self._read(last[2])
+                playback = Playback(self._conn)
+                rest = self._stretch(
+                    playback, stretch, self._until, self.unread
+                )
+                for *_, table in itertools.islice(rest, 1):
+                    self._read(table)
 
     def _read(self, table: HostTable) -> None:
         """Have instances come that were claimed, as a table has them."""
         found = map(table.instances.get, self._unseen)
         self._update(Update(instances=[*filter(None, found)]))
 
-    def _apply(self, entry: Any, block: Block) -> None:
+    def _apply(self, recorded: RecordedEntry | HostTable) -> None:
         """Apply an entry of the daemon that is followed."""
-        if isinstance(entry, HostTable):
+        if isinstance(recorded, HostTable):
             if len(self._simulation.table):
                 # Another one is gone on with.
-                self._read(entry)
-            self._waiting.clear()
-            self._simulation.go_on(entry)
-        elif isinstance(entry, Asked | PodPlaced):
-            self._waiting.append((entry, block))
-            self._claimed(0)
-        elif isinstance(entry, Ended) and entry.claimed >= 0:
-            self._claimed(entry.claimed)
-        elif isinstance(entry, Ended):
-            # What is claimed of it all the same is read later.
-            for selected, its_block in self._waiting:
-                if isinstance(selected, Asked):
-                    self._select(selected, its_block)
-            self._waiting.clear()
-        elif isinstance(entry, Update):
-            self._update(entry)
-        elif isinstance(entry, Release):
-            self._simulation.release(entry)
+                self._read(recorded)
+            self._simulation.go_on(recorded)
+            return
+        for selected, block in recorded.ended:
+            if recorded.is_claimed:
+                self._claimed(selected, block)
+            elif isinstance(selected, RecordedDecision):
+                # What is claimed of it all the same is read later.
+                self._select(selected, block)
+        if isinstance(recorded.entry, Update):
+            self._update(recorded.entry)
+        elif isinstance(recorded.entry, Release):
+            self._simulation.release(recorded.entry)
 
-    def _claimed(self, count: int) -> None:
-        """Have instances be claimed, the first ones that wait.
-
-        A refusal comes once nothing waits that was assumed before it.
-        """
-        while self._waiting:
-            entry, block = self._waiting[0]
-            if isinstance(entry, Asked):
-                size = 0 if entry.error else len(entry.rows)
-            else:
-                size = 1
-            if size > count:
-                break
-            count -= size
-            self._waiting.popleft()
-            if isinstance(entry, PodPlaced):
-                self._simulation.place_pod(entry.row, entry.amounts)
-                continue
-            selected, real = self._selected(entry, block), {}
-            table, uuids = self._simulation.table, selected[1].instance_uuids
-            for at, row in zip(entry.order, entry.rows, strict=True):
-                if not entry.error:
-                    node = table.host_at(row), table.node_at(row)
-                    real[uuids[at]] = node
-            self._decide([(selected, real)])
-
-    def _select(self, entry: Asked, block: Block) -> None:
-        """Take a decision whose claim is to be read, or a refusal."""
-        selected = self._selected(entry, block)
-        if entry.error:
-            self._decide([(selected, {})])
+    def _claimed(
+        self, entry: RecordedDecision | PodPlaced, block: Block
+    ) -> None:
+        """Have a decision come as it was claimed, or refused, or a pod."""
+        table = self._simulation.table
+        if isinstance(entry, PodPlaced):
+            self._simulation.place_pod(entry.row, entry.amounts)
         else:
-            uuids = selected[1].instance_uuids
-            self._unseen.update(dict.fromkeys(uuids, selected))
+            real = {
+                uuid: (table.host_at(row), table.node_at(row))
+                for uuid, row in entry.placed
+                if not entry.error
+            }
+            self._decide([(self._selected(entry, block), real)])
 
-    def _selected(self, entry: Asked, block: Block) -> _Selected:
-        request = history.request(entry, block)
+    def _select(self, entry: RecordedDecision, block: Block) -> None:
+        """Take a decision whose claim is to be read, or a refusal."""
+        if entry.error:
+            self._claimed(entry, block)
+        else:
+            selected = self._selected(entry, block)
+            self._unseen |= dict.fromkeys(entry.uuids, selected)
+
+    def _selected(self, entry: RecordedDecision, block: Block) -> _Selected:
+        request = block.request(entry)
         return next(self._numbers), request, entry.bounds, block.configuration
 
     def _update(self, update: Update) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.journal import Checkpoint, Journal
 from scheduler_service.store.connection import Writer
-from scheduler_service.store.records import history
+from scheduler_service.store.records import recording_format, recordings
 
 LOG = logging.getLogger(__name__)
 # What may wait for the database, in bytes, and what a transaction stores.
@@ -31,7 +31,7 @@ _LEAST_BYTES = 2**22
 _AGAIN_S = 60.0
 
 
-class HistoryWriter:
+class RecordingWriter:
     """Makes blocks and stores them.
 
     :param origin: returns the daemon's name, its release, and the fingerprint
@@ -50,7 +50,7 @@ class HistoryWriter:
     ) -> None:
         self.run = secrets.randbits(62)
         self._journal, self._origin, self._health = journal, origin, health
-        self._waiting = collections.deque[history.NewBlock]()
+        self._waiting = collections.deque[recordings.NewBlock]()
         self._bytes = 0
         # Whether blocks may be stored that wait still.
         self._unsure = False
@@ -58,7 +58,7 @@ class HistoryWriter:
         self._number = self._checkpoint_at = 0
         self.keep_s = math.inf
         # Of requests, stored once in a stretch.
-        self._parts: history.Parts = {}
+        self._part_places: recording_format.PartPlaces = {}
         # Whether entries before are missing, so that a checkpoint has to come.
         self._lost = True
         self._began_at, self._checkpoint_bytes, self._since = 0.0, 0, 0
@@ -88,7 +88,7 @@ class HistoryWriter:
                         packer = self._packer()
             self._close(packer)
             if self._is_stopping and not self._lost:
-                self._append(self._packer().packed(), history.ENDS)
+                self._append(self._packer().packed(), recordings.ENDS)
                 self._lost = True
         except Exception:
             LOG.exception('What a daemon saw could not be recorded')
@@ -96,29 +96,33 @@ class HistoryWriter:
             self._drop(len(packer) + len([entry, *entries]))
         self._ask_for_checkpoint()
 
-    def _packer(self) -> history.Packer:
+    def _packer(self) -> recording_format.Packer:
         number = self._number + 1
-        return history.Packer(self._origin(), number, self._parts)
+        return recording_format.Packer(
+            self._origin(), number, self._part_places
+        )
 
     def _checkpoint(self, made: Checkpoint) -> None:
         if self._bytes >= _MOST_WAITING:
             # What follows is of another table.
             self._lost = True
             return
-        self._parts.clear()
+        self._part_places.clear()
         self._checkpoint_at = self._number + 1
-        begins = history.FOLLOWS if made.follows else history.ANEW
+        begins = recordings.FOLLOWS if made.follows else recordings.ANEW
         if self._lost:
-            begins = history.LOST
+            begins = recordings.LOST
         before = self._bytes
-        for data in history.checkpoint_blocks(made.table, self._origin()):
+        for data in recording_format.checkpoint_blocks(
+            made.table, self._origin()
+        ):
             self._append(data, begins)
-            begins = history.NO
+            begins = recordings.NO
         self._lost = False
         self._checkpoint_bytes, self._since = self._bytes - before, 0
         self._began_at = time.monotonic()
 
-    def _close(self, packer: history.Packer) -> None:
+    def _close(self, packer: recording_format.Packer) -> None:
         """Make a block of entries, if there are any."""
         if not len(packer):
             return
@@ -128,7 +132,7 @@ class HistoryWriter:
             self._lost = True
             return
         self._since += len(data)
-        self._append(data, history.NO)
+        self._append(data, recordings.NO)
         for made, index in packer.decided:
             made.place = self.run, self._number, index
 
@@ -138,7 +142,7 @@ class HistoryWriter:
     def _append(self, data: bytes, begins: int) -> None:
         self._number += 1
         self._bytes += len(data)
-        self._waiting.append(history.NewBlock(self._number, begins, data))
+        self._waiting.append(recordings.NewBlock(self._number, begins, data))
 
     def _ask_for_checkpoint(self) -> None:
         largest = max(2 * self._checkpoint_bytes, _LEAST_BYTES)
@@ -176,12 +180,12 @@ class HistoryWriter:
             size += len(block.data)
             if size > _PER_TRANSACTION:
                 break
-        history.insert(writer.conn, self.run, some, self._unsure)
+        recordings.insert(writer.conn, self.run, some, self._unsure)
         # Where it was deleted, as the database's clock stepped, nothing can be
         # read that follows.
         at = self._checkpoint_at
         is_later = bool(some) and some[-1].number > at
-        if is_later and not history.is_stored(writer.conn, self.run, at):
+        if is_later and not recordings.is_stored(writer.conn, self.run, at):
             self._journal.due = True
         self._unsure = True
         return len(some)
