@@ -65,7 +65,7 @@ def read(
     number = stretch.first
     try:
         for recorded in playback.play(*stretch[:3]):
-            number = recorded.block.number
+            number = recorded.block.number + 1
             yield recorded
     except errors.NotRecorded as fault:
         why = str(fault.args[0])
