@@ -243,6 +243,24 @@ def insert(
         conn.execute(sa.insert(table), listed)
 
 
+def update(
+    conn: Connection, table: Any, key: str, values: Sequence[Mapping[str, Any]]
+) -> None:
+    """Write the same columns of each row; no rows: no statement.
+
+    :param key: the column by which a row is found; each has a value of it
+    """
+    if not values:
+        return
+    # Parameters have other names than all columns.
+    bound: dict[str, Any] = {n: sa.bindparam(f'b_{n}') for n in values[0]}
+    by_key = table.c[key] == bound.pop(key)
+    conn.execute(
+        sa.update(table).where(by_key).values(bound),
+        [{f'b_{name}': value for name, value in r.items()} for r in values],
+    )
+
+
 def insert_missing(
     conn: Connection, table: Any, values: Mapping[str, Any]
 ) -> bool:

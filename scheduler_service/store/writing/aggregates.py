@@ -88,10 +88,7 @@ def remove_host(writer: Writer, host: str) -> list[Aggregate]:
 
 
 def create(
-    writer: Writer,
-    name: str,
-    metadata: Mapping[str, str],
-    hosts: Sequence[str] = (),
+    writer: Writer, name: str, metadata: Mapping[str, str]
 ) -> Aggregate:
     """Add an aggregate with the next free id; return it.
 
@@ -105,9 +102,7 @@ def create(
                 f'Aggregate {name} ({aggregate.id}) already exists'
             )
         number = aggregate.id + 1
-    new = Aggregate(
-        id=number, name=name, hosts=list(hosts), metadata=dict(metadata)
-    )
+    new = Aggregate(id=number, name=name, metadata=dict(metadata))
     add(writer, [documents.check_entity(new)])
     return new
 

@@ -29,7 +29,7 @@ from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Writer, in_chunks, next_number
 from scheduler_service.store.reading import loading
 from scheduler_service.store.reading.loading import HOST_COLUMNS
-from scheduler_service.store.rows import delete, insert, select_in
+from scheduler_service.store.rows import delete, insert, select_in, update
 from scheduler_service.store.writing import aggregates, inventories
 
 _HOSTS, _OFFERED = schema.hosts, schema.inventories
@@ -64,8 +64,7 @@ def change(writer: Writer, hosts: Sequence[tuple[int, Host]]) -> None:
     if not hosts:
         return
     conn = writer.conn
-    changed = [_host_row(*pair) for pair in hosts]
-    _update_hosts(conn, changed, [name for name in changed[0] if name != 'id'])
+    update(conn, _HOSTS, 'id', [_host_row(*pair) for pair in hosts])
     ids = [store_id for store_id, _ in hosts]
     inventories.change(
         conn, ids, (row for pair in hosts for row in _inventory_rows(*pair))
@@ -82,19 +81,6 @@ def _insert_traits(
     insert(conn, schema.traits, rows)
 
 
-def _update_hosts(
-    conn: Connection,
-    changed: Sequence[Mapping[str, Any]],
-    names: Sequence[str],
-) -> None:
-    conn.execute(
-        sa.update(_HOSTS)
-        .where(_HOSTS.c.id == sa.bindparam('b_id'))
-        .values({name: sa.bindparam(f'b_{name}') for name in names}),
-        [inventories.bound(row, ('id', *names)) for row in changed],
-    )
-
-
 def change_load(writer: Writer, hosts: Sequence[tuple[int, Host]]) -> None:
     """Write only the columns that change often: use, counts, and state.
 
@@ -103,8 +89,10 @@ def change_load(writer: Writer, hosts: Sequence[tuple[int, Host]]) -> None:
     if not hosts:
         return
     ordered = sorted(hosts, key=lambda pair: pair[0])
-    _update_hosts(
+    update(
         writer.conn,
+        _HOSTS,
+        'id',
         [
             {
                 'id': store_id,
@@ -114,7 +102,6 @@ def change_load(writer: Writer, hosts: Sequence[tuple[int, Host]]) -> None:
             }
             for store_id, host in ordered
         ],
-        ('num_io_ops', 'instances_other', 'state'),
     )
     inventories.update(
         writer.conn,

@@ -20,10 +20,15 @@ from scheduler_service.store.claims import (
 )
 from scheduler_service.store.connection import Writer
 from scheduler_service.store.reading import loading
-from scheduler_service.store.rows import delete, document, insert, select_in
+from scheduler_service.store.rows import (
+    delete,
+    document,
+    insert,
+    select_in,
+    update,
+)
 
 _INSTANCES = schema.instances
-_COLUMNS = ('host', 'node', 'project_id', 'document')
 # Fields of an instance that are parts of its document in the store.
 _IN_DOCUMENT = (
     'image_id',
@@ -48,14 +53,9 @@ def change(writer: Writer, instances: Sequence[Instance]) -> None:
     if not instances:
         return
     uuids = [instance.uuid for instance in instances]
-    rows = [{**_row(i), 'b_uuid': i.uuid} for i in instances]
+    rows = [{**_row(i), 'uuid': i.uuid} for i in instances]
     left = _hosts_of(writer, uuids)
-    writer.conn.execute(
-        sa.update(_INSTANCES)
-        .where(_INSTANCES.c.uuid == sa.bindparam('b_uuid'))
-        .values({name: sa.bindparam(name) for name in _COLUMNS}),
-        rows,
-    )
+    update(writer.conn, _INSTANCES, 'uuid', rows)
     writer.touched.instances += uuids
     lifecycle.touch_hosts(writer, left | {i.host for i in instances})
 

@@ -113,13 +113,8 @@ def update(
             (table.c.reported, reported),
         ),
         [
-            bound(row, (*_KEY, *names, 'reported'))
+            {f'b_{name}': row[name] for name in (*_KEY, *names, 'reported')}
             for row in sorted(changed, key=lambda row: [row[n] for n in _KEY])
         ],
     )
     return result.rowcount
-
-
-def bound(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return values as parameters, whose names differ from all columns."""
-    return {f'b_{name}': row[name] for name in names}

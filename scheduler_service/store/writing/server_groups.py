@@ -22,6 +22,7 @@ from scheduler_service.store.rows import (
     insert,
     insert_missing,
     select_in,
+    update,
 )
 
 _TABLE = schema.server_groups
@@ -152,14 +153,9 @@ def _update(
         for row in map(_row, groups)
         if any(getattr(stored[row['uuid']], c) != row[c] for c in columns)
     ]
-    if differ:
-        conn.execute(
-            sa.update(_TABLE)
-            .where(_TABLE.c.uuid == sa.bindparam('b_uuid'))
-            .values({name: sa.bindparam(f'b_{name}') for name in columns}),
-            [{f'b_{name}': row[name] for name in ('uuid', *columns)}
-             for row in differ],
-        )  # fmt: skip
+    names = 'uuid', *columns
+    changed = [{name: row[name] for name in names} for row in differ]
+    update(conn, _TABLE, 'uuid', changed)
     return bool(differ)
 
 
