@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from scheduler_service import errors
 from scheduler_service.compute import wire
 from scheduler_service.model import (
     Aggregate,
@@ -93,10 +92,7 @@ def _objects(argument: Any, place: str) -> list[Any]:
     if isinstance(plain, dict) and 'objects' in plain:
         plain = plain['objects']
     objects = plain if isinstance(plain, list) else [plain]
-    if len(objects) > _MAX_ENTRIES:
-        raise errors.PayloadTooLarge(
-            f'{place}: at most {_MAX_ENTRIES}, got {len(objects)}'
-        )
+    documents.check_count(objects, place, _MAX_ENTRIES)
     return objects
 
 

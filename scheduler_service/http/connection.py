@@ -24,9 +24,9 @@ from scheduler_service.http.message import (
     Reply,
     error_reply,
     refusal,
-    too_large,
 )
 from scheduler_service.http.routes import Router
+from scheduler_service.model import documents
 
 LOG = logging.getLogger(__name__)
 # Addresses of one IPv6 network of this size count as one client.
@@ -353,7 +353,7 @@ class Connection(web.RequestHandler):
         """
         size = request.content_length or 0
         if size > limit:
-            raise _Refused(error_reply(too_large(size, limit)))
+            raise _Refused(error_reply(documents.too_large(size, limit)))
         expected = request.headers.get('Expect', '').lower()
         if expected == '100-continue' and self._socket is not None:
             self._socket.write(_CONTINUE)
@@ -364,7 +364,8 @@ class Connection(web.RequestHandler):
                 self._held += len(part)
                 clients.buffered += len(part)
                 if self._held > limit:
-                    raise _Refused(error_reply(too_large(None, limit)))
+                    fault = documents.too_large(None, limit)
+                    raise _Refused(error_reply(fault))
                 if clients.buffered > clients.buffered_bytes:
                     raise _Refused(error_reply(errors.ServiceBusy(_TOO_MANY)))
                 parts.append(part)

@@ -15,6 +15,7 @@ from typing import Any
 
 from scheduler_service import errors
 from scheduler_service import extender_wire as wire
+from scheduler_service.model import documents
 
 JSON = 'application/json'
 TEXT = 'text/plain; charset=utf-8'
@@ -70,7 +71,7 @@ class HttpRequest:
                 f'the body is not valid gzip: {fault}'
             ) from None
         if len(content) > max_bytes:
-            raise too_large(None, max_bytes)
+            raise documents.too_large(None, max_bytes)
         return content
 
 
@@ -106,16 +107,3 @@ def refusal(status: int, message: str, *headers: Any, name: str = '') -> Reply:
         'facts': {},
     }
     return Reply(status, wire.encode({'error': error}), headers=headers)
-
-
-def too_large(size: int | None, limit: int) -> errors.PayloadTooLarge:
-    """Return the error of a body that is too long.
-
-    :param size: in bytes; None: unknown
-    :param limit: in bytes
-    """
-    if size is None:
-        return errors.PayloadTooLarge(f'more than {limit} bytes', limit=limit)
-    return errors.PayloadTooLarge(
-        f'{size} bytes, at most {limit} are allowed', size=size, limit=limit
-    )

@@ -26,7 +26,8 @@ from scheduler_service.model import (
     document_text,
     documents,
 )
-from scheduler_service.model.inventory import Document, dashed
+from scheduler_service.model.inventory import dashed
+from scheduler_service.model.request import ExplainArguments
 from scheduler_service.policies import Enforcer
 from scheduler_service.request_context import RequestContext
 from scheduler_service.scheduler import Scheduler
@@ -114,11 +115,6 @@ CAPACITY_CRITERIA: Criteria = {
 _Serve = Callable[[HttpRequest, bytes], Any]
 
 
-class _ExplainArgs(Document):
-    request: dict[str, Any]
-    host: str | None = None
-
-
 class V1:
     """The resources of ``/v1``; each returns a document.
 
@@ -177,7 +173,7 @@ class V1:
         if twice:
             raise errors.InvalidRequest('; '.join(twice[:_MOST_NAMED]))
         documents.check_depth(arguments)
-        parsed = documents.arguments(arguments, _ExplainArgs)
+        parsed = documents.arguments(arguments, ExplainArguments)
         return self.explained(request, parsed.request, parsed.host)
 
     def explained(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from typing import Any, TypeVar
 
 import msgspec
@@ -206,6 +206,31 @@ def dump(document: Any, form: str = 'json') -> bytes:
         escaped = write(plain, sort_keys=False).replace('\x7f', r'\u007f')
         text = escaped.encode()
     return text if is_yaml else msgspec.json.format(text, indent=2)
+
+
+def too_large(size: int | None, limit: int) -> errors.PayloadTooLarge:
+    """Return the error of a text that is too long.
+
+    :param size: in bytes; None: unknown
+    :param limit: in bytes
+    """
+    if size is None:
+        return errors.PayloadTooLarge(f'more than {limit} bytes', limit=limit)
+    return errors.PayloadTooLarge(
+        f'{size} bytes, at most {limit} are allowed', size=size, limit=limit
+    )
+
+
+def check_count(listed: Sized, place: str, most: int) -> None:
+    """Check how many entries a list has.
+
+    :param place: its path in errors
+    :raises PayloadTooLarge: it has more than *most*
+    """
+    if len(listed) > most:
+        raise errors.PayloadTooLarge(
+            f'{place}: at most {most}, got {len(listed)}'
+        )
 
 
 def check_depth(document: Any) -> None:

@@ -750,6 +750,13 @@ class PoolCandidates(Document):
     pools: list[Pool]
 
 
+class ExplainArguments(Document):
+    """What ``explain`` is asked: a request, and a host that matters."""
+
+    request: dict[str, Any]
+    host: str | None = None
+
+
 # An entry of schedule_many; an error stands for one that could not be parsed.
 Entry = Request | ZoneRequest | errors.SchedulerError
 

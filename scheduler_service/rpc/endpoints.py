@@ -20,6 +20,7 @@ from scheduler_service.engine.jobs import BatchItem, DeliveredMessage
 from scheduler_service.model import Entry, Pool, Request, documents
 from scheduler_service.model.inventory import Document, Uuid, dashed
 from scheduler_service.model.limits import Name
+from scheduler_service.model.request import ExplainArguments
 from scheduler_service.policies import Enforcer
 from scheduler_service.request_context import RequestContext
 from scheduler_service.rpc import authorization
@@ -83,11 +84,6 @@ class _EntryArgs(Document):
 
 class _ManyArgs(Document):
     requests: list[_EntryArgs]
-
-
-class _ExplainArgs(Document):
-    request: dict[str, Any]
-    host: str | None = None
 
 
 class _InstancesArgs(Document):
@@ -177,11 +173,7 @@ class SchedulerEndpoint:
         """Schedule many requests; a result or an error for each, in order."""
         parsed = parse_arguments(incoming.args, _ManyArgs)
         caller = authorization.caller(self._enforcer, incoming)
-        count = len(parsed.requests)
-        if count > _MAX_ENTRIES:
-            raise errors.PayloadTooLarge(
-                f'requests: at most {_MAX_ENTRIES}, got {count}'
-            )
+        documents.check_count(parsed.requests, 'requests', _MAX_ENTRIES)
         entries = [_entry(entry, caller) for entry in parsed.requests]
         message = delivered(incoming)
         for sent, entry in zip(parsed.requests, entries, strict=True):
@@ -198,7 +190,7 @@ class SchedulerEndpoint:
 
     def explain(self, incoming: wire.Request) -> Pending:
         """Return what would be selected and why; nothing is claimed."""
-        parsed = parse_arguments(incoming.args, _ExplainArgs)
+        parsed = parse_arguments(incoming.args, ExplainArguments)
         caller = authorization.caller(self._enforcer, incoming)
         request = documents.checked_request(parsed.request)
         request.project_id = request.project_id or caller.project_id

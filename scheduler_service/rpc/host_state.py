@@ -90,7 +90,7 @@ class HostStateEndpoint:
             facts have the numbers ``taken`` and ``refused``
         """
         parsed = self._parse(incoming, _ReportsArgs)
-        _check_count(parsed.hosts, 'hosts')
+        documents.check_count(parsed.hosts, 'hosts', _MAX_ENTRIES)
         reports: list[HostReport] = []
         faults: list[errors.InvalidRequest] = []
         for index, document in enumerate(parsed.hosts):
@@ -109,7 +109,7 @@ class HostStateEndpoint:
     def heartbeat(self, incoming: wire.Request) -> dict[str, int]:
         """Receive heartbeats of service hosts; the result is how many."""
         parsed = self._parse(incoming, _HeartbeatArgs)
-        _check_count(parsed.hosts, 'hosts')
+        documents.check_count(parsed.hosts, 'hosts', _MAX_ENTRIES)
         documents.check_text(parsed.hosts, 'hosts')
         return {'taken': self._writer.heartbeat(parsed.hosts)}
 
@@ -139,7 +139,7 @@ class HostStateEndpoint:
         parsed = self._parse(incoming, _DeleteInfoArgs)
         uuid = parsed.instance_uuid
         listed = uuid if isinstance(uuid, list) else [uuid]
-        _check_count(listed, 'instance_uuid')
+        documents.check_count(listed, 'instance_uuid', _MAX_ENTRIES)
         uuids = documents.arguments(
             {'instance_uuid': listed}, _DeletedUuids
         ).instance_uuid
@@ -152,12 +152,13 @@ class HostStateEndpoint:
     def sync_instance_info(self, incoming: wire.Request) -> Pending:
         """Make these the only instances of a host."""
         parsed = self._parse(incoming, _SyncArgs)
-        _check_count(parsed.instance_uuids, 'instance_uuids')
+        uuids = parsed.instance_uuids
+        documents.check_count(uuids, 'instance_uuids', _MAX_ENTRIES)
         documents.check_text(parsed.host_name, 'host_name')
         return self._put(
             host_state_writer.SyncInstances(
                 host=parsed.host_name,
-                uuids=[dashed(uuid) for uuid in parsed.instance_uuids],
+                uuids=[dashed(uuid) for uuid in uuids],
             )
         )
 
@@ -194,7 +195,7 @@ class HostStateEndpoint:
         """
         if len(listed) > _MAX_ENTRIES:
             self._writer.count_rejected(what)
-        _check_count(listed, place)
+        documents.check_count(listed, place, _MAX_ENTRIES)
         parsed = []
         for index, document in enumerate(listed):
             try:
@@ -228,10 +229,3 @@ def _host_of(document: Any) -> str:
         return msgspec.convert(name, Name)
     except (errors.InvalidRequest, msgspec.ValidationError):
         return ''
-
-
-def _check_count(listed: list[Any], place: str) -> None:
-    if len(listed) > _MAX_ENTRIES:
-        raise errors.PayloadTooLarge(
-            f'{place}: at most {_MAX_ENTRIES}, got {len(listed)}'
-        )

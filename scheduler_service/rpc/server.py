@@ -349,11 +349,6 @@ def parse_arguments(
         raise errors.InvalidRequest(f'cannot be read: {fault}') from None
     if text.count(b'{') + text.count(b'[') > documents.MAX_DEPTH:
         documents.check_depth(args)
-    size = len(text)
-    if size > max_bytes:
-        raise errors.PayloadTooLarge(
-            f'{size} bytes, at most {max_bytes} are allowed',
-            size=size,
-            limit=max_bytes,
-        )
+    if len(text) > max_bytes:
+        raise documents.too_large(len(text), max_bytes)
     return documents.arguments(args, kind)
