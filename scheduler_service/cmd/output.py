@@ -150,9 +150,10 @@ def table(
     TableFormatter().emit_list(columns, cells, sys.stdout, args)
 
 
-def remark(text: str) -> None:
-    """Print a sentence on standard error."""
-    print(cell(text), file=sys.stderr)
+def remark(*sentences: str) -> None:
+    """Print sentences on standard error; an empty one is none."""
+    for text in filter(None, sentences):
+        print(cell(text), file=sys.stderr)
 
 
 def say_oldest(oldest: float | None, since: float) -> None:
@@ -201,21 +202,6 @@ def document(value: Any, form: str) -> None:
         sys.stdout.buffer.write(text)
     else:
         sys.stdout.write(text.decode())
-
-
-def nothing_matches(option: str, value: str, values: Iterable[str]) -> bool:
-    """Print on standard error that no row has the value of an option.
-
-    If *values* include the value, nothing is printed.
-
-    :param option: of the command line, such as ``--zone``
-    :param values: all existing values
-    :return: whether it was printed
-    """
-    text = texts.nothing_matches(option, value, values)
-    if text:
-        remark(text)
-    return bool(text)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from scheduler_service import errors
 from scheduler_service import extender_wire as wire
 from scheduler_service.engine.health import SNAPSHOT
 from scheduler_service.http.message import Reply, refusal
-from scheduler_service.http.routes import Listener, Route, Router
+from scheduler_service.http.routes import READ, Listener, Route, Router
 from scheduler_service.policies import Enforcer
 from scheduler_service.scheduler import Scheduler
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 _MAX_SNAPSHOT_AGE_S = 30.0
-_READ = ('GET', 'HEAD')
 _PAGE_THREADS = 2
 
 
@@ -141,17 +140,18 @@ class HttpServing:
         # These two never wait for the engine or the database.
         routes += [
             Route('/readyz', lambda *_: self._ready(checks), 'status', 0,
-                  _READ),
-            Route('/metrics', measured.serve, 'status', 0, _READ),
+                  READ),
+            Route('/metrics', measured.serve, 'status', 0, READ),
         ]  # fmt: skip
         api = v1.V1(self._scheduler, guard, self._enforcer)
         routes += api.routes(group.max_body_bytes)
         pages = [made for a in self._adapters if (made := a.pages(api))]
         for made in pages:
             routes += made.routes
+        unknown = refusal(404, 'the path is not served', name='RouteNotFound')
         router = Router(
             routes,
-            Route('other', _not_found, '', v1.MAX_BYTES),
+            Route('other', lambda *_: unknown, '', v1.MAX_BYTES),
             guard,
             self._scheduler.health,
             lambda: self._scheduler.snapshot() is not None,
@@ -222,7 +222,3 @@ class HttpServing:
             raise errors.ConfigurationError(
                 f'[http] cert_file, key_file or ca_file does not load: {fault}'
             ) from None
-
-
-def _not_found(*_: Any) -> Reply:
-    return refusal(404, 'the path is not served', name='RouteNotFound')

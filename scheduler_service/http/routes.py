@@ -37,6 +37,7 @@ _INLINE_BYTES = 256 * 1024
 # How long the server's thread handles calls, in seconds, before it polls the
 # connections again.
 _INLINE_S = 0.005
+READ = ('GET', 'HEAD')
 # Called with a request and the reply to it, an error.
 ShowError = Callable[[HttpRequest, Reply], Reply]
 
@@ -66,9 +67,7 @@ class Route:
     is_linked: bool = False
 
 
-HEALTH = Route(
-    '/healthcheck', lambda *_: Reply(200, b'OK', TEXT), '', 0, ('GET', 'HEAD')
-)
+HEALTH = Route('/healthcheck', lambda *_: Reply(200, b'OK', TEXT), '', 0, READ)
 
 
 class Router:
@@ -122,17 +121,14 @@ class Router:
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=cancel)
 
-    def _find(self, request: HttpRequest) -> Route:
+    def admit(self, request: HttpRequest) -> Route | Reply:
+        """Return the route of a request, or a refusal."""
         path = request.path.rstrip('/') or '/'
-        return (
+        route = (
             self._routes.get(path)
             or self._parents.get(path.rpartition('/')[0])
             or self._fallback
         )
-
-    def admit(self, request: HttpRequest) -> Route | Reply:
-        """Return the route of a request, or a refusal."""
-        route = self._find(request)
         is_linked = route.is_linked and not request.query
         refused = self.guard.refuse(request, is_linked)
         if refused is not None:

@@ -20,7 +20,7 @@ import msgspec
 
 from scheduler_service import errors, moments, texts
 from scheduler_service.http.message import JSON, HttpRequest, Reply
-from scheduler_service.http.routes import Route
+from scheduler_service.http.routes import READ, Route
 from scheduler_service.http.v1 import V1, segment
 from scheduler_service.pages.picture import Pictures
 from scheduler_service.scheduler import Scheduler
@@ -30,7 +30,6 @@ _HTML = 'text/html; charset=utf-8'
 _THREADS = {'/why/{request_id}': 'why'}
 # What costs the daemon much also without a query.
 _COSTLY = ('/why/{request_id}', '/fit', '/cloud.png', '/cloud/{block}')
-_READ = ('GET', 'HEAD')
 _FOLDER = pathlib.Path(__file__).parent
 _TYPES = {
     '.css': 'text/css',
@@ -107,7 +106,7 @@ class Frame:
     def _route(self, path: str, page: Page) -> Route:
         return Route(
             path, lambda request, _: page(self, request),
-            _THREADS.get(path, 'pages'), 0, _READ,
+            _THREADS.get(path, 'pages'), 0, READ,
             is_linked=path not in _COSTLY,
         )  # fmt: skip
 
@@ -176,7 +175,7 @@ def file(body: bytes, kind: str) -> Reply:
 def _static(path: pathlib.Path) -> Route:
     kind = f'{_TYPES[path.suffix]}; charset=utf-8'
     reply = file(path.read_bytes(), kind)
-    return Route(f'/static/{path.name}', lambda *_: reply, '', 0, _READ)
+    return Route(f'/static/{path.name}', lambda *_: reply, '', 0, READ)
 
 
 def without_empty(request: HttpRequest, names: Collection[str]) -> HttpRequest:

@@ -19,8 +19,10 @@ def audit(args: Any, conf: Any) -> int:
     fallback = default_ratios(conf)
     with open_store(conf) as store:
         fixed = store.write(auditing.fix) if args.fix else 0
+        stages = {s.name for s in plugins.stages(conf.scheduler.stages)}
+        stages |= adapters.recorded_stages(conf)
         with store.reading() as conn:
-            report = auditing.audit(conn, fallback, _stages(conf))
+            report = auditing.audit(conn, fallback, stages)
         report.findings += adapters.audit(conf, store)
     findings = [*report.findings, *report.unmatched]
     status = 1 if findings else 0
@@ -46,9 +48,3 @@ def audit(args: Any, conf: Any) -> int:
         f'{report.server_groups} server groups{kinds and ": " + kinds}'
     )
     return status
-
-
-def _stages(conf: Any) -> set[str]:
-    """Return the names of the stages that record what they do."""
-    configured = plugins.stages(conf.scheduler.stages)
-    return {each.name for each in configured} | adapters.recorded_stages(conf)

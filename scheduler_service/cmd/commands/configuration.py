@@ -136,7 +136,9 @@ def _of(name: str | None, conf: Any) -> Document:
     :raises NotFound: there is none
     """
     if name is None:
-        return _of_files(conf)
+        transport.prepare(conf)
+        effective.check(conf)
+        return effective.document(conf)
 
     def query(conn: Any) -> Document | None:
         stored: Document | None = daemon_rows.configuration(conn, name)
@@ -167,12 +169,6 @@ def _of(name: str | None, conf: Any) -> Document:
             'fingerprint or time; see "scheduler-manage configuration list"'
         )
     return document
-
-
-def _of_files(conf: Any) -> Document:
-    transport.prepare(conf)
-    effective.check(conf)
-    return effective.document(conf)
 
 
 def check_policy(args: Any, conf: Any) -> output.Listing:

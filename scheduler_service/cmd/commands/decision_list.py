@@ -47,8 +47,7 @@ def listing(args: Any, conf: Any) -> output.Listing:
         if not args.sort_columns and len(rows) > args.limit > 0:
             total = decision_list.count(conn, criteria)
         if not rows:
-            for sentence in decision_list.remarks(conn, criteria, '--'):
-                output.remark(sentence)
+            output.remark(*decision_list.remarks(conn, criteria, '--'))
         return rows
 
     rows = [row.plain() for row in read(conf, query)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from scheduler_service import errors, moments
+from scheduler_service import errors, moments, texts
 from scheduler_service.cmd import output
 from scheduler_service.cmd.connections import call, open_store, read, write
 from scheduler_service.model.inventory import dashed
@@ -35,7 +35,7 @@ def claim_list(args: Any, conf: Any) -> output.Listing:
         )  # fmt: skip
         if args.host and not rows:
             names = loading.host_names(conn)
-            output.nothing_matches('--host', args.host, names)
+            output.remark(texts.nothing_matches('--host', args.host, names))
         return rows
 
     rows = read(conf, query)

@@ -79,8 +79,7 @@ def hosts(args: Any, conf: Any) -> output.Listing:
     table = read(conf, load_hosts)
     rows = list(host_listing.rows(table, criteria, settings))
     if not rows:
-        for text in host_listing.remarks(table, criteria, settings, '--'):
-            output.remark(text)
+        output.remark(*host_listing.remarks(table, criteria, settings, '--'))
     columns = [
         'host', 'node', 'zone', 'status', 'state', 'vcpus_used', 'vcpus',
         'memory_mb_used', 'memory_mb', 'local_gb_used', 'local_gb', 'used',

@@ -9,6 +9,7 @@ import types
 
 import pytest
 
+from scheduler_service import texts
 from scheduler_service.cmd import output
 from scheduler_service.cmd.command import Lister
 from tests.support.waiting import LIMIT_S
@@ -78,7 +79,7 @@ def test_rows_are_sorted_with_empty_cells_last(capsys, sort, expected):
 def test_a_value_that_nothing_has_is_told_with_those_there_are(
     capsys, value, known, told
 ):
-    output.nothing_matches('--zone', value, known)
+    output.remark(texts.nothing_matches('--zone', value, known))
     printed = capsys.readouterr()
     assert printed.out == ''
     assert printed.err.startswith('--zone ')
@@ -88,7 +89,7 @@ def test_a_value_that_nothing_has_is_told_with_those_there_are(
 
 def test_no_value_is_meant_where_comparing_them_takes_long(capsys):
     known = [f'compute-{n}' for n in range(200_000)]
-    output.nothing_matches('--host', 'compte-1', known)
+    output.remark(texts.nothing_matches('--host', 'compte-1', known))
     assert capsys.readouterr().err.endswith(' and 199980 more\n')
 
 
