@@ -80,7 +80,9 @@ class Picture:
         self.table = table
         self.size = next(s for most, s in _SIZES if len(table) <= most)
         names, codes = headroom.largest(*_places(table, by, settings))
-        order = _by_name(table, codes)
+        # By place, host and node.
+        ranks = [_ranks(table.coded[name]) for name in ('node', 'host')]
+        order = np.lexsort((*ranks, codes))
         ends = np.cumsum(np.bincount(codes, minlength=len(names)))
         self.blocks: dict[str, Rows] = dict(
             zip(names, np.split(order, ends), strict=False)
@@ -230,12 +232,6 @@ def _places(
             for ids in sets.values
         ],
     )
-
-
-def _by_name(table: HostTable, codes: Rows) -> Rows:
-    """Return the rows by place, host and node."""
-    hosts, nodes = table.coded['host'], table.coded['node']
-    return np.lexsort((_ranks(nodes), _ranks(hosts), codes))
 
 
 def _ranks(column: DictionaryColumn) -> Ints:

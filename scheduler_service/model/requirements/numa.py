@@ -5,6 +5,7 @@ The rules, and what is refused, are those of compute services.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Mapping
@@ -413,17 +414,18 @@ def _cells(specs: Specs, flavor: Flavor, count: int) -> list[tuple[int, int]]:
 
 
 def _listed(specs: Specs, name: str) -> list[str] | None:
-    """Return the values for each cell; None: there are none.
+    """Return the values for each cell from 0 on; None: there are none.
 
     :raises InvalidRequest: flavor and image have some
     """
-    lists = [
-        [str(values[f'{key}.{cell}']) for cell in range(_leading(values, key))]
-        for values, key in (
-            (specs.extra, f'hw:{name}'),
-            (specs.image, f'hw_{name}'),
-        )
-    ]
+    lists = []
+    for values, key in (
+        (specs.extra, f'hw:{name}'),
+        (specs.image, f'hw_{name}'),
+    ):
+        keys = (f'{key}.{cell}' for cell in range(MAX_NUMA_CELLS))
+        stated = itertools.takewhile(values.__contains__, keys)
+        lists.append([str(values[each]) for each in stated])
     if all(lists):
         specs.wrong(
             property_path(f'hw_{name}.0'),
@@ -431,14 +433,6 @@ def _listed(specs: Specs, name: str) -> list[str] | None:
             lists[1][0],
         )
     return lists[0] or lists[1] or None
-
-
-def _leading(values: Mapping[str, Any], key: str) -> int:
-    """Return for how many cells from 0 on a key has a value."""
-    count = 0
-    while count < MAX_NUMA_CELLS and f'{key}.{count}' in values:
-        count += 1
-    return count
 
 
 def _cpus(text: str) -> int:

@@ -520,11 +520,6 @@ def _results(
     return {job: sorted(of_all.intersection(job.instances)) for job in jobs}
 
 
-def _confirm(writer: Writer, jobs: Sequence[ClaimsJob]) -> Sequence[str]:
-    instances = dict.fromkeys(uuid for job in jobs for uuid in job.instances)
-    return lifecycle.confirm(writer, instances, _check_of(jobs))
-
-
 # Changes that run together, with as many statements as a single job.
 _TOGETHER: Mapping[
     Change, Callable[[Writer, Sequence[ClaimsJob]], Sequence[str]]
@@ -532,7 +527,9 @@ _TOGETHER: Mapping[
     Change.RELEASE: lambda writer, jobs: lifecycle.cancel(
         writer, _requests(jobs), _check_of(jobs)
     ),
-    Change.CONFIRM: _confirm,
+    Change.CONFIRM: lambda writer, jobs: lifecycle.confirm(
+        writer, dict.fromkeys(_requests(jobs)), _check_of(jobs)
+    ),
     Change.DROP_MOVES: lambda writer, jobs: lifecycle.cancel_moves(
         writer, _requests(jobs), _check_of(jobs)
     ),

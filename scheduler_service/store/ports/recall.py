@@ -112,8 +112,10 @@ class Outcomes:
                 # Copies that claimed are seen; later ones find the refusals.
                 lock_counter(writer.conn, REVISION)
                 for outcome in unrecorded:
-                    if outcome.error is not None:
-                        _check_refused(writer.conn, outcome)
+                    if outcome.error is not None and outcomes.held_placements(
+                        writer.conn, *outcome.of
+                    ):
+                        raise OutcomeDiffers
             outcomes.add(writer.conn, new)
 
         try:
@@ -235,15 +237,6 @@ def _is_recorded(writer: Writer, outcome: Outcome) -> bool:
         row.kind == outcomes.RESULT and _decode(row.document or '') == result
         for row in rows
     )
-
-
-def _check_refused(conn: Connection, outcome: Outcome) -> None:
-    """Check that a request that is refused claimed nothing.
-
-    :raises OutcomeDiffers: another copy of the message did
-    """
-    if outcomes.held_placements(conn, *outcome.of):
-        raise OutcomeDiffers
 
 
 def _check_claims(conn: Connection, outcome: Outcome) -> None:

@@ -194,16 +194,7 @@ def listing(conn: Connection) -> list[dict[str, Any]]:
     """
     table = schema.daemons
     now = clock.read(conn)
-    query = sa.select(
-        table.c.id,
-        table.c.name,
-        table.c.version,
-        table.c.fingerprint,
-        table.c.started_at,
-        table.c.seen_at,
-        table.c.elsewhere,
-        table.c.degraded,
-    ).order_by(table.c.name, table.c.started_at)
+    query = sa.select(table).order_by(table.c.name, table.c.started_at)
     return [
         {
             **row._mapping,
