@@ -185,17 +185,20 @@ def instance_row(claim: Claim) -> tuple[Any, ...]:
     )
 
 
-def parameters(
-    dialect: str, amounts: Sequence[Sequence[Any]]
-) -> dict[str, Any]:
-    """Return the parameters of :func:`change_use`.
+def add_use(conn: Connection, amounts: Mapping[tuple[int, str], int]) -> int:
+    """Add amounts to use, also where there is no room; negative: less use.
 
-    :param amounts: rows in the order of :data:`DEMAND`
+    In the order in which every transaction takes rows of inventories.
+
+    :param amounts: by host or aggregate, and resource class
+    :return: how many of the rows there are
     """
-    packed = rows.pack(dialect, DEMAND, amounts)
-    if dialect == 'postgresql':
-        packed['expected'] = len(amounts)
-    return packed
+    dialect = conn.dialect.name
+    demand = [(*key, n, None, None) for key, n in sorted(amounts.items())]
+    values = rows.pack(dialect, DEMAND, demand)
+    values['expected'] = len(demand)
+    change = change_use(dialect, where_it_fits=False)
+    return conn.execute(change, values).rowcount
 
 
 @functools.cache

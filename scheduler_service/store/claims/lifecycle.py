@@ -397,19 +397,10 @@ def release_allocations(
     find = _HELD if where is None else _HELD.where(where)
     held = rows.select_among(conn, find, consumers)
     if held:
-        dialect = conn.dialect.name
-        # In the order in which every transaction takes inventory rows.
         amounts = Counter[tuple[int, str]]()
         for row in held:
             amounts[row.host_id, row.resource_class] -= row.amount
-        changes = [
-            (*key, amount, None, None)
-            for key, amount in sorted(amounts.items())
-        ]
-        conn.execute(
-            claim_sql.change_use(dialect, where_it_fits=False),
-            claim_sql.parameters(dialect, changes),
-        )
+        claim_sql.add_use(conn, amounts)
         rows.delete_packed(
             conn, 'allocations', claim_sql.HELD, list(map(_key_of, held))
         )
@@ -513,13 +504,7 @@ def take(
         total.update(takes)
     if not total:
         return
-    dialect = writer.conn.dialect.name
-    changes = [(*key, n, None, None) for key, n in sorted(total.items())]
-    changed = writer.conn.execute(
-        claim_sql.change_use(dialect, where_it_fits=False),
-        claim_sql.parameters(dialect, changes),
-    )
-    missing = len(changes) - changed.rowcount
+    missing = len(total) - claim_sql.add_use(writer.conn, total)
     # Of classes that are not offered there; all other rows are locked now.
     if missing and missing != sum(
         rows.insert_missing(

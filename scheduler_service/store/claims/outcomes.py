@@ -28,7 +28,7 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.claims.claim_sql import Claim
-from scheduler_service.store.connection import Writer, in_chunks
+from scheduler_service.store.connection import Writer
 
 # A request was refused: the document is its error.
 REFUSED = 'refused'
@@ -142,11 +142,9 @@ def held_placements(
         (schema.moves, schema.moves.c.instance_uuid),
         (schema.instances, schema.instances.c.uuid),
     ):
-        for part in in_chunks(instances):
-            query = sa.select(uuid, table.c.placement).where(
-                uuid.in_(part), table.c.idempotency_key == key
-            )
-            held.update((row[0], row[1]) for row in conn.execute(query))
+        query = sa.select(uuid, table.c.placement)
+        mine = query.where(table.c.idempotency_key == key)
+        held.update(map(tuple, rows.select_in(conn, mine, uuid, instances)))
     return held
 
 
@@ -273,42 +271,20 @@ def releases(
     :param project_id: of the request: releases by other projects do not
         concern it
     """
-    table = schema.releases
-    releases: list[Release] = []
-    for part in in_chunks(instances):
-        query = sa.select(
-            table.c.instance_uuid,
-            table.c.kind,
-            table.c.revision,
-            clock.NOW - table.c.released_at,
-            table.c.released_at,
-            table.c.sent_at,
-        ).where(
-            table.c.instance_uuid.in_(part),
-            sa.or_(
-                table.c.project_id.is_(None),
-                table.c.project_id == project_id,
-            ),
-        )
-        releases += (
-            Release(
-                uuid,
-                kind.partition(':')[0],
-                revision,
-                float(age),
-                released_at,
-                sent_at,
-            )
-            for (
-                uuid,
-                kind,
-                revision,
-                age,
-                released_at,
-                sent_at,
-            ) in conn.execute(query)
-        )
-    return releases
+    table = schema.releases.c
+    query = sa.select(
+        table.instance_uuid,
+        table.kind,
+        table.revision,
+        clock.NOW - table.released_at,
+        table.released_at,
+        table.sent_at,
+    ).where(sa.or_(table.project_id.is_(None), table.project_id == project_id))
+    found = rows.select_in(conn, query, table.instance_uuid, instances)
+    return [
+        Release(uuid, kind.partition(':')[0], revision, float(age), *times)
+        for uuid, kind, revision, age, *times in found
+    ]
 
 
 def prune(writer: Writer, retention: float) -> None:

@@ -162,17 +162,12 @@ def confirm(writer: Writer, pods: Sequence[PodClaim]) -> None:
         elif row.state != 'confirmed':
             seen.append(pod.uid)
     lifecycle.release_allocations(writer, [pod.uid for pod, _ in changed])
-    for pod, _ in changed:
-        conn.execute(
-            sa.update(_INSTANCES)
-            .where(_INSTANCES.c.uuid == pod.uid)
-            .values(
-                host=pod.host,
-                node=pod.node,
-                state='confirmed',
-                placement=_placement(pod),
-            )
-        )
+    moved = [
+        {'uuid': pod.uid, 'host': pod.host, 'node': pod.node,
+         'state': 'confirmed', 'placement': _placement(pod)}
+        for pod, _ in changed
+    ]  # fmt: skip
+    rows.update(conn, _INSTANCES, 'uuid', moved)
     if seen:
         conn.execute(lifecycle.CONFIRM, {'keys': seen})
     if added:

@@ -505,16 +505,10 @@ def begin_undo(
         return None
     until = row.undone_until if row.is_late else None
     attempt = UndoAttempt(record, secrets.token_hex(16), until)
-    conn.execute(
-        sa.update(_TABLE)
-        .where(_is(record))
-        .values(
-            undone_by=attempt.token,
-            undone_until=clock.NOW + CALL_ENDS_S,
-            looks=table.looks + 1,
-            look_at=clock.NOW + _pause(record, _UNDO_ENDS_S),
-        )
-    )
+    postpone(
+        conn, record, _UNDO_ENDS_S,
+        undone_by=attempt.token, undone_until=clock.NOW + CALL_ENDS_S,
+    )  # fmt: skip
     return attempt
 
 
@@ -564,13 +558,14 @@ def read(conn: Connection, query: Any) -> list[StageRecord]:
     return [StageRecord(*row) for row in conn.execute(query)]
 
 
-def postpone(conn: Connection, record: StageRecord) -> None:
-    """Postpone the check of a record, longer each time."""
-    conn.execute(
-        sa.update(_TABLE)
-        .where(_is(record))
-        .values(
-            looks=_TABLE.c.looks + 1,
-            look_at=clock.NOW + _pause(record),
-        )
-    )
+def postpone(
+    conn: Connection, record: StageRecord, first: float = 1.0, **values: Any
+) -> None:
+    """Postpone the check of a record, longer each time.
+
+    :param first: for how long the first time, in seconds
+    :param values: of more columns
+    """
+    values['looks'] = _TABLE.c.looks + 1
+    values['look_at'] = clock.NOW + _pause(record, first)
+    conn.execute(sa.update(_TABLE).where(_is(record)).values(values))

@@ -26,7 +26,7 @@ from scheduler_service.model import (
 )
 from scheduler_service.store import schema
 from scheduler_service.store.claims import lifecycle
-from scheduler_service.store.connection import Writer, in_chunks, next_number
+from scheduler_service.store.connection import Writer, next_number
 from scheduler_service.store.reading import loading
 from scheduler_service.store.reading.loading import HOST_COLUMNS
 from scheduler_service.store.rows import delete, insert, select_in, update
@@ -295,40 +295,34 @@ def _held(
 ) -> dict[int, Held]:
     totals: dict[int, Held] = defaultdict(Held)
     held, inst = schema.allocations, schema.instances
-    for part in in_chunks(reports):
-        rows = conn.execute(
-            sa.select(
-                held, inst.c.state, inst.c.kind, inst.c.host, _HOSTS.c.host
-            )
-            .join(_HOSTS, _HOSTS.c.id == held.c.host_id)
-            .outerjoin(inst, inst.c.uuid == held.c.consumer_uuid)
-            .where(held.c.host_id.in_(part))
-        )
-        for uuid, host_id, name, amount, state, kind, host, own in rows:
-            report = reports[host_id]
-            if kind == 'pod':
-                # A host reports what its instances use.
-                included = False
-            elif report.instances is None:
-                included = state == 'confirmed' and host == own
-            else:
-                included = uuid in report.instances
-            included = included or uuid in (report.counted or ())
-            total = totals[host_id]
-            (total.counted if included else total.coming)[name] += amount
-        same = (inst.c.host == _HOSTS.c.host) & (inst.c.node == _HOSTS.c.node)
-        counted = (
-            sa.select(_HOSTS.c.id, sa.func.count())
-            .join(inst, same)
-            .where(
-                _HOSTS.c.id.in_(part),
-                inst.c.state != 'claimed',
-                loading.IS_INSTANCE,
-            )
-            .group_by(_HOSTS.c.id)
-        )
-        for host_id, count in conn.execute(counted):
-            totals[host_id].instances = count
+    claimed = (
+        sa.select(held, inst.c.state, inst.c.kind, inst.c.host, _HOSTS.c.host)
+        .join(_HOSTS, _HOSTS.c.id == held.c.host_id)
+        .outerjoin(inst, inst.c.uuid == held.c.consumer_uuid)
+    )
+    for uuid, host_id, name, amount, state, kind, host, own in select_in(
+        conn, claimed, held.c.host_id, reports
+    ):
+        report = reports[host_id]
+        if kind == 'pod':
+            # A host reports what its instances use.
+            included = False
+        elif report.instances is None:
+            included = state == 'confirmed' and host == own
+        else:
+            included = uuid in report.instances
+        included = included or uuid in (report.counted or ())
+        total = totals[host_id]
+        (total.counted if included else total.coming)[name] += amount
+    same = (inst.c.host == _HOSTS.c.host) & (inst.c.node == _HOSTS.c.node)
+    counted = (
+        sa.select(_HOSTS.c.id, sa.func.count())
+        .join(inst, same)
+        .where(inst.c.state != 'claimed', loading.IS_INSTANCE)
+        .group_by(_HOSTS.c.id)
+    )
+    for host_id, count in select_in(conn, counted, _HOSTS.c.id, reports):
+        totals[host_id].instances = count
     return totals
 
 
