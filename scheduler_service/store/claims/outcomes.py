@@ -119,14 +119,10 @@ def add(conn: Connection, outcomes: Sequence[RecordedOutcome]) -> None:
 
 def find(conn: Connection, key: str) -> list[RecordedOutcome]:
     """Return the recorded outcomes of a request."""
-    table = schema.outcomes
-    query = sa.select(
-        table.c.idempotency_key,
-        table.c.kind,
-        table.c.document,
-        table.c.instance_uuid,
-    ).where(table.c.idempotency_key == key)
-    return [RecordedOutcome(*row) for row in conn.execute(query)]
+    table = schema.outcomes.c
+    query = sa.select(*(table[name] for name in _OUTCOME))
+    found = conn.execute(query.where(table.idempotency_key == key))
+    return [RecordedOutcome(*row) for row in found]
 
 
 def held_placements(
