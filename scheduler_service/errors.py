@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from scheduler_service.time_slice import TimeSliceOver
 
@@ -126,6 +126,11 @@ class InvalidRequest(SchedulerError):
     """The request is not valid."""
 
     code = 400
+
+    @classmethod
+    def at(cls, place: str, text: str, **facts: Any) -> Self:
+        """Return the error on a part of the request, which it names."""
+        return cls(f'{place}: {text}', at=place, **facts)
 
 
 class PayloadTooLarge(InvalidRequest):

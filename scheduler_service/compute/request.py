@@ -191,9 +191,7 @@ def _image(sent: wire.Image | None) -> Image | None:
             listed = msgspec.convert(properties.pop(name, []), kind)
         except msgspec.ValidationError as fault:
             place = f'image.properties.{name}'
-            raise errors.InvalidRequest(
-                f'{place}: {fault}', at=place
-            ) from None
+            raise errors.InvalidRequest.at(place, str(fault)) from None
         for index, value in enumerate(listed):
             if name == 'traits_required':
                 properties[f'trait:{value}'] = 'required'
@@ -304,9 +302,7 @@ def _server_group(sent: wire.Group | None) -> ServerGroup | None:
         amount = amount_of(most)
         if amount is None or amount >= TOO_MUCH:
             place = 'instance_group.rules.max_server_per_host'
-            raise errors.InvalidRequest(
-                f'{place}: expected a number', at=place
-            )
+            raise errors.InvalidRequest.at(place, 'expected a number')
         rules['max_server_per_host'] = amount
     return documents.parse(
         {
@@ -371,10 +367,8 @@ def _root_traits(params: wire.LevelParams | None) -> dict[str, Any]:
     forbidden = params.root_forbidden or []
     both = sorted({*required} & {*forbidden})
     if both:
-        raise errors.InvalidRequest(
-            f'request_level_params: {both[0]} is required and forbidden',
-            at='request_level_params',
-        )
+        text = f'{both[0]} is required and forbidden'
+        raise errors.InvalidRequest.at('request_level_params', text)
     return {
         **dict.fromkeys(required, 'required'),
         **dict.fromkeys(forbidden, 'forbidden'),

@@ -65,9 +65,8 @@ def named(value: Any, name: str, place: str) -> Any:
     actual = value.get(_NAME) if isinstance(value, dict) else None
     if actual != name:
         what = type(value).__name__ if actual is None else str(actual)[:60]
-        raise errors.InvalidRequest(
-            f'{place}: expected an object {name}, got {what}', at=place
-        )
+        text = f'expected an object {name}, got {what}'
+        raise errors.InvalidRequest.at(place, text)
     return unwrap(value, place)
 
 
@@ -76,16 +75,15 @@ def _data(value: Mapping[str, Any], place: str) -> dict[str, Any]:
     version = str(value.get(_VERSION))[:20]
     major = _MAJOR.get(name, '1')
     if version.partition('.')[0] != major:
-        raise errors.InvalidRequest(
-            f'{place}: version {version} of the object {name} is not '
-            f'supported, only {major}.x',
-            at=place,
+        raise errors.InvalidRequest.at(
+            place,
+            f'version {version} of the object {name} is not supported, only '
+            f'{major}.x',
         )
     data = value.get(_DATA)
     if not isinstance(data, dict):
-        raise errors.InvalidRequest(
-            f'{place}: the object {name} has no {_DATA}', at=place
-        )
+        text = f'the object {name} has no {_DATA}'
+        raise errors.InvalidRequest.at(place, text)
     return data
 
 

@@ -244,7 +244,7 @@ class V1:
             wanted = documents.checked_request(document)
             rows, remarks = listings.fits(wanted, by or 'zone')
         elif by is not None:
-            raise errors.InvalidRequest('by: only with flavor', at='by')
+            raise errors.InvalidRequest.at('by', 'only with flavor')
         else:
             rows, remarks = listings.zones(zone)
         return {'capacity': rows, 'remarks': remarks}
@@ -302,7 +302,7 @@ def read_criteria(request: HttpRequest, known: Criteria) -> dict[str, Any]:
                 raise ValueError('expected a value')
             criteria[name] = known[name][0](text)
         except (ValueError, errors.InvalidRequest) as fault:
-            raise errors.InvalidRequest(f'{name}: {fault}', at=name) from None
+            raise errors.InvalidRequest.at(name, str(fault)) from None
     return criteria
 
 
@@ -311,11 +311,10 @@ def parameters(request: HttpRequest, *names: str) -> dict[str, str]:
     sent: dict[str, str] = {}
     for name, value in parse.parse_qsl(request.query, keep_blank_values=True):
         if name not in names:
-            raise errors.InvalidRequest(
-                f'{name}: not a parameter of this resource', at=name
-            )
+            text = 'not a parameter of this resource'
+            raise errors.InvalidRequest.at(name, text)
         if name in sent:
-            raise errors.InvalidRequest(f'{name}: sent twice', at=name)
+            raise errors.InvalidRequest.at(name, 'sent twice')
         sent[name] = value
     return sent
 

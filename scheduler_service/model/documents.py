@@ -63,7 +63,7 @@ def zone(document: Any, named: bool = True) -> ZoneRequest:
     """
     parsed = parse(document, ZoneRequest)
     if named and parsed.name is None:
-        raise errors.InvalidRequest('name: required, but absent', at='name')
+        raise errors.InvalidRequest.at('name', 'required, but absent')
     return parsed
 
 

@@ -336,10 +336,10 @@ class Request(Document, dict=True):
         named = self._asked.groups
         for group in self.resource_groups:
             if group.suffix in named:
-                raise errors.InvalidRequest(
-                    'resource_groups: expected other suffixes than those of '
-                    f'the flavor, got {group.suffix}',
-                    at='resource_groups',
+                raise errors.InvalidRequest.at(
+                    'resource_groups',
+                    'expected other suffixes than those of the flavor, got '
+                    f'{group.suffix}',
                 )
         if not named:
             return self.resource_groups
@@ -359,10 +359,10 @@ class Request(Document, dict=True):
             if key.startswith(scopes):
                 place = spec_path(key)
                 break
-        raise errors.InvalidRequest(
-            f'{place}: group {suffix} can only be claimed in the placement '
-            'service ([compute] use_placement)',
-            at=place,
+        raise errors.InvalidRequest.at(
+            place,
+            f'group {suffix} can only be claimed in the placement service '
+            '([compute] use_placement)',
             unsupported=place,
         )
 
@@ -388,10 +388,10 @@ class Request(Document, dict=True):
         features.device_traits(self.specs)
         name = 'accel:device_profile'
         if self.flavor.extra_specs.get(name) and not self.resource_groups:
-            raise errors.InvalidRequest(
-                f'{spec_path(name)}: expected the resources of the profile in '
-                'resource_groups, too',
-                at=spec_path(name),
+            raise errors.InvalidRequest.at(
+                spec_path(name),
+                'expected the resources of the profile in resource_groups, '
+                'too',
             )
         if len(key) <= _LONGEST_READ:
             if len(_read_before) >= _MOST_READ:
@@ -666,11 +666,10 @@ class Request(Document, dict=True):
         """
         for name in self.scheduler_hints:
             if name.startswith('_nova_'):
-                at = f'scheduler_hints.{name}'
-                raise errors.InvalidRequest(
-                    f'{at}: only the compute service may say so, over the '
-                    'interface that it calls',
-                    at=at,
+                raise errors.InvalidRequest.at(
+                    f'scheduler_hints.{name}',
+                    'only the compute service may say so, over the interface '
+                    'that it calls',
                 )
 
 

@@ -55,7 +55,7 @@ def _document(sent: Mapping[str, str]) -> Any:
         return _of_fields(sent)
     for name in _FIELDS:
         if name in sent:
-            raise errors.InvalidRequest(f'{name}: request has it', at=name)
+            raise errors.InvalidRequest.at(name, 'request has it')
     return documents.read(
         sent['request'].encode('utf-8', 'replace'),
         'request',
@@ -77,8 +77,8 @@ def _of_fields(sent: Mapping[str, str]) -> dict[str, Any]:
     if 'num_instances' in sent:
         number = sent['num_instances']
         if not (number.isascii() and number.isdecimal() and len(number) < 7):
-            raise errors.InvalidRequest(
-                'num_instances: expected a number', at='num_instances'
+            raise errors.InvalidRequest.at(
+                'num_instances', 'expected a number'
             )
         document['num_instances'] = int(number)
     for field, name in (
@@ -96,9 +96,8 @@ def _pairs(sent: Mapping[str, str], field: str) -> dict[str, str]:
     for line in sent.get(field, '').splitlines():
         key, equals, value = line.partition('=')
         if line.strip() and not equals:
-            raise errors.InvalidRequest(
-                f'{field}: expected KEY=VALUE in each line', at=field
-            )
+            text = 'expected KEY=VALUE in each line'
+            raise errors.InvalidRequest.at(field, text)
         if line.strip():
             pairs[key.strip()] = value.strip()
     return pairs

@@ -99,11 +99,11 @@ class HostPipeline:
         """
         place = request.place_of_devices
         if place and not (request.lenient or self._looks_for_devices):
-            raise errors.InvalidRequest(
-                f'{place}: no host is searched for devices, since '
+            raise errors.InvalidRequest.at(
+                place,
+                'no host is searched for devices, since '
                 f'{PciPassthroughFilter.name} is not enabled '
                 '(enabled_filters)',
-                at=place,
                 unsupported=place,
             )
 

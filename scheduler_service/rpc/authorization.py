@@ -95,26 +95,25 @@ def credentials(ctxt: Any) -> dict[str, Any]:
     for name in _TEXT:
         value = ctxt.get(name) or None
         if value is not None and not isinstance(value, str):
-            raise errors.InvalidRequest(
-                f'context.{name}: expected a string', at=f'context.{name}'
+            raise errors.InvalidRequest.at(
+                f'context.{name}', 'expected a string'
             )
         values[name] = value
     documents.check_text(values, 'context')
     if len(values['project_id'] or '') > NAME_LENGTH:
-        raise errors.InvalidRequest(
-            f'context.project_id: expected at most {NAME_LENGTH} characters',
-            at='context.project_id',
+        raise errors.InvalidRequest.at(
+            'context.project_id', f'expected at most {NAME_LENGTH} characters'
         )
     roles = ctxt.get('roles') or []
     if not isinstance(roles, list | tuple) or not all(
         isinstance(role, str) for role in roles
     ):
-        raise errors.InvalidRequest(
-            'context.roles: expected a list of strings', at='context.roles'
+        raise errors.InvalidRequest.at(
+            'context.roles', 'expected a list of strings'
         )
     is_admin = ctxt.get('is_admin') is True
     if not values['user_id'] and not is_admin:
-        raise errors.InvalidRequest(
-            'context.user_id: required, but absent', at='context.user_id'
+        raise errors.InvalidRequest.at(
+            'context.user_id', 'required, but absent'
         )
     return {**values, 'roles': list(roles), 'is_admin': is_admin}

@@ -325,10 +325,10 @@ class ContextSerializer(oslo_messaging.NoOpSerializer):  # type: ignore[misc]
             values: dict[str, Any] = ctxt.to_dict()
             return values
         if not isinstance(ctxt, Mapping):
-            raise errors.InvalidRequest(
-                'context: expected a request context or a dict, got '
+            raise errors.InvalidRequest.at(
+                'context',
+                'expected a request context or a dict, got '
                 f'{type(ctxt).__name__}',
-                at='context',
             )
         return dict(ctxt)
 

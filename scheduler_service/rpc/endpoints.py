@@ -283,10 +283,10 @@ def _check_amounts(request: Request) -> None:
     :raises InvalidRequest: all amounts are 0, so that any host would fit
     """
     if not request.resources:
-        raise errors.InvalidRequest(
-            'flavor: expected an amount above 0, such as vcpus, memory_mb, '
-            'root_gb or the extra spec resources:CLASS',
-            at='flavor',
+        raise errors.InvalidRequest.at(
+            'flavor',
+            'expected an amount above 0, such as vcpus, memory_mb, root_gb or '
+            'the extra spec resources:CLASS',
         )
 
 
@@ -298,9 +298,8 @@ def _candidates(args: _ZoneArgs) -> dict[str, Pool] | None:
     if args.pools is None:
         return None
     if args.keep:
-        raise errors.InvalidRequest(
-            'keep: expected false, since pools that are sent are not stored',
-            at='keep',
+        raise errors.InvalidRequest.at(
+            'keep', 'expected false, since pools that are sent are not stored'
         )
     return documents.candidates(args.pools)
 

@@ -124,11 +124,10 @@ class HostStateEndpoint:
         )
         for instance in instances:
             if instance.host != parsed.host_name:
-                raise errors.InvalidRequest(
-                    f'instance_info: {instance.uuid} is on '
-                    f'{instance.host!r}, not on host_name '
-                    f'{parsed.host_name!r}',
-                    at='instance_info',
+                raise errors.InvalidRequest.at(
+                    'instance_info',
+                    f'{instance.uuid} is on {instance.host!r}, not on '
+                    f'host_name {parsed.host_name!r}',
                 )
         return self._put(
             host_state_writer.UpdateInstances(instances=instances)
@@ -179,10 +178,9 @@ class HostStateEndpoint:
         )
         whole = isinstance(number, int) and not isinstance(number, bool)
         if not whole or not 0 <= number < 2**31:
-            raise errors.InvalidRequest(
-                'aggregate: expected an id of 0 to 2147483647, or a document '
-                'with one',
-                at='aggregate',
+            raise errors.InvalidRequest.at(
+                'aggregate',
+                'expected an id of 0 to 2147483647, or a document with one',
             )
         return self._put(host_state_writer.DeleteAggregate(id=number))
 
@@ -218,7 +216,7 @@ def _placed(error: errors.InvalidRequest, place: str) -> errors.InvalidRequest:
     inner = error.facts.get('at') or ''
     where = place + (f'.{inner}' if inner else '')
     text = str(error.args[0]).removeprefix(f'{inner}: ')
-    return errors.InvalidRequest(f'{where}: {text}', at=where)
+    return errors.InvalidRequest.at(where, text)
 
 
 def _host_of(document: Any) -> str:

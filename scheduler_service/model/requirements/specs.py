@@ -125,10 +125,9 @@ def refusal(
     :param expected: what it should be
     :param detail: what is wrong with it
     """
-    text = f'{at}: expected {expected}, got {shown(value)}'
-    return errors.InvalidRequest(
-        f'{text} ({detail})' if detail else text, at=at
-    )
+    more = f' ({detail})' if detail else ''
+    text = f'expected {expected}, got {shown(value)}{more}'
+    return errors.InvalidRequest.at(at, text)
 
 
 @contextlib.contextmanager
