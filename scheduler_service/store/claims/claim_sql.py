@@ -41,6 +41,8 @@ INSTANCE = dict.fromkeys(
 MEMBER = {'group_uuid': 'text', 'instance_uuid': 'text'}
 # So many rows of inventories at most are changed at once.
 MOST = 1_000_000
+# An inventory, and the demand on it.
+SAME_ROW = {'i.host_id': 'a.host_id', 'i.resource_class': 'a.resource_class'}
 TAKE = (
     'used = i.used + a.amount, available_least = i.available_least - a.amount'
 )
@@ -219,15 +221,11 @@ def changing_use(
     """
     fits = f'AND {FITS}' if where_it_fits else ''
     # Looked up in the order of the amounts, so rows are locked in that order.
-    same_row = rows.equal(
-        dialect,
-        {'i.host_id': 'a.host_id', 'i.resource_class': 'a.resource_class'},
-    )
+    same_row = rows.equal(dialect, SAME_ROW)
     if dialect == 'mysql':
         return sa.text(
             f'UPDATE {source} STRAIGHT_JOIN inventories AS i '  # noqa: S608
-            f'ON {same_row} {fits} SET i.used = i.used + a.amount, '
-            'i.available_least = i.available_least - a.amount'
+            f'ON {same_row} {fits} SET {TAKE}'
         )
     if dialect == 'postgresql':
         # It expects few rows of a query with a limit, and starts with them.

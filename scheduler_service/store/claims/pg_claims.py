@@ -173,10 +173,7 @@ _LOCKED = f"CAST(current_setting('{_SETTING}') AS text[])"
 _EXPECTED = {'uuid': 'text', 'project_id': 'text'}
 _ITEM = {'idempotency_key': 'text', 'uuid': 'text'}
 # The demand leads the join, so rows are locked in its order.
-_SAME_ROW = rows.equal(
-    'postgresql',
-    {'i.host_id': 'a.host_id', 'i.resource_class': 'a.resource_class'},
-)
+_SAME_ROW = rows.equal('postgresql', claim_sql.SAME_ROW)
 _RELEASE = sa.text(f"""
     WITH expected AS MATERIALIZED (
         SELECT * FROM {rows.source('postgresql', _EXPECTED, 'expected')}
