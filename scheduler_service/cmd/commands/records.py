@@ -6,6 +6,7 @@ allocations, and messages that no daemon could process.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -71,7 +72,8 @@ def claim_confirm(args: Any, conf: Any) -> int:
 
 def claim_drop_move(args: Any, conf: Any) -> int:
     """Release second claims; return 1 if there was none."""
-    return _change(args, conf, lifecycle.cancel_moves, 'stays where it is')
+    drop = functools.partial(lifecycle.cancel, kind=outcomes.MOVE)
+    return _change(args, conf, drop, 'stays where it is')
 
 
 def _change(

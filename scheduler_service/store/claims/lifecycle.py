@@ -15,11 +15,10 @@ statements of one transaction may see different claims. Therefore
   exactly these rows are deleted (``rows.delete_packed``).
 - a claim that is committed after the rows were locked has a row that is not
   locked. :func:`release` finds its allocations, locks the row then, has its
-  owner checked, and goes on. :func:`cancel` and :func:`cancel_moves` look
-  once more after they took the counter, by which claims are ordered, too:
-  what they find is released by the same transaction, run again. Everything
-  else leaves such an instance alone, as if it had run before the claim was
-  made.
+  owner checked, and goes on. :func:`cancel` looks once more after it took
+  the counter, by which claims are ordered, too: what it finds is released by
+  the same transaction, run again. Everything else leaves such an instance
+  alone, as if it had run before the claim was made.
 
 Where a *check* raises Forbidden, the transaction has to be rolled back.
 """
@@ -113,32 +112,29 @@ def cancel(
     writer: Writer,
     requests: Mapping[str, outcomes.ReleaseRequest],
     check: OwnerCheck | None = None,
+    kind: str = outcomes.ALL,
 ) -> list[str]:
-    """Release claims for callers; return the consumers that had claims.
+    """Release claims for callers; return the consumers that had some.
 
     Requests for these consumers that were sent before claim nothing any more,
     if they are of the releasing project, or the release is for all projects.
 
     :param requests: by consumer
+    :param kind: ``outcomes.MOVE``: only second claims, and requests to move
+    :raises TransactionOvertaken: a claim was made that this has not seen; it
+        is seen when the transaction is run again
     """
-    released = release(writer, list(requests), check)
-    outcomes.record_releases(writer, requests, outcomes.ALL)
-    _check_left(writer.conn, CLAIMS_OF, requests)
-    return released
-
-
-def _check_left(
-    conn: Connection, query: Any, instances: Iterable[str]
-) -> None:
-    """Check that no claim was made that a release has not seen.
-
-    The counter is taken: later claims see the release.
-
-    :raises TransactionOvertaken: a claim was; it is seen when the transaction
-        is run again
-    """
-    if rows.select_among(conn, query, instances):
+    left: Any = CLAIMS_OF
+    if kind == outcomes.ALL:
+        released = release(writer, list(requests), check)
+    else:
+        released = drop_moves(writer, list(requests), check)
+        left = _MOVES_OF
+    outcomes.record_releases(writer, requests, kind)
+    # The counter is taken: later claims see the release.
+    if rows.select_among(writer.conn, left, requests):
         raise TransactionOvertaken
+    return released
 
 
 def release(
@@ -275,24 +271,6 @@ def resized(conn: Connection, instances: Iterable[str]) -> dict[str, str]:
         for row in rows.select_among(conn, _PLACEMENTS, instances)
         if (flavorid := _resized_to(row.placement))
     }
-
-
-def cancel_moves(
-    writer: Writer,
-    requests: Mapping[str, outcomes.ReleaseRequest],
-    check: OwnerCheck | None = None,
-) -> list[str]:
-    """Drop moves for callers; return the instances that had a move.
-
-    Requests to move these instances that were sent before claim nothing more,
-    as for :func:`cancel`.
-
-    :param requests: by instance
-    """
-    dropped = drop_moves(writer, list(requests), check)
-    outcomes.record_releases(writer, requests, outcomes.MOVE)
-    _check_left(writer.conn, _MOVES_OF, requests)
-    return dropped
 
 
 def drop_moves(

@@ -530,8 +530,8 @@ _TOGETHER: Mapping[
     Change.CONFIRM: lambda writer, jobs: lifecycle.confirm(
         writer, dict.fromkeys(_requests(jobs)), _check_of(jobs)
     ),
-    Change.DROP_MOVES: lambda writer, jobs: lifecycle.cancel_moves(
-        writer, _requests(jobs), _check_of(jobs)
+    Change.DROP_MOVES: lambda writer, jobs: lifecycle.cancel(
+        writer, _requests(jobs), _check_of(jobs), outcomes.MOVE
     ),
 }
 _ALONE: Mapping[Change, Callable[[Writer, ClaimsJob], Any]] = {

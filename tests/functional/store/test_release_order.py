@@ -168,7 +168,8 @@ def move(store, snapshot):
 
 def drop(store: Store, move: claims.Claim) -> list[str]:
     asked = {move.consumer: ReleaseRequest()}
-    return store.write(lambda w: lifecycle.cancel_moves(w, asked))
+    kind = outcomes.MOVE
+    return store.write(lambda w: lifecycle.cancel(w, asked, kind=kind))
 
 
 def moves_to(store: Store, uuid: str) -> object:
