@@ -110,9 +110,9 @@ def open_store(conf: Any, any_version: bool = False) -> Iterator[Store]:
         store.dispose()
 
 
-def read(conf: Any, query: Callable[[Any], T]) -> T:
-    """Run a query on a connection to the database; return its result."""
-    with open_store(conf) as store, store.reading() as conn:
+def read(conf: Any, query: Callable[[Any], T], any_version: bool = False) -> T:
+    """Run a query on a connection of :func:`open_store`; return its result."""
+    with open_store(conf, any_version) as store, store.reading() as conn:
         return query(conn)
 
 

@@ -62,7 +62,7 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
 
     def check_tables(self) -> str:
         try:
-            current = self._read(version.check)
+            current = connections.read(self._conf, version.check, True)
         except errors.SchedulerError as error:
             raise errors.SchedulerError(f'{error.name}: {error}') from None
         newer = '' if current == schema.VERSION else ', which is newer'
@@ -108,7 +108,7 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
     def check_daemons(self) -> str:
         """Check that all running daemons have the same release."""
         try:
-            rows = self._read(daemons.listing)
+            rows = connections.read(self._conf, daemons.listing, True)
         except errors.SchedulerError:
             return 'No daemon can be at work on these tables'
         live = [row for row in rows if row['silent_for'] < daemons.SILENT_S]
@@ -178,13 +178,6 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
 
         checks.placement(self._conf)
         return None
-
-    def _read(self, look: Callable[[Any], T]) -> T:
-        with (
-            connections.open_store(self._conf, any_version=True) as store,
-            store.reading() as conn,
-        ):
-            return look(conn)
 
     _upgrade_checks: tuple[tuple[str, Any], ...] = (
         ('Tables of the database', _result(check_tables)),
