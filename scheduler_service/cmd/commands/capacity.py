@@ -45,12 +45,9 @@ def _check_zone(
     args: Any, settings: Settings, snapshot: Snapshot, rows: Sequence[Any]
 ) -> None:
     """Print the names of zones if ``--zone`` matches none."""
-    criteria = host_listing.HostCriteria(args.zone)
     if not rows:
-        for text in host_listing.remarks(
-            snapshot.hosts, criteria, settings, '--'
-        ):
-            output.remark(text)
+        criteria, table = host_listing.HostCriteria(args.zone), snapshot.hosts
+        output.remark(*host_listing.remarks(table, criteria, settings, '--'))
 
 
 def _fits(args: Any, conf: Any) -> output.Listing:
