@@ -506,8 +506,7 @@ class SchedulingBatch:
             self.outdated = True
             return
         self._claimed = True
-        self._overlay.commit(pending.instances)
-        self._journal.put(Ended(pending.instances))
+        self._journal.apply(Ended(pending.instances), self._overlay)
         self._source.advance(pending)
 
     def _claim_each(self, jobs: Sequence[HostJob], together: str) -> None:
@@ -536,8 +535,7 @@ class SchedulingBatch:
     def _forget(self) -> None:
         """Forget all that is assumed, if anything is."""
         if self._overlay.assumes:
-            self._overlay.forget()
-            self._journal.put(Ended(-1))
+            self._journal.apply(Ended(-1), self._overlay)
 
     def _settle_refusals(self) -> None:
         """Refuse jobs, or schedule them again where a host may fit by now.

@@ -416,17 +416,12 @@ class Replay:
         if isinstance(entry, Asked):
             if not entry.error:
                 assume(overlay, request(entry, block), entry)
-        elif isinstance(entry, PodPlaced):
-            overlay.assume_pod(entry.row, entry.amounts)
+        elif isinstance(entry, PodPlaced | Ended):
+            entry.apply(overlay)
         elif isinstance(entry, Update):
             overlay.table = entry.apply(overlay.table)
         elif isinstance(entry, Release):
             entry.apply(overlay.table)
-        elif isinstance(entry, Ended):
-            if entry.claimed < 0:
-                overlay.forget()
-            else:
-                overlay.commit(entry.claimed)
         return None
 
     def _add(self, part: Part) -> HostTable | None:
