@@ -122,8 +122,6 @@ class HostCycle:
         self._claim = Claim(parts.claimer)
         self.answer = Answer(parts, retries)
         self.entered: list[Stage] = []
-        # Of configurations before, until their last job is back.
-        self._retired: list[Stage] = []
         self._use(pipeline)
         self.enter(())
 
@@ -142,10 +140,8 @@ class HostCycle:
         before = [each for each in self.entered if each.is_configured]
         self.entered = [each for each in self.entered if each not in before]
         self.enter(stages)
-        self._retired = [each for each in self._retired if each.pending]
         for stage in before:
             stage.retire()
-        self._retired += before
 
     def _use(self, pipeline: HostPipeline) -> None:
         self.pipeline = self.recall.pipeline = pipeline
@@ -195,7 +191,7 @@ class HostCycle:
     def close(self) -> None:
         """Schedule nothing more."""
         self._explainer.stop()
-        for stage in (*self.entered, *self._retired):
+        for stage in self.entered:
             stage.stop()
 
     def schedule(

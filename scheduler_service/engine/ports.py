@@ -56,18 +56,13 @@ class HostSource(Protocol):
     """
 
     snapshot: Snapshot | None
-    refreshed_at: float
-    loading: bool
 
     @property
     def current_at(self) -> float: ...
-    def load(self) -> Snapshot: ...
     def current(self) -> Snapshot: ...
     def refresh(self) -> Snapshot: ...
     def changed_by_others(self) -> bool: ...
     def advance(self, pending: PendingClaims) -> None: ...
-    def is_waiting(self) -> bool: ...
-    def forget(self, max_age: float) -> None: ...
     def drop(self) -> None: ...
 
 
@@ -251,7 +246,7 @@ class Stage:
     """A stage of the cycle: what it does for host jobs, and how to undo it.
 
     The engine's thread calls all of this. A stage that has to wait lends jobs
-    to threads of its own (``RequestQueue.lend_to``). Each comes back as it
+    to threads of its own (``stages:WaitingStage``). Each comes back as it
     is, or with what the stage found out about hosts, or with the ``failure``
     of its attempt. A host that refused it is among its ``excluded_hosts``.
 
@@ -314,11 +309,6 @@ class Stage:
         :return: what it came to, or why nothing is known, for each instance
         """
         return {}
-
-    @property
-    def pending(self) -> int:
-        """How many jobs its threads have."""
-        return 0
 
     def facts(self) -> Mapping[str, Any]:
         """Return what operators see of it, which JSON can represent."""

@@ -69,6 +69,7 @@ class ExtenderDispatcher(WaitingStage):
     """
 
     name = 'extenders'
+    is_configured = True
 
     def __init__(
         self,
