@@ -236,7 +236,7 @@ class ReservingStage(WaitingStage, abc.ABC):
         intents = [(uuid, hosts[uuid], of) for uuid, of in documents.items()]
         if not is_recorded or time.monotonic() - since > _RECORDED_S:
             try:
-                self._undoer.intend(self, intents, job.deadline)
+                self._undoer.intend(self, lambda: intents, job.deadline)
             except errors.StageFailed as being_undone:
                 for placement in job.attempt.placements:
                     host = placement.selected.host

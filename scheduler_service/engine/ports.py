@@ -218,8 +218,9 @@ class StageUndoer(Protocol):
     def intend(
         self,
         stage: Stage,
-        claims: Sequence[Intent],
+        claims: Callable[[], Sequence[Intent]],
         deadline: float | None = None,
+        replace: bool = True,
     ) -> None: ...
     def ended(
         self,
@@ -228,6 +229,7 @@ class StageUndoer(Protocol):
         made: bool,
         sure: bool = True,
     ) -> None: ...
+    def record_ends(self) -> None: ...
     def undo(
         self, stage: Stage, records: Sequence[StageRecord], held: bool = False
     ) -> Mapping[str, Undone | Exception]: ...

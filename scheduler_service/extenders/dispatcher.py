@@ -361,7 +361,7 @@ class Bind(Stage):
             for placement in job.attempt.placements
         ]
         if self.name not in job.attempt.records:
-            self._undoer.intend(self, intents, job.deadline)
+            self._undoer.intend(self, lambda: intents, job.deadline)
         # Nothing can be undone, however the call ends.
         self._undoer.ended(self, intents, True)
 

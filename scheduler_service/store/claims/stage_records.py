@@ -20,11 +20,10 @@ from __future__ import annotations
 import functools
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
-from oslo_db import exception as db_exception
 from sqlalchemy.engine import Connection
 
 from scheduler_service.engine.jobs import Attempt
@@ -35,18 +34,11 @@ from scheduler_service.store.connection import in_chunks
 # Seconds in which a call may take effect after its connection was closed; also
 # how long a call is under way at most.
 CALL_ENDS_S = 300.0
-# How many ends of calls are kept while the database is away; the oldest are
-# dropped. A record without an end is looked at for as long as a call takes.
-MOST_KEPT = 1000
 # The longest time between two checks of a record, in seconds.
 _LONGEST_PAUSE_S = 60.0
 # After this time others undo what a daemon began to, twice as late each time:
 # it was killed, or its stage is slow.
 _UNDO_ENDS_S = 10.0
-# For how long a claim waits until an earlier one is undone, in seconds.
-PATIENCE_S = 5.0
-PATIENCE_PAUSE_S = 0.1
-_TRIES = 3
 # Stages of which a host takes over what they did, with the instance.
 TAKEN_OVER = ('complete',)
 INTENT = {
@@ -226,27 +218,6 @@ def intend(
                 _ask_again(conn, row, document)
         if new:
             conn.execute(_TABLE.insert().values(asked_at=clock.NOW), new)
-
-
-def intend_patiently(write: Callable[[], None]) -> None:
-    """Call what records intents; wait while an earlier claim is undone.
-
-    :raises BeingUndone: that takes too long
-    """
-    until, tries = time.monotonic() + PATIENCE_S, 0
-    while True:
-        try:
-            write()
-            return
-        except db_exception.DBDuplicateEntry:
-            # Another daemon recorded the same at this moment.
-            tries += 1
-            if tries == _TRIES:
-                raise
-        except BeingUndone:
-            if time.monotonic() > until:
-                raise
-            time.sleep(PATIENCE_PAUSE_S)
 
 
 def _ask_again(conn: Connection, row: Any, document: str) -> None:
