@@ -96,6 +96,9 @@ class Adapter(base.Adapter):
             PlacementClaimer,
         )
         from scheduler_service.compute.placement.client import PlacementClient
+        from scheduler_service.compute.placement.refusal_checks import (
+            RefusalChecks,
+        )
         from scheduler_service.compute.placement.sharing import SharedProviders
 
         store, health = self._store, self._scheduler.health
@@ -112,6 +115,7 @@ class Adapter(base.Adapter):
         self._scheduler.enter(
             lambda pipeline, health, queue, undoer: [
                 CandidateStage(client, shared, queue),
+                RefusalChecks(client, queue, self._catch_up),
                 PlacementClaimer(
                     client,
                     store,
@@ -119,7 +123,6 @@ class Adapter(base.Adapter):
                     queue,
                     undoer,
                     lambda host: follower.touch([host]),
-                    self._catch_up,
                     shared,
                 ),
             ]

@@ -35,9 +35,6 @@ from scheduler_service.compute.placement.queue import (
     ClaimTask,
     PlacementQueue,
 )
-from scheduler_service.compute.placement.refusal_checks import (
-    RefusalChecks,
-)
 from scheduler_service.compute.placement.sharing import SharedProviders
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob, is_late
@@ -68,7 +65,6 @@ class PlacementClaimer(WaitingStage):
     :param undoer: keeps their records, and undoes them by these
     :param on_misfit: called with a service host that has less room than the
         store says
-    :param catch_up: as of ``RefusalChecks``
     """
 
     name = records.STAGE
@@ -82,14 +78,12 @@ class PlacementClaimer(WaitingStage):
         queue: RequestQueue,
         undoer: StageUndoer,
         on_misfit: Callable[[str], None],
-        catch_up: Callable[[Sequence[str], float], bool],
         shared: SharedProviders,
     ) -> None:
         super().__init__('placement', _THREADS, queue)
         self._on_misfit = on_misfit
         self._client = client
         self._undoer = undoer
-        self._refusals = RefusalChecks(client, queue, catch_up)
         self._shared = shared
         self._store = store
         self._health = health
@@ -127,12 +121,6 @@ class PlacementClaimer(WaitingStage):
         """Undo allocations by their records."""
         return claims.undo_all(self._client, records, unsure)
 
-    def check_refusal(
-        self, job: HostJob, refusal: errors.NoValidHost, table: HostTable
-    ) -> bool:
-        """Have it looked up whether the service knows better."""
-        return self._refusals.check(job, refusal, table)
-
     def run(self, jobs: Sequence[HostJob], table: HostTable) -> None:
         """Hand jobs over to the threads."""
         tasks = [_task(job) for job in jobs]
@@ -143,7 +131,6 @@ class PlacementClaimer(WaitingStage):
 
     def stop(self) -> None:
         """End each thread after the call that it is making."""
-        self._refusals.stop()
         self._waiting.stop()
         super().stop()
 

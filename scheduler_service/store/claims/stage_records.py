@@ -122,7 +122,9 @@ class UndoAttempt(NamedTuple):
 class CallEnd(NamedTuple):
     """Calls of a stage that ended together, at a monotonic time.
 
-    The other fields are as of :func:`end_calls`.
+    :ivar made: whether the stage did it
+    :ivar sure: whether each call was answered; false: a call may still take
+        effect
     """
 
     stage: str
@@ -255,25 +257,14 @@ def _is(record: Any) -> sa.ColumnElement[bool]:
     )
 
 
-def end_calls(
-    conn: Connection,
-    stage: str,
-    claims: Iterable[Intent],
-    made: bool,
-    sure: bool = True,
-    age: float = 0.0,
-) -> None:
+def end_calls(conn: Connection, end: CallEnd) -> None:
     """Record that a stage's calls for claims have ended.
 
     A record that was deleted before its call ended is written again where the
     call had an effect, so that it is undone.
-
-    :param made: whether the stage did it
-    :param sure: whether each call was answered; false: a call may still take
-        effect
-    :param age: how long ago that was, in seconds
     """
-    for part in in_chunks(claims):
+    age = time.monotonic() - end.at
+    for part in in_chunks(end.claims):
         of_host = _host_ids(conn, part)
         keys = {
             (uuid, of_host[host]): document
@@ -281,29 +272,22 @@ def end_calls(
             if host in of_host
         }
         values: dict[str, Any] = {'asked_at': None}
-        if made:
+        if end.made:
             at = clock.NOW - age
             values['made_at'] = sa.func.coalesce(_TABLE.c.made_at, at)
-        if not sure:
+        if not end.sure:
             values['call_until'] = clock.NOW - age + CALL_ENDS_S
         changed = conn.execute(
             sa.update(_TABLE)
             .where(
-                _among(stage, keys),
+                _among(end.stage, keys),
                 # Not where another call for the record began since.
                 sa.func.coalesce(_TABLE.c.asked_at, 0.0) <= clock.NOW - age,
             )
             .values(values)
         )
-        if made and changed.rowcount < len(keys):
-            _record_again(conn, stage, keys, values)
-
-
-def end_all(conn: Connection, ended: Iterable[CallEnd]) -> None:
-    """Record what :func:`end_calls` does, of several calls."""
-    for call in ended:
-        age = time.monotonic() - call.at
-        end_calls(conn, call.stage, call.claims, call.made, call.sure, age)
+        if end.made and changed.rowcount < len(keys):
+            _record_again(conn, end.stage, keys, values)
 
 
 def _among(

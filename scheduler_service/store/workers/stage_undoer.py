@@ -159,6 +159,11 @@ class StageUndoer(Worker):
         :raises StoreUnavailable: the database does not answer: that is tried
             again
         """
+
+        def write(writer: Writer) -> None:
+            for end in ended:
+                stage_records.end_calls(writer.conn, end)
+
         # Who waits for another thread waits until its calls are recorded.
         with self._recording:
             with self._lock:
@@ -166,9 +171,7 @@ class StageUndoer(Worker):
             if not ended:
                 return
             try:
-                self._store.write(
-                    lambda writer: stage_records.end_all(writer.conn, ended)
-                )
+                self._store.write(write)
             except errors.StoreUnavailable:
                 with self._lock:
                     kept = [*ended, *self._ended]
