@@ -8,7 +8,6 @@ is recorded with the claim, any other before the call.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, MutableSet, Sequence
@@ -161,7 +160,7 @@ class PlacementClaimer(WaitingStage):
                 return
             unanswered = _intents(_allocations(recorded))
             self._undoer.ended(self, unanswered, False, sure=False)
-            self._record_ends()
+            self._undoer.record_ends()
             for task in recorded:
                 self._fail(task, fault)
             return
@@ -188,10 +187,6 @@ class PlacementClaimer(WaitingStage):
                 if (each.consumer in call.unsure) is not sure
             ]
             self._undoer.ended(self, _intents(some), made, sure)
-
-    def _record_ends(self) -> None:
-        with contextlib.suppress(errors.StoreUnavailable):
-            self._undoer.record_ends()
 
     def _is_intended(self, task: ClaimTask) -> bool:
         """Record the allocations that a task intends, unless that was done.
@@ -446,7 +441,7 @@ class PlacementClaimer(WaitingStage):
         An allocation that cannot be undone now is undone from its record.
         """
         # The undoer reads the records from here on.
-        self._record_ends()
+        self._undoer.record_ends()
         if task.may_be_made or task.job.contested:
             # Another answer may have given the allocations to the caller.
             return

@@ -11,7 +11,6 @@ instance. Another daemon than the one that ran a stage may undo it, and twice.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -156,8 +155,7 @@ class StageUndoer(Worker):
     def record_ends(self) -> None:
         """Record all calls that ended until now.
 
-        :raises StoreUnavailable: the database does not answer: that is tried
-            again
+        Where the database does not answer, they are recorded later.
         """
 
         def write(writer: Writer) -> None:
@@ -172,11 +170,11 @@ class StageUndoer(Worker):
                 return
             try:
                 self._store.write(write)
-            except errors.StoreUnavailable:
+            except (errors.StoreUnavailable, db_exception.DBDuplicateEntry):
+                # Another daemon may have recorded the same at this moment.
                 with self._lock:
                     kept = [*ended, *self._ended]
                     self._ended = kept[-_MOST_KEPT:]
-                raise
 
     def _run(self) -> None:
         due_at = 0.0
@@ -195,9 +193,9 @@ class StageUndoer(Worker):
                 LOG.debug('Stages are undone once the database is reachable')
             except Exception:
                 LOG.exception('Stages could not be undone')
-            self._pause(max(0.0, due_at - time.monotonic()))
-        with contextlib.suppress(errors.StoreUnavailable):
-            self.record_ends()
+            left_s = max(0.0, due_at - time.monotonic())
+            self._pause(min(left_s, _AWAY_S) if self._ended else left_s)
+        self.record_ends()
 
     def sweep(self, instances: Sequence[str] | None = None) -> float:
         """Undo what is due; a failure does not stop others.
