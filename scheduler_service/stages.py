@@ -20,23 +20,30 @@ import msgspec
 
 from scheduler_service import errors, tracing
 from scheduler_service.columns import HostTable
+from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob, is_late
 from scheduler_service.engine.ports import (
     Intent,
     Stage,
     StageRecord,
-    StageUndoer,
     Undone,
 )
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.model import Placement, Request
+from scheduler_service.pipeline import HostPipeline
 from scheduler_service.settings import Settings
+from scheduler_service.store.workers.stage_undoer import StageUndoer
 
 LOG = logging.getLogger(__name__)
 # A job that waits for a thread for longer is recorded anew, in seconds.
 _RECORDED_S = 60.0
 # How many records are undone at the same time: each waits for a service.
 _UNDOERS = 4
+# Makes stages: of the pipeline of hosts, the health, what they take jobs from
+# and give them back to, and what undoes what they did.
+MakeStages = Callable[
+    [HostPipeline, Health, RequestQueue, StageUndoer], Sequence[Stage]
+]
 
 
 class WaitingStage(Stage):

@@ -37,7 +37,6 @@ from scheduler_service.engine.jobs import (
 from scheduler_service.engine.journal import Journal
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.model import Placement, PoolAnswer
-from scheduler_service.pipeline import HostPipeline
 
 
 class ClaimLost(Exception):
@@ -212,30 +211,6 @@ class Undone(enum.Enum):
 Intent = tuple[str, str, str]
 
 
-class StageUndoer(Protocol):
-    """Keeps the records of stages: see ``store.workers.stage_undoer``."""
-
-    def intend(
-        self,
-        stage: Stage,
-        claims: Callable[[], Sequence[Intent]],
-        deadline: float | None = None,
-        replace: bool = True,
-    ) -> None: ...
-    def ended(
-        self,
-        stage: Stage,
-        claims: Sequence[Intent],
-        made: bool,
-        sure: bool = True,
-    ) -> None: ...
-    def record_ends(self) -> None: ...
-    def undo(
-        self, stage: Stage, records: Sequence[StageRecord], held: bool = False
-    ) -> Mapping[str, Undone | Exception]: ...
-    def undo_left(self, stage: Stage, instance: str) -> bool: ...
-
-
 class StoreMonitor(Protocol):
     """Has the daemon stop work while the store is away."""
 
@@ -321,10 +296,3 @@ class Stage:
 
     def stop(self) -> None:
         """End its threads."""
-
-
-# Makes stages: of the pipeline of hosts, the health, what they take jobs from
-# and give them back to, and what undoes what they did.
-MakeStages = Callable[
-    [HostPipeline, Health, RequestQueue, StageUndoer], Sequence[Stage]
-]

@@ -37,18 +37,14 @@ from scheduler_service.compute.placement.queue import (
 from scheduler_service.compute.placement.sharing import SharedProviders
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob, is_late
-from scheduler_service.engine.ports import (
-    Intent,
-    StageRecord,
-    StageUndoer,
-    Undone,
-)
+from scheduler_service.engine.ports import Intent, StageRecord, Undone
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.model import Selection
 from scheduler_service.stages import WaitingStage
 from scheduler_service.store.claims import stage_records
 from scheduler_service.store.connection import Store, in_chunks
 from scheduler_service.store.rows import document
+from scheduler_service.store.workers.stage_undoer import StageUndoer
 
 LOG = logging.getLogger(__name__)
 _THREADS = 4
