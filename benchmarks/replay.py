@@ -104,8 +104,7 @@ class Recorder:
         self._claimed += len(made)
         self._live += [(each, request.instance_group) for each in made]
         if number % _PER_CLAIM == 0:
-            self._overlay.commit()
-            self._journal.put(Ended(self._claimed))
+            self._journal.apply(Ended(self._claimed), self._overlay)
             self._claimed = 0
             while len(self._live) > self._most:
                 self._release()
@@ -123,8 +122,7 @@ class Recorder:
             [],
             [(group, made.uuid)] if group else [],
         )
-        self._journal.put(release)
-        release.apply(self._overlay.table)
+        self._journal.apply(release, self._overlay.table)
 
 
 class Caller(threading.Thread):

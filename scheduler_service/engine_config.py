@@ -11,9 +11,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scheduler_service.engine.ports import MakeStages
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.settings import EngineOptions
+from scheduler_service.stages import MakeStages
 from scheduler_service.store.sessions import Timeouts
 
 

@@ -12,7 +12,7 @@ from scheduler_service import plugins
 from scheduler_service.conf.database import timeouts
 from scheduler_service.conf.filter_scheduler import GROUP
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.ports import MakeStages, Stage, StageUndoer
+from scheduler_service.engine.ports import Stage
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine_config import EngineConfig, Policy
 from scheduler_service.filters.hosts import HostFilter
@@ -20,7 +20,9 @@ from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.pipeline.search_cache import SearchCache
 from scheduler_service.scheduler import Scheduler
 from scheduler_service.settings import EngineOptions
+from scheduler_service.stages import MakeStages
 from scheduler_service.store.connection import Store
+from scheduler_service.store.workers.stage_undoer import StageUndoer
 from scheduler_service.weighers import Weigher
 
 # ``claim_timeout`` where the compute service is followed, in seconds: a caller

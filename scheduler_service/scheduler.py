@@ -38,7 +38,7 @@ from scheduler_service.engine.jobs import (
 from scheduler_service.engine.journal import Journal
 from scheduler_service.engine.loop import RETRY_S, EngineLoop
 from scheduler_service.engine.newest_copy import NewestCopy
-from scheduler_service.engine.ports import MakeStages, Parts, Stage
+from scheduler_service.engine.ports import Parts, Stage
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.zones import ZoneStages
 from scheduler_service.engine_config import EngineConfig
@@ -52,6 +52,7 @@ from scheduler_service.model import (
     ZoneRequest,
 )
 from scheduler_service.pipeline import HostPipeline
+from scheduler_service.stages import MakeStages
 from scheduler_service.store.connection import Store
 from scheduler_service.store.ports.claimer import StoreClaimer
 from scheduler_service.store.ports.host_source import StoreHostSource

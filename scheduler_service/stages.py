@@ -18,47 +18,48 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from scheduler_service import errors
+from scheduler_service import errors, tracing
 from scheduler_service.columns import HostTable
+from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob, is_late
 from scheduler_service.engine.ports import (
     Intent,
     Stage,
     StageRecord,
-    StageUndoer,
     Undone,
 )
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.model import Placement, Request
+from scheduler_service.pipeline import HostPipeline
 from scheduler_service.settings import Settings
+from scheduler_service.store.workers.stage_undoer import StageUndoer
 
 LOG = logging.getLogger(__name__)
 # A job that waits for a thread for longer is recorded anew, in seconds.
 _RECORDED_S = 60.0
 # How many records are undone at the same time: each waits for a service.
 _UNDOERS = 4
+# Makes stages: of the pipeline of hosts, the health, what they take jobs from
+# and give them back to, and what undoes what they did.
+MakeStages = Callable[
+    [HostPipeline, Health, RequestQueue, StageUndoer], Sequence[Stage]
+]
 
 
 class WaitingStage(Stage):
-    """A stage with threads that take one job at a time.
+    """A stage with threads that work on the jobs that it takes away.
 
-    :param threads: jobs that it works on at the same time
+    :param threads: how many there are
     :param queue: lends jobs, and gets each of them back
     """
-
-    is_configured = True
 
     def __init__(self, name: str, threads: int, queue: RequestQueue) -> None:
         self._queue = queue
         self._threads = ThreadPoolExecutor(threads, name)
         self._lock = threading.Lock()
+        # Jobs that are not back.
         self._pending = 0
         self._retired = False
-
-    @property
-    def pending(self) -> int:
-        """How many jobs its threads have."""
-        return self._pending
 
     def retire(self) -> None:
         """Take no more jobs, and stop when the last one is back."""
@@ -72,27 +73,43 @@ class WaitingStage(Stage):
         """End the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
+    def _take_away(self, jobs: Sequence[HostJob]) -> None:
+        """Take jobs away; :meth:`_give_back` has to follow for each."""
+        with self._lock:
+            self._pending += len(jobs)
+        self._queue.lend(jobs)
+
+    def _give_back(self, job: HostJob) -> None:
+        with self._lock:
+            self._pending -= 1
+            is_last = self._retired and not self._pending
+        self._queue.give_back(job)
+        if is_last:
+            self.stop()
+
     def _lend(self, job: HostJob, work: Callable[[], None]) -> None:
         """Run *work* on a thread, and give the job back after it.
 
         A job whose caller stopped waiting comes back with TooLate instead.
+
+        :param work: sets what the job comes back with
         """
-        with self._lock:
-            self._pending += 1
+        self._take_away([job])
+        self._threads.submit(self._work_on, job, work)
 
-        def run() -> None:
-            try:
-                if is_late(job.deadline):
-                    raise errors.TooLate()
+    def _work_on(self, job: HostJob, work: Callable[[], None]) -> None:
+        try:
+            if is_late(job.deadline):
+                raise errors.TooLate()
+            with tracing.working_on(job.message.trace):
                 work()
-            finally:
-                with self._lock:
-                    self._pending -= 1
-                    is_last = self._retired and not self._pending
-                if is_last:
-                    self.stop()
-
-        self._queue.lend_to(self._threads, job, run)
+        except errors.SchedulerError as error:
+            job.attempt.failure = error
+        except BaseException as fault:
+            LOG.exception('Calling another service for a request failed')
+            job.attempt.failure = errors.as_scheduler_error(fault)
+        finally:
+            self._give_back(job)
 
 
 class Reservation(msgspec.Struct, frozen=True):
@@ -123,7 +140,7 @@ class ReservingStage(WaitingStage, abc.ABC):
     :cvar threads: requests that it works on at the same time
     """
 
-    is_recorded = True
+    is_configured = is_recorded = True
     threads: ClassVar[int] = 8
 
     def __init__(
@@ -226,7 +243,7 @@ class ReservingStage(WaitingStage, abc.ABC):
         intents = [(uuid, hosts[uuid], of) for uuid, of in documents.items()]
         if not is_recorded or time.monotonic() - since > _RECORDED_S:
             try:
-                self._undoer.intend(self, intents, job.deadline)
+                self._undoer.intend(self, lambda: intents, job.deadline)
             except errors.StageFailed as being_undone:
                 for placement in job.attempt.placements:
                     host = placement.selected.host

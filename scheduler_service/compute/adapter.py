@@ -95,6 +95,9 @@ class Adapter(base.Adapter):
             PlacementClaimer,
         )
         from scheduler_service.compute.placement.client import PlacementClient
+        from scheduler_service.compute.placement.refusal_checks import (
+            RefusalChecks,
+        )
         from scheduler_service.compute.placement.sharing import SharedProviders
 
         store, health = self._store, self._scheduler.health
@@ -111,6 +114,7 @@ class Adapter(base.Adapter):
         self._scheduler.enter(
             lambda pipeline, health, queue, undoer: [
                 CandidateStage(client, shared, queue),
+                RefusalChecks(client, queue, self._catch_up),
                 PlacementClaimer(
                     client,
                     store,
@@ -118,7 +122,6 @@ class Adapter(base.Adapter):
                     queue,
                     undoer,
                     lambda host: follower.touch([host]),
-                    self._catch_up,
                     shared,
                 ),
             ]

@@ -122,8 +122,6 @@ class HostCycle:
         self._claim = Claim(parts.claimer)
         self.answer = Answer(parts, retries)
         self.entered: list[Stage] = []
-        # Of configurations before, until their last job is back.
-        self._retired: list[Stage] = []
         self._use(pipeline)
         self.enter(())
 
@@ -142,10 +140,8 @@ class HostCycle:
         before = [each for each in self.entered if each.is_configured]
         self.entered = [each for each in self.entered if each not in before]
         self.enter(stages)
-        self._retired = [each for each in self._retired if each.pending]
         for stage in before:
             stage.retire()
-        self._retired += before
 
     def _use(self, pipeline: HostPipeline) -> None:
         self.pipeline = self.recall.pipeline = pipeline
@@ -195,7 +191,7 @@ class HostCycle:
     def close(self) -> None:
         """Schedule nothing more."""
         self._explainer.stop()
-        for stage in (*self.entered, *self._retired):
+        for stage in self.entered:
             stage.stop()
 
     def schedule(
@@ -506,8 +502,7 @@ class SchedulingBatch:
             self.outdated = True
             return
         self._claimed = True
-        self._overlay.commit(pending.instances)
-        self._journal.put(Ended(pending.instances))
+        self._journal.apply(Ended(pending.instances), self._overlay)
         self._source.advance(pending)
 
     def _claim_each(self, jobs: Sequence[HostJob], together: str) -> None:
@@ -536,8 +531,7 @@ class SchedulingBatch:
     def _forget(self) -> None:
         """Forget all that is assumed, if anything is."""
         if self._overlay.assumes:
-            self._overlay.forget()
-            self._journal.put(Ended(-1))
+            self._journal.apply(Ended(-1), self._overlay)
 
     def _settle_refusals(self) -> None:
         """Refuse jobs, or schedule them again where a host may fit by now.

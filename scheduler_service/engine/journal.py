@@ -2,20 +2,30 @@
 
 The engine's thread adds to it; the thread that records takes it away. With the
 first checkpoint and all that follows, any state of the table can be made
-again: see :mod:`scheduler_service.store.records.playback`.
+again: see :mod:`scheduler_service.store.records.playback`. What is done is an
+entry itself: :meth:`Journal.apply` does it and adds it.
 """
 
 from __future__ import annotations
 
 import collections
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from scheduler_service.columns import HostTable
+from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.model import Request
 from scheduler_service.pipeline import Assignment, Bonuses
+
+T_contra = TypeVar('T_contra', contravariant=True)
+R_co = TypeVar('R_co', covariant=True)
+
+
+class Effect(Protocol[T_contra, R_co]):
+    """An entry that has an effect: on a table, or on what is assumed there."""
+
+    def apply(self, to: T_contra, /) -> R_co: ...
 
 
 class Decided(msgspec.Struct, eq=False, gc=False):
@@ -54,6 +64,10 @@ class PodPlaced(msgspec.Struct, array_like=True):
     row: int
     amounts: Mapping[str, int]
 
+    def apply(self, overlay: Overlay) -> None:
+        """Assume it."""
+        overlay.assume_pod(self.row, self.amounts)
+
 
 class Ended(msgspec.Struct, array_like=True):
     """What was assumed is claimed, or comes to nothing.
@@ -65,6 +79,13 @@ class Ended(msgspec.Struct, array_like=True):
     kind: ClassVar[int] = 2
 
     claimed: int
+
+    def apply(self, overlay: Overlay) -> None:
+        """Keep or forget what is assumed."""
+        if self.claimed < 0:
+            overlay.forget()
+        else:
+            overlay.commit(self.claimed)
 
 
 class Changed(msgspec.Struct, array_like=True):
@@ -111,8 +132,14 @@ class Journal:
             self.due, self._whole = True, False
         self.keeps = keeps
 
+    def apply(self, effect: Effect[T_contra, R_co], to: T_contra) -> R_co:
+        """Do what an entry says, and add it; return what that returns."""
+        result = effect.apply(to)
+        self.put(effect)
+        return result
+
     def put(self, entry: Any) -> None:
-        """Add an entry."""
+        """Add an entry: of what was selected, or what has no effect here."""
         if self._whole:
             self._waiting.append(entry)
 

@@ -43,13 +43,13 @@ class PlacePod(Stage):
             if self._recall(job):
                 job.state = State.CLAIMED
                 continue
-            assignment = _placed(job, self.overlay)
-            uid, row = assignment.uuid, assignment.row
-            self._journal.put(PodPlaced(uid, row, assignment.amounts))
+            made = _placed(job, self.overlay.table)
+            placed = PodPlaced(made.uuid, made.row, made.amounts)
+            self._journal.apply(placed, self.overlay)
             attempt = job.attempt
-            attempt.selection = ScheduleResult([assignment], {})
+            attempt.selection = ScheduleResult([made], {})
             attempt.table, job.state = table, State.SELECTED
-            attempt.placements = [assignment.placement]
+            attempt.placements = [made.placement]
 
     def _recall(self, job: PodJob) -> bool:
         """Find the claim that a pod has, once another one is refused."""
@@ -69,10 +69,10 @@ class PlacePod(Stage):
         return bool(held)
 
 
-def _placed(job: PodJob, overlay: Overlay) -> Assignment:
-    """Put a pod on its host, which may not be overcommitted by it."""
-    table, host, node = overlay.table, job.host, job.node
-    row, amounts = table.row_of_node(host, node), job.request.resources
+def _placed(job: PodJob, table: HostTable) -> Assignment:
+    """Return a pod's place on its host, which it may not overcommit."""
+    host, node, amounts = job.host, job.node, job.request.resources
+    row = table.row_of_node(host, node)
     if row is None:
         raise errors.NoValidHost(f'{node} is not kept as a host')
     for name, amount in amounts.items():
@@ -90,7 +90,6 @@ def _placed(job: PodJob, overlay: Overlay) -> Assignment:
     selected = Selection(
         host=host, node=node, uuid=table.coded['uuid'].at(row)
     )
-    overlay.assume_pod(row, amounts)
     return Assignment(
         uuid=uid,
         row=row,

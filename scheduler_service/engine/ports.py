@@ -37,7 +37,6 @@ from scheduler_service.engine.jobs import (
 from scheduler_service.engine.journal import Journal
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.model import Placement, PoolAnswer
-from scheduler_service.pipeline import HostPipeline
 
 
 class ClaimLost(Exception):
@@ -56,18 +55,13 @@ class HostSource(Protocol):
     """
 
     snapshot: Snapshot | None
-    refreshed_at: float
-    loading: bool
 
     @property
     def current_at(self) -> float: ...
-    def load(self) -> Snapshot: ...
     def current(self) -> Snapshot: ...
     def refresh(self) -> Snapshot: ...
     def changed_by_others(self) -> bool: ...
     def advance(self, pending: PendingClaims) -> None: ...
-    def is_waiting(self) -> bool: ...
-    def forget(self) -> None: ...
     def drop(self) -> None: ...
 
 
@@ -217,28 +211,6 @@ class Undone(enum.Enum):
 Intent = tuple[str, str, str]
 
 
-class StageUndoer(Protocol):
-    """Keeps the records of stages: see ``store.workers.stage_undoer``."""
-
-    def intend(
-        self,
-        stage: Stage,
-        claims: Sequence[Intent],
-        deadline: float | None = None,
-    ) -> None: ...
-    def ended(
-        self,
-        stage: Stage,
-        claims: Sequence[Intent],
-        made: bool,
-        sure: bool = True,
-    ) -> None: ...
-    def undo(
-        self, stage: Stage, records: Sequence[StageRecord], held: bool = False
-    ) -> Mapping[str, Undone | Exception]: ...
-    def undo_left(self, stage: Stage, instance: str) -> bool: ...
-
-
 class StoreMonitor(Protocol):
     """Has the daemon stop work while the store is away."""
 
@@ -251,7 +223,7 @@ class Stage:
     """A stage of the cycle: what it does for host jobs, and how to undo it.
 
     The engine's thread calls all of this. A stage that has to wait lends jobs
-    to threads of its own (``RequestQueue.lend_to``). Each comes back as it
+    to threads of its own (``stages:WaitingStage``). Each comes back as it
     is, or with what the stage found out about hosts, or with the ``failure``
     of its attempt. A host that refused it is among its ``excluded_hosts``.
 
@@ -315,11 +287,6 @@ class Stage:
         """
         return {}
 
-    @property
-    def pending(self) -> int:
-        """How many jobs its threads have."""
-        return 0
-
     def facts(self) -> Mapping[str, Any]:
         """Return what operators see of it, which JSON can represent."""
         return {}
@@ -329,10 +296,3 @@ class Stage:
 
     def stop(self) -> None:
         """End its threads."""
-
-
-# Makes stages: of the pipeline of hosts, the health, what they take jobs from
-# and give them back to, and what undoes what they did.
-MakeStages = Callable[
-    [HostPipeline, Health, RequestQueue, StageUndoer], Sequence[Stage]
-]

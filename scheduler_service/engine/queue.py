@@ -20,16 +20,13 @@ from __future__ import annotations
 import collections
 import heapq
 import itertools
-import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Executor
+from collections.abc import Hashable, Sequence
 
-from scheduler_service import errors, tracing
+from scheduler_service import errors
 from scheduler_service.engine.jobs import HostJob, Job
 
-LOG = logging.getLogger(__name__)
 # Long enough for another thread to run, in seconds.
 _YIELD_S = 0.00001
 # Largest number of instances in a batch, per job that it may have. A job with
@@ -236,29 +233,6 @@ class RequestQueue:
             self.away += len(jobs)
             for job in jobs:
                 job.away = True
-
-    def lend_to(
-        self, threads: Executor, job: HostJob, work: Callable[[], None]
-    ) -> None:
-        """Run *work* for a job on a thread, which then gives the job back.
-
-        :param work: sets what the job comes back with
-        """
-        self.lend([job])
-
-        def run() -> None:
-            try:
-                with tracing.working_on(job.message.trace):
-                    work()
-            except errors.SchedulerError as error:
-                job.attempt.failure = error
-            except BaseException as fault:
-                LOG.exception('Calling another service for a request failed')
-                job.attempt.failure = errors.as_scheduler_error(fault)
-            finally:
-                self.give_back(job)
-
-        threads.submit(run)
 
     def give_back(self, job: Job) -> None:
         """Have the engine go on with a job that a stage had.

@@ -234,15 +234,13 @@ class Select(Stage):
                 # The attempt may yet be resumed, which changes its places.
                 copies = [*map(copy.copy, placed.values())]
                 kept = sum(id(made) in earlier for made in placed.values())
-                self._record(job, copies, kept, error.name, {})
+                self._keep(job, copies, kept, error.name, {})
                 raise
             made, kept = selection.assignments, 0
             if earlier:
                 made = [*placed.values()]
                 kept = sum(id(each) in earlier for each in made)
-            self._record(job, made, kept, '', selection.reasons)
-            if not job.claim:
-                overlay.forget_last(len(selection.assignments))
+            self._keep(job, made, kept, '', selection.reasons)
             attempt.selection, job.state = selection, State.SELECTED
             attempt.table = overlay.table
             placements = [made.placement for made in selection.assignments]
@@ -257,7 +255,7 @@ class Select(Stage):
                 ]
             attempt.placements = placements
 
-    def _record(
+    def _keep(
         self,
         job: HostJob,
         placed: Sequence[Assignment],
@@ -265,11 +263,14 @@ class Select(Stage):
         error: str,
         reasons: Mapping[str, Any],
     ) -> None:
-        """Record a decision, unless it is a dry run.
+        """Record a decision, which stays assumed; forget that of a dry run.
 
         :param placed: in the order in which they were placed
         :param earlier: how many of them earlier turns had placed
+        :param error: its name; then nothing is assumed
         """
+        if not (job.claim or error):
+            self.overlay.forget_last(len(placed))
         if not (job.claim and self._journal.keeps):
             return
         request = job.attempt.request

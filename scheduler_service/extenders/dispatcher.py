@@ -32,12 +32,7 @@ from scheduler_service.columns.table_copies import (
 )
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob
-from scheduler_service.engine.ports import (
-    Stage,
-    StageRecord,
-    StageUndoer,
-    Undone,
-)
+from scheduler_service.engine.ports import Stage, StageRecord, Undone
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine_config import Policy
 from scheduler_service.extenders import objects, policy_file
@@ -48,6 +43,7 @@ from scheduler_service.model.document_text import read_all
 from scheduler_service.pipeline import Bonuses, HostPipeline
 from scheduler_service.pipeline.weighing import Ranking
 from scheduler_service.stages import WaitingStage
+from scheduler_service.store.workers.stage_undoer import StageUndoer
 
 LOG = logging.getLogger(__name__)
 # Different reasons that a refusal lists.
@@ -69,6 +65,7 @@ class ExtenderDispatcher(WaitingStage):
     """
 
     name = 'extenders'
+    is_configured = True
 
     def __init__(
         self,
@@ -360,7 +357,7 @@ class Bind(Stage):
             for placement in job.attempt.placements
         ]
         if self.name not in job.attempt.records:
-            self._undoer.intend(self, intents, job.deadline)
+            self._undoer.intend(self, lambda: intents, job.deadline)
         # Nothing can be undone, however the call ends.
         self._undoer.ended(self, intents, True)
 

@@ -46,7 +46,6 @@ class PodBinder(WaitingStage):
 
     name = 'bind'
     kinds = ('pod',)
-    is_configured = False
 
     def __init__(
         self,

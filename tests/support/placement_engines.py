@@ -14,6 +14,7 @@ from scheduler_service.compute.placement import options as placement_options
 from scheduler_service.compute.placement.candidate_stage import CandidateStage
 from scheduler_service.compute.placement.claimer import PlacementClaimer
 from scheduler_service.compute.placement.client import PlacementClient
+from scheduler_service.compute.placement.refusal_checks import RefusalChecks
 from scheduler_service.compute.placement.sharing import SharedProviders
 from scheduler_service.factory import build
 from scheduler_service.model import documents
@@ -116,6 +117,11 @@ def engine(
     made.enter(
         lambda pipeline, health, queue, undoer: [
             CandidateStage(client, shared, queue),
+            RefusalChecks(
+                client,
+                queue,
+                lambda hosts, since: mirror() | follower.catch_up(hosts),
+            ),
             PlacementClaimer(
                 client,
                 store,
@@ -123,7 +129,6 @@ def engine(
                 queue,
                 undoer,
                 lambda host: None,
-                lambda hosts, since: mirror() | follower.catch_up(hosts),
                 shared,
             ),
         ]

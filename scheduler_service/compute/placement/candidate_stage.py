@@ -11,7 +11,6 @@ candidates, among whose hosts the engine selects.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -26,11 +25,11 @@ from scheduler_service.compute.placement.candidates import Candidates, Tree
 from scheduler_service.compute.placement.client import PlacementClient
 from scheduler_service.compute.placement.sharing import SharedProviders
 from scheduler_service.engine.jobs import HostJob, is_late
-from scheduler_service.engine.ports import Stage
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.model import Request
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.request_filters import Scope, scope_of
+from scheduler_service.stages import WaitingStage
 
 _THREADS = 4
 # How often candidates are asked for.
@@ -49,11 +48,8 @@ _REQUESTS = 'allocation_requests'
 Fitting = Callable[[int, Sequence[Tree]], Sequence[Tree]]
 
 
-class CandidateStage(Stage):
-    """Threads that query the service for candidates.
-
-    :param queue: lends jobs, and gets them back
-    """
+class CandidateStage(WaitingStage):
+    """Threads that query the service for candidates."""
 
     name = 'candidates'
 
@@ -63,10 +59,9 @@ class CandidateStage(Stage):
         shared: SharedProviders,
         queue: RequestQueue,
     ) -> None:
+        super().__init__(self.name, _THREADS, queue)
         self._client = client
         self._shared = shared
-        self._queue = queue
-        self._threads = ThreadPoolExecutor(_THREADS, 'candidates')
         self._copier = TableCopier()
 
     def run(self, jobs: Sequence[HostJob], table: HostTable) -> None:
@@ -82,8 +77,7 @@ class CandidateStage(Stage):
                 given.candidate_rounds += 1
                 given.candidate_hosts = table.ids
                 copy = self._copier.copy(table).table
-                find = partial(self._find, job, request, copy)
-                self._queue.lend_to(self._threads, job, find)
+                self._lend(job, partial(self._find, job, request, copy))
 
     def forget(self, job: HostJob, table: HostTable | None) -> bool:
         """Have candidates found again where others may be there."""
@@ -102,10 +96,6 @@ class CandidateStage(Stage):
             return False
         job.begin_anew(candidates=False)
         return True
-
-    def stop(self) -> None:
-        """End the threads."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _find(self, job: HostJob, request: Request, table: HostTable) -> None:
         pipeline = job.attempt.pipeline

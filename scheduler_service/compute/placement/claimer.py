@@ -2,19 +2,20 @@
 
 The engine's thread hands jobs over and goes on. Threads of
 :class:`PlacementClaimer` take as many waiting claims as fit into one call (see
-``queue``), and give each job back to the engine.
+``queue``), and give each job back to the engine. The intent of a first claim
+is recorded with the claim, any other before the call.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping, MutableSet, Sequence
+from functools import partial
 
 import msgspec
 
-from scheduler_service import errors, worker
+from scheduler_service import errors
 from scheduler_service.columns import HostTable
 from scheduler_service.compute.placement import candidates, claims, records
 from scheduler_service.compute.placement.candidates import (
@@ -27,51 +28,38 @@ from scheduler_service.compute.placement.claims import (
     AllocationResult,
 )
 from scheduler_service.compute.placement.client import PlacementClient
-from scheduler_service.compute.placement.journal import PlacementJournal
 from scheduler_service.compute.placement.queue import (
     MOST_AT_ONCE,
     Call,
     ClaimTask,
     PlacementQueue,
 )
-from scheduler_service.compute.placement.refusal_checks import (
-    RefusalChecks,
-)
 from scheduler_service.compute.placement.sharing import SharedProviders
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob, is_late
-from scheduler_service.engine.ports import (
-    Stage,
-    StageRecord,
-    StageUndoer,
-    Undone,
-)
+from scheduler_service.engine.ports import Intent, StageRecord, Undone
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.model import Selection
+from scheduler_service.stages import WaitingStage
 from scheduler_service.store.claims import stage_records
 from scheduler_service.store.connection import Store, in_chunks
 from scheduler_service.store.rows import document
+from scheduler_service.store.workers.stage_undoer import StageUndoer
 
 LOG = logging.getLogger(__name__)
 _THREADS = 4
-# The longest wait for the threads at the end, in seconds.
-_STOP_S = 5.0
-# Pause between tries while the database is unreachable, in seconds.
-_AWAY_S = 0.5
 _GOOD = (AllocationResult.MADE, AllocationResult.ALREADY_MADE)
 _NO_CAPACITY = AllocationResult.NO_CAPACITY
 # Further candidates of a host that are tried.
 _NEXT_CANDIDATES = 2
 
 
-class PlacementClaimer(Stage):
-    """Threads that make allocations; the first ones start them.
+class PlacementClaimer(WaitingStage):
+    """Threads that make allocations.
 
-    :param queue: lends jobs, and gets each of them back
-    :param undoer: undoes allocations by their records
+    :param undoer: keeps their records, and undoes them by these
     :param on_misfit: called with a service host that has less room than the
         store says
-    :param catch_up: as of ``RefusalChecks``
     """
 
     name = records.STAGE
@@ -85,21 +73,17 @@ class PlacementClaimer(Stage):
         queue: RequestQueue,
         undoer: StageUndoer,
         on_misfit: Callable[[str], None],
-        catch_up: Callable[[Sequence[str], float], bool],
         shared: SharedProviders,
     ) -> None:
+        super().__init__('placement', _THREADS, queue)
         self._on_misfit = on_misfit
         self._client = client
         self._undoer = undoer
-        self._refusals = RefusalChecks(client, queue, catch_up)
         self._shared = shared
         self._store = store
         self._health = health
-        self._engine = queue
-        self._queue = PlacementQueue()
-        client.under_way = self._queue.consumers
-        self._stopping = threading.Event()
-        self._threads: list[threading.Thread] = []
+        self._waiting = PlacementQueue()
+        client.under_way = self._waiting.consumers
 
     def prepare(self, job: HostJob) -> None:
         """Work out the allocations of a job that is selected.
@@ -132,89 +116,75 @@ class PlacementClaimer(Stage):
         """Undo allocations by their records."""
         return claims.undo_all(self._client, records, unsure)
 
-    def check_refusal(
-        self, job: HostJob, refusal: errors.NoValidHost, table: HostTable
-    ) -> bool:
-        """Have it looked up whether the service knows better."""
-        return self._refusals.check(job, refusal, table)
-
     def run(self, jobs: Sequence[HostJob], table: HostTable) -> None:
         """Hand jobs over to the threads."""
-        while len(self._threads) < _THREADS:
-            number, on_end = len(self._threads), self._health.thread_ended
-            thread = worker.new_thread(
-                f'placement-{number}', self._run, on_end
-            )
-            self._threads.append(thread)
-            thread.start()
         tasks = [_task(job) for job in jobs]
-        self._engine.lend(jobs)
-        self._queue.put(tasks)
+        self._take_away(jobs)
+        self._waiting.put(tasks)
+        for _ in tasks:
+            self._threads.submit(self._make_next)
 
     def stop(self) -> None:
         """End each thread after the call that it is making."""
-        self._stopping.set()
-        self._refusals.stop()
-        self._queue.stop()
-        deadline = time.monotonic() + _STOP_S
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        self._waiting.stop()
+        super().stop()
 
-    def _run(self) -> None:
-        journal = PlacementJournal(self._store)
-        while True:
-            call = self._queue.take(journal.flush_due())
-            if call is None:
-                continue
-            try:
-                if not call.tasks:
-                    break
-                recorded = [
-                    task
-                    for task in call.tasks
-                    if self._is_intended(task, journal)
-                ]
-                if recorded:
-                    self._make_recorded(recorded, call, journal)
-            finally:
-                self._queue.done(call)
-        journal.close()
+    def _make_next(self) -> None:
+        """Make the next call, unless others took all that waited."""
+        call = self._waiting.take()
+        if call is None:
+            return
+        try:
+            recorded = [task for task in call.tasks if self._is_intended(task)]
+            if recorded:
+                self._make_recorded(recorded, call)
+        finally:
+            self._waiting.done(call)
 
     def _make_recorded(
-        self,
-        recorded: Sequence[ClaimTask],
-        call: Call,
-        journal: PlacementJournal,
+        self, recorded: Sequence[ClaimTask], call: Call
     ) -> None:
         """Make allocations whose intent is recorded; finish their tasks."""
-        journal.refusals.clear()
         try:
-            results = self._make(recorded, journal)
+            results = self._make(recorded, call)
         except BaseException as fault:
             is_away = isinstance(fault, errors.PlacementUnavailable)
             if len(recorded) > 1 and not is_away:
                 # What is wrong with one fails no other.
                 for task in recorded:
-                    self._make_recorded([task], call, journal)
+                    self._make_recorded([task], call)
                 return
-            journal.unanswered(_allocations(recorded))
-            journal.flush()
+            unanswered = _intents(_allocations(recorded))
+            self._undoer.ended(self, unanswered, False, sure=False)
+            self._undoer.record_ends()
             for task in recorded:
                 self._fail(task, fault)
             return
         # The next call need not wait for the replies of this one.
-        self._queue.done(call)
+        self._waiting.done(call)
         # As they are now: others were made where the first had no room.
         good, bad = _parted(_allocations(recorded), results)
-        journal.end(good, made=True)
-        journal.end(bad, made=False)
+        self._end(good, True, call)
+        self._end(bad, False, call)
         for task in recorded:
             try:
-                self._finish_or_undo(task, results, journal)
+                self._finish_or_undo(task, results, call)
             except BaseException as fault:
                 self._fail(task, fault)
 
-    def _is_intended(self, task: ClaimTask, journal: PlacementJournal) -> bool:
+    def _end(
+        self, allocations: Sequence[AllocationRequest], made: bool, call: Call
+    ) -> None:
+        """Note that a call ended for allocations; recorded soon."""
+        for sure in (False, True):
+            some = [
+                each
+                for each in allocations
+                if (each.consumer in call.unsure) is not sure
+            ]
+            self._undoer.ended(self, _intents(some), made, sure)
+
+    def _is_intended(self, task: ClaimTask) -> bool:
         """Record the allocations that a task intends, unless that was done.
 
         :return: false: the task failed, or nobody waits for it any more
@@ -226,10 +196,10 @@ class PlacementClaimer(Stage):
             # Whether the record still says when the call may be under way.
             age = time.monotonic() - task.since
             if not task.is_recorded or age >= stage_records.CALL_ENDS_S:
-                self._intend(task, journal)
+                self._intend(task)
         except BaseException as fault:
             if task.is_recorded:
-                journal.end(task.allocations, made=False)
+                self._undoer.ended(self, _intents(task.allocations), False)
             self._fail(task, fault)
             return False
         return True
@@ -262,20 +232,41 @@ class PlacementClaimer(Stage):
                 self._on_misfit(host)
                 raise errors.NoValidHost(f'{host}: {why}')
 
-    def _intend(self, task: ClaimTask, journal: PlacementJournal) -> None:
-        """Record one task's allocations; wait while the database is away."""
-        while True:
-            try:
-                if task.may_be_made:
-                    _use_recorded(task, journal)
-                journal.intend(task.allocations)
-                return
-            except errors.StoreUnavailable:
-                if is_late(task.job.deadline) or self._stopping.wait(_AWAY_S):
-                    raise
+    def _intend(self, task: ClaimTask) -> None:
+        """Record that allocations are to be made, or may be there already.
+
+        :raises PlacementUnavailable: undoing an earlier claim takes too long
+        """
+        intents, deadline = partial(self._intents, task), task.job.deadline
+        try:
+            self._undoer.intend(self, intents, deadline, replace=False)
+        except errors.StageFailed as fault:
+            raise errors.PlacementUnavailable(str(fault)) from fault
+
+    def _intents(self, task: ClaimTask) -> list[Intent]:
+        """Return what a task intends.
+
+        That is what an earlier delivery recorded, and may have made.
+        """
+        for number, allocation in enumerate(task.allocations):
+            record = self._recorded(allocation) if task.may_be_made else None
+            if record is None:
+                continue
+            recorded = record.content
+            tree = Tree.of(recorded) if 'allocations' in recorded else None
+            task.allocations[number] = allocation._replace(tree=tree)
+            placement = task.job.attempt.placements[number]
+            placement.selected = with_tree(placement.selected, tree)
+        return _intents(task.allocations)
+
+    def _recorded(self, allocation: AllocationRequest) -> StageRecord | None:
+        with self._store.reading() as conn:
+            return stage_records.recorded(
+                conn, self.name, allocation.consumer, allocation.provider
+            )
 
     def _make(
-        self, tasks: Sequence[ClaimTask], journal: PlacementJournal
+        self, tasks: Sequence[ClaimTask], call: Call
     ) -> dict[str, AllocationResult]:
         results: dict[str, AllocationResult] = {}
         fresh: list[AllocationRequest] = []
@@ -283,22 +274,22 @@ class PlacementClaimer(Stage):
             # A consumer that has allocations would fail the whole POST.
             if task.may_be_made or task.job.move:
                 for allocation in task.allocations:
-                    results |= self._claim([allocation], journal)
+                    results |= self._claim([allocation], call)
             else:
                 fresh += task.allocations
         for part in in_chunks(fresh, MOST_AT_ONCE):
             self._health.observe('placement_size', len(part))
-            results |= self._claim(part, journal)
+            results |= self._claim(part, call)
         for task in tasks:
             for number, allocation in enumerate(task.allocations):
                 if results[allocation.consumer] is _NO_CAPACITY:
                     results[allocation.consumer] = self._claim_next(
-                        task, number, journal
+                        task, number, call
                     )
         return results
 
     def _claim_next(
-        self, task: ClaimTask, number: int, journal: PlacementJournal
+        self, task: ClaimTask, number: int, call: Call
     ) -> AllocationResult:
         """Claim the next candidates of a host whose first has no room."""
         allocation, placement = (
@@ -312,45 +303,54 @@ class PlacementClaimer(Stage):
             tree = found.drop(allocation.provider, allocation.tree)
             if tree is None:
                 break
-            if allocation.consumer in journal.unsure:
+            if allocation.consumer in call.unsure:
                 # The record stays until the result of its call is clear.
                 return AllocationResult.LEFT
             allocation = allocation._replace(tree=tree)
-            journal.replace(allocation)
+            self._replace(allocation)
             task.allocations[number] = allocation
             placement.selected = with_tree(placement.selected, tree)
-            result = self._claim([allocation], journal)[allocation.consumer]
+            result = self._claim([allocation], call)[allocation.consumer]
             if result is not _NO_CAPACITY:
                 break
         return result
 
+    def _replace(self, allocation: AllocationRequest) -> None:
+        """Record other allocations for a claim, of which none were made."""
+        self._store.write(
+            lambda writer: records.replace(
+                writer.conn,
+                allocation.consumer,
+                allocation.provider,
+                allocation.record,
+            )
+        )
+
     def _claim(
-        self,
-        allocations: Sequence[AllocationRequest],
-        journal: PlacementJournal,
+        self, allocations: Sequence[AllocationRequest], call: Call
     ) -> dict[str, AllocationResult]:
         results = claims.make(
-            self._client, allocations, journal.unsure, journal.refusals
+            self._client, allocations, call.unsure, call.refusals
         )
         for allocation in allocations:
             if results[allocation.consumer] is AllocationResult.CONFLICT:
                 results[allocation.consumer] = self._claim_again(
-                    allocation, journal
+                    allocation, call
                 )
         return results
 
     def _claim_again(
-        self, allocation: AllocationRequest, journal: PlacementJournal
+        self, allocation: AllocationRequest, call: Call
     ) -> AllocationResult:
         """Undo allocations left by an earlier claim, and claim once more."""
         consumer = allocation.consumer
         try:
             ours = self._undoer.undo_left(self, consumer)
             made = claims.make(
-                self._client, [allocation], journal.unsure, journal.refusals
+                self._client, [allocation], call.unsure, call.refusals
             )
         except errors.PlacementUnavailable:
-            journal.unsure.add(consumer)
+            call.unsure.add(consumer)
             return AllocationResult.LEFT
         if ours and made[consumer] is AllocationResult.CONFLICT:
             return AllocationResult.LEFT
@@ -360,20 +360,18 @@ class PlacementClaimer(Stage):
         self,
         task: ClaimTask,
         results: dict[str, AllocationResult],
-        journal: PlacementJournal,
+        call: Call,
     ) -> None:
         """Finish the job if all allocations were made; else undo them."""
         good, bad = _parted(task.allocations, results)
         if not bad:
             self._health.count('placement_claims', by=len(task.allocations))
-            self._engine.give_back(task.job)
+            self._give_back(task.job)
             return
         self._health.count('placement_claims_lost', by=len(task.allocations))
-        self._undo(task, good, journal)
-        task.job.attempt.failure = self._why(
-            task, bad, results, journal.refusals
-        )
-        self._engine.give_back(task.job)
+        self._undo(task, good)
+        task.job.attempt.failure = self._why(task, bad, results, call.refusals)
+        self._give_back(task.job)
 
     def _why(
         self,
@@ -429,24 +427,21 @@ class PlacementClaimer(Stage):
             LOG.error('Claiming in placement failed', exc_info=fault)
         self._health.count('placement_failures')
         task.job.attempt.failure = errors.as_scheduler_error(fault)
-        self._engine.give_back(task.job)
+        self._give_back(task.job)
 
     def _undo(
-        self,
-        task: ClaimTask,
-        allocations: Sequence[AllocationRequest],
-        journal: PlacementJournal,
+        self, task: ClaimTask, allocations: Sequence[AllocationRequest]
     ) -> None:
         """Undo allocations of a task, before it is scheduled again.
 
         An allocation that cannot be undone now is undone from its record.
         """
         # The undoer reads the records from here on.
-        journal.flush()
+        self._undoer.record_ends()
         if task.may_be_made or task.job.contested:
             # Another answer may have given the allocations to the caller.
             return
-        made = list(filter(None, map(journal.recorded, allocations)))
+        made = list(filter(None, map(self._recorded, allocations)))
         results = self._undoer.undo(self, made, held=True)
         for fault in results.values():
             if isinstance(fault, Exception):
@@ -505,14 +500,8 @@ def _allocations_of(job: HostJob) -> list[AllocationRequest]:
     ]
 
 
-def _use_recorded(task: ClaimTask, journal: PlacementJournal) -> None:
-    """Claim what an earlier delivery recorded, and may have made."""
-    for number, allocation in enumerate(task.allocations):
-        record = journal.recorded(allocation)
-        if record is None:
-            continue
-        recorded = record.content
-        tree = Tree.of(recorded) if 'allocations' in recorded else None
-        task.allocations[number] = allocation._replace(tree=tree)
-        placement = task.job.attempt.placements[number]
-        placement.selected = with_tree(placement.selected, tree)
+def _intents(allocations: Sequence[AllocationRequest]) -> list[Intent]:
+    return [
+        (each.consumer, each.provider, document(each.record))
+        for each in allocations
+    ]

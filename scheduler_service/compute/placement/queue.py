@@ -1,7 +1,7 @@
 """Claims that wait for a call of the placement service.
 
-The engine's thread puts tasks; the threads of the claimer take the tasks of
-one call at a time. No two calls write to the same provider at once, since
+The engine's thread puts tasks; threads of the claimer take the tasks of one
+call at a time. No two calls write to the same provider at once, since
 they would fail each other. One call for many consumers costs the service less
 than half of one call for each, but keeps only one of its workers busy. So a
 call begins beside others where it has some consumers and few calls are under
@@ -55,10 +55,16 @@ class ClaimTask(msgspec.Struct, eq=False):
 
 
 class Call:
-    """The tasks of one call; without tasks, the thread ends."""
+    """The tasks of one call, and what is learned of their consumers.
 
-    def __init__(self, tasks: Sequence[ClaimTask] = ()) -> None:
+    :ivar unsure: consumers for which a call got no answer
+    :ivar refusals: consumer -> why the service refused its last call
+    """
+
+    def __init__(self, tasks: Sequence[ClaimTask]) -> None:
         self.tasks = tasks
+        self.unsure: set[str] = set()
+        self.refusals: dict[str, str] = {}
 
 
 class PlacementQueue:
@@ -77,17 +83,15 @@ class PlacementQueue:
             self._waiting.extend(tasks)
             self._changed.notify()
 
-    def take(self, idle_s: float | None) -> Call | None:
+    def take(self) -> Call | None:
         """Wait for the tasks of a call, which is under way from then on.
 
         :meth:`done` has to follow.
 
-        :param idle_s: the longest wait; None: any
-        :return: None after that time
+        :return: None: no task waits, or none is given out any more
         """
-        until = math.inf if idle_s is None else time.monotonic() + idle_s
         with self._changed:
-            while not self._stopping:
+            while self._waiting and not self._stopping:
                 tasks, left_s = self._fitting()
                 if tasks and left_s <= 0:
                     for task in tasks:
@@ -95,14 +99,11 @@ class PlacementQueue:
                         self._busy.update(task.hosts)
                     call = Call(tasks)
                     self._under_way.add(call)
-                    # The rest may be for another thread.
-                    self._changed.notify()
+                    # Others take the rest, or wait no more.
+                    self._changed.notify_all()
                     return call
-                left_s = min(left_s, until - time.monotonic())
-                if left_s <= 0:
-                    return None
                 self._changed.wait(None if left_s == math.inf else left_s)
-            return Call()
+            return None
 
     def done(self, call: Call) -> None:
         """Note that a call ended; harmless if it did before.

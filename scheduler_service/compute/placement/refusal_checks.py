@@ -19,7 +19,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import msgspec
@@ -34,6 +33,7 @@ from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.model import Request
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.request_filters import Scope, scope_of
+from scheduler_service.stages import WaitingStage
 
 LOG = logging.getLogger(__name__)
 _THREADS = 2
@@ -68,14 +68,15 @@ class _LookUp(NamedTuple):
     pipeline: HostPipeline
 
 
-class RefusalChecks:
-    """Threads that look refusals up.
+class RefusalChecks(WaitingStage):
+    """Threads that look refusals up; nothing else takes jobs away.
 
-    :param queue: lends jobs, and gets them back
     :param catch_up: has the store know what the service has of service hosts,
         and hosts that are new; returns whether that may have changed anything,
         or hosts were added since a monotonic time
     """
+
+    name = 'candidates'
 
     def __init__(
         self,
@@ -83,16 +84,15 @@ class RefusalChecks:
         queue: RequestQueue,
         catch_up: Callable[[Sequence[str], float], bool],
     ) -> None:
+        super().__init__('refusals', _THREADS, queue)
         self._client = client
-        self._queue = queue
         self._catch_up = catch_up
-        self._threads = ThreadPoolExecutor(_THREADS, 'refusals')
         self._copier = TableCopier()
-        self._lock = threading.Lock()
+        self._looking = threading.Lock()
         self._waiting: dict[Key, _LookUp] = {}
         self._running: set[Key] = set()
 
-    def check(
+    def check_refusal(
         self, job: HostJob, refusal: errors.NoValidHost, table: HostTable
     ) -> bool:
         """Take away a job that is about to be refused; return whether.
@@ -105,7 +105,7 @@ class RefusalChecks:
         first = min(job.checked.values(), default=now)
         if cause in job.checked or now - first > _LIMIT_S:
             return False
-        with self._lock:
+        with self._looking:
             look_up = self._waiting.get(key)
             if look_up is None:
                 if len(self._waiting) >= _MOST_WAITING:
@@ -115,17 +115,13 @@ class RefusalChecks:
             job.checked[cause] = now
             look_up.refused.append(_Refused(job, refusal))
             # Before a thread can give it back.
-            self._queue.lend([job])
+            self._take_away([job])
         self._start()
         return True
 
-    def stop(self) -> None:
-        """End the threads."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
     def _start(self) -> None:
         """Start look-ups that wait, unless an equal one is under way."""
-        with self._lock:
+        with self._looking:
             for key in [*self._waiting]:
                 if len(self._running) == _THREADS:
                     break
@@ -149,11 +145,11 @@ class RefusalChecks:
                     job.look_again()
                 else:
                     job.attempt.failure = refusal
-                self._queue.give_back(job)
+                self._give_back(job)
                 if number % _AT_ONCE == _AT_ONCE - 1:
                     # The engine goes on with others in between.
                     time.sleep(_PAUSE_S)
-            with self._lock:
+            with self._looking:
                 self._running.remove(key)
             self._start()
 

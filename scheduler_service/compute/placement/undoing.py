@@ -20,6 +20,7 @@ from scheduler_service.engine.health import Health
 from scheduler_service.engine.ports import StageRecord
 from scheduler_service.store import schema
 from scheduler_service.store.claims import released_claims, stage_records
+from scheduler_service.store.claims.stage_records import CallEnd
 from scheduler_service.store.connection import Store, Writer
 
 LOG = logging.getLogger(__name__)
@@ -132,10 +133,9 @@ class ForgottenClaims:
     def _mark(self, record: StageRecord) -> None:
         if self._has_allocations(record):
             claim = record.instance_uuid, record.host_uuid, record.document
+            end = CallEnd(record.stage, [claim], True, False, time.monotonic())
             self._store.write(
-                lambda writer: stage_records.end_calls(
-                    writer.conn, record.stage, [claim], made=True, sure=False
-                )
+                lambda writer: stage_records.end_calls(writer.conn, end)
             )
 
 

@@ -20,11 +20,10 @@ from __future__ import annotations
 import functools
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
-from oslo_db import exception as db_exception
 from sqlalchemy.engine import Connection
 
 from scheduler_service.engine.jobs import Attempt
@@ -35,18 +34,11 @@ from scheduler_service.store.connection import in_chunks
 # Seconds in which a call may take effect after its connection was closed; also
 # how long a call is under way at most.
 CALL_ENDS_S = 300.0
-# How many ends of calls are kept while the database is away; the oldest are
-# dropped. A record without an end is looked at for as long as a call takes.
-MOST_KEPT = 1000
 # The longest time between two checks of a record, in seconds.
 _LONGEST_PAUSE_S = 60.0
 # After this time others undo what a daemon began to, twice as late each time:
 # it was killed, or its stage is slow.
 _UNDO_ENDS_S = 10.0
-# For how long a claim waits until an earlier one is undone, in seconds.
-PATIENCE_S = 5.0
-PATIENCE_PAUSE_S = 0.1
-_TRIES = 3
 # Stages of which a host takes over what they did, with the instance.
 TAKEN_OVER = ('complete',)
 INTENT = {
@@ -130,7 +122,9 @@ class UndoAttempt(NamedTuple):
 class CallEnd(NamedTuple):
     """Calls of a stage that ended together, at a monotonic time.
 
-    The other fields are as of :func:`end_calls`.
+    :ivar made: whether the stage did it
+    :ivar sure: whether each call was answered; false: a call may still take
+        effect
     """
 
     stage: str
@@ -228,27 +222,6 @@ def intend(
             conn.execute(_TABLE.insert().values(asked_at=clock.NOW), new)
 
 
-def intend_patiently(write: Callable[[], None]) -> None:
-    """Call what records intents; wait while an earlier claim is undone.
-
-    :raises BeingUndone: that takes too long
-    """
-    until, tries = time.monotonic() + PATIENCE_S, 0
-    while True:
-        try:
-            write()
-            return
-        except db_exception.DBDuplicateEntry:
-            # Another daemon recorded the same at this moment.
-            tries += 1
-            if tries == _TRIES:
-                raise
-        except BeingUndone:
-            if time.monotonic() > until:
-                raise
-            time.sleep(PATIENCE_PAUSE_S)
-
-
 def _ask_again(conn: Connection, row: Any, document: str) -> None:
     """Record that a call is about to be made for a record that is there.
 
@@ -284,25 +257,14 @@ def _is(record: Any) -> sa.ColumnElement[bool]:
     )
 
 
-def end_calls(
-    conn: Connection,
-    stage: str,
-    claims: Iterable[Intent],
-    made: bool,
-    sure: bool = True,
-    age: float = 0.0,
-) -> None:
+def end_calls(conn: Connection, end: CallEnd) -> None:
     """Record that a stage's calls for claims have ended.
 
     A record that was deleted before its call ended is written again where the
     call had an effect, so that it is undone.
-
-    :param made: whether the stage did it
-    :param sure: whether each call was answered; false: a call may still take
-        effect
-    :param age: how long ago that was, in seconds
     """
-    for part in in_chunks(claims):
+    age = time.monotonic() - end.at
+    for part in in_chunks(end.claims):
         of_host = _host_ids(conn, part)
         keys = {
             (uuid, of_host[host]): document
@@ -310,29 +272,22 @@ def end_calls(
             if host in of_host
         }
         values: dict[str, Any] = {'asked_at': None}
-        if made:
+        if end.made:
             at = clock.NOW - age
             values['made_at'] = sa.func.coalesce(_TABLE.c.made_at, at)
-        if not sure:
+        if not end.sure:
             values['call_until'] = clock.NOW - age + CALL_ENDS_S
         changed = conn.execute(
             sa.update(_TABLE)
             .where(
-                _among(stage, keys),
+                _among(end.stage, keys),
                 # Not where another call for the record began since.
                 sa.func.coalesce(_TABLE.c.asked_at, 0.0) <= clock.NOW - age,
             )
             .values(values)
         )
-        if made and changed.rowcount < len(keys):
-            _record_again(conn, stage, keys, values)
-
-
-def end_all(conn: Connection, ended: Iterable[CallEnd]) -> None:
-    """Record what :func:`end_calls` does, of several calls."""
-    for call in ended:
-        age = time.monotonic() - call.at
-        end_calls(conn, call.stage, call.claims, call.made, call.sure, age)
+        if end.made and changed.rowcount < len(keys):
+            _record_again(conn, end.stage, keys, values)
 
 
 def _among(

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
-from scheduler_service.columns.changes import Update
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine.health import SNAPSHOT, Health
 from scheduler_service.engine.journal import Journal
@@ -144,9 +143,14 @@ class StoreHostSource:
         """Load everything from the database."""
         start = time.monotonic()
         with self._loads(), self.autocommit_connection() as conn:
-            self.snapshot = load_snapshot(conn)
-        self._note(self.snapshot)
+            self.snapshot = self._load(conn)
         return self._mark_refreshed(self.snapshot, start)
+
+    def _load(self, conn: Connection) -> Snapshot:
+        snapshot = load_snapshot(conn)
+        self.releases.add(None)
+        self._journal.checkpoint(snapshot.hosts, follows=False)
+        return snapshot
 
     def current(self) -> Snapshot:
         """Return the snapshot, brought up to date if it is too old.
@@ -185,7 +189,8 @@ class StoreHostSource:
                     self.snapshot,
                     self._own,
                     self.releases.add,
-                    self._note,
+                    self._journal.apply,
+                    self._load,
                 )
             except change_feed.HistoryChanged as change:
                 LOG.warning(
@@ -193,18 +198,9 @@ class StoreHostSource:
                     change,
                 )
                 self._on_history_changed()
-                self.snapshot = load_snapshot(conn)
-                self._note(self.snapshot)
+                self.snapshot = self._load(conn)
             self._read_s = time.monotonic() - start
         return self._mark_refreshed(self.snapshot, start)
-
-    def _note(self, read: Update | Snapshot) -> None:
-        """Have the journal get what was read, before it is applied."""
-        if isinstance(read, Update):
-            self._journal.put(read)
-        else:
-            self.releases.add(None)
-            self._journal.checkpoint(read.hosts, follows=False)
 
     @property
     def current_at(self) -> float:
@@ -259,8 +255,7 @@ class StoreHostSource:
         self.releases.add(pending.instances, released.revision)
         if self.snapshot is None:
             return
-        self._journal.put(released)
-        if released.apply(self.snapshot.hosts):
+        if self._journal.apply(released, self.snapshot.hosts):
             self._note_own(released.revision, pending.lineage, pending.sent_at)
         else:
             self._behind = self._stale = True

@@ -23,6 +23,7 @@ from scheduler_service.columns.build import placed
 from scheduler_service.columns.changes import Update
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.columns.table import HostTable
 from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.connection import ChangeRecord, in_chunks
 from scheduler_service.store.reading import loading
@@ -46,7 +47,6 @@ _SINCE = (
     .limit(sa.bindparam('most'))
 )
 OnReleased = Callable[[Sequence[str]], None]
-OnRead = Callable[[Update | Snapshot], None]
 _NONE: Mapping[int, str] = MappingProxyType({})
 # A query with more keys is sent by itself, in chunks.
 _MAX_KEYS = 500
@@ -135,15 +135,16 @@ def refresh(
     snapshot: Snapshot,
     own: Mapping[int, str] = _NONE,
     on_released: OnReleased = _ignore,
-    on_read: OnRead = _ignore,
+    apply: Callable[[Update, HostTable], HostTable] = Update.apply,
+    load: Callable[[Connection], Snapshot] = load_snapshot,
 ) -> Snapshot:
     """Return the snapshot brought up to date.
 
     :param own: revision -> lineage of this daemon's changes since the
         snapshot was read, which it includes already
     :param on_released: called with instances whose claims callers released
-    :param on_read: called with what was read, before it is applied: changes,
-        or everything
+    :param apply: applies what was read to a table
+    :param load: reads everything, where that is needed
     :raises HistoryChanged: the database went back in time
     """
     last = newest_own = snapshot.revision
@@ -151,7 +152,7 @@ def refresh(
         newest_own += 1
     changes = since(conn, last, newest_own)
     if len(changes) >= _MAX_CHANGES or _is_pruned(changes, snapshot):
-        return _load(conn, on_read)
+        return load(conn)
     _check_history(changes, snapshot, own)
     new = [change for change in changes if change.revision > last]
     if not new:
@@ -169,18 +170,10 @@ def refresh(
     if touched.released:
         on_released(touched.released)
     if touched.everything:
-        return _load(conn, on_read)
-    update = _read(conn, touched)
-    on_read(update)
-    table = update.apply(snapshot.hosts)
+        return load(conn)
+    table = apply(_read(conn, touched), snapshot.hosts)
     pools = loading.pools(conn) if touched.pools else snapshot.pools
     return Snapshot(table, pools, new[-1].revision, new[-1].lineage)
-
-
-def _load(conn: Connection, on_read: OnRead) -> Snapshot:
-    snapshot = load_snapshot(conn)
-    on_read(snapshot)
-    return snapshot
 
 
 def _is_pruned(changes: Sequence[FeedEntry], snapshot: Snapshot) -> bool:

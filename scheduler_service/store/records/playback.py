@@ -134,17 +134,12 @@ def _apply(entry: Entry, block: Block, overlay: Overlay) -> None:
     if isinstance(entry, RecordedDecision):
         if not entry.error:
             assume(overlay, block.request(entry), entry)
-    elif isinstance(entry, PodPlaced):
-        overlay.assume_pod(entry.row, entry.amounts)
+    elif isinstance(entry, PodPlaced | Ended):
+        entry.apply(overlay)
     elif isinstance(entry, Update):
         overlay.table = entry.apply(overlay.table)
     elif isinstance(entry, Release):
         entry.apply(overlay.table)
-    elif isinstance(entry, Ended):
-        if entry.claimed < 0:
-            overlay.forget()
-        else:
-            overlay.commit(entry.claimed)
 
 
 def assume(

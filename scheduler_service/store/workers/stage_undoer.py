@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
 from functools import partial
 
+from oslo_db import exception as db_exception
+
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import is_late
@@ -49,6 +51,14 @@ _AWAY_S = 0.5
 _MAX_WAIT_S = 1.0
 # The ends of calls are gathered for so long, in seconds.
 _GATHER_S = 0.1
+# How many ends are kept while the database is away; the oldest are dropped. A
+# record without an end is looked at for as long as a call takes.
+_MOST_KEPT = 1000
+# For how long a claim waits until an earlier one is undone, in seconds, and
+# how often it is tried where another daemon records the same.
+_PATIENCE_S = 5.0
+_PATIENCE_PAUSE_S = 0.1
+_TRIES = 3
 
 
 class StageUndoer(Worker):
@@ -66,6 +76,7 @@ class StageUndoer(Worker):
         self._lock = threading.Lock()
         self._given_up: set[str] = set()
         self._ended: list[CallEnd] = []
+        self._recording = threading.Lock()
         # Stage -> its last undoing, which may be under way.
         self._undoing: dict[str, futures.Future[bool]] = {}
 
@@ -79,37 +90,49 @@ class StageUndoer(Worker):
     def intend(
         self,
         stage: Stage,
-        claims: Sequence[Intent],
+        claims: Callable[[], Sequence[Intent]],
         deadline: float | None = None,
+        replace: bool = True,
     ) -> None:
         """Record what a stage is about to do, or may have done already.
 
         Waits a while for an earlier claim that is being undone, and for the
         database: only the session may be lost, so at first it does not pause.
 
+        :param claims: returns them; it may read the database
         :param deadline: monotonic time until which its caller waits
+        :param replace: whether it does anew what it did for the same claim
         :raises StageFailed: that takes too long
         :raises StoreUnavailable: the database does not answer until then
         """
-        pause = 0.0
+        until, pause, tries = time.monotonic() + _PATIENCE_S, 0.0, _TRIES
         while True:
             try:
-                self._intend(stage, claims)
+                self._intend(stage, claims(), replace)
                 return
+            except db_exception.DBDuplicateEntry:
+                # Another daemon recorded the same at this moment.
+                tries -= 1
+                if not tries:
+                    raise
+            except BeingUndone as fault:
+                if time.monotonic() > until:
+                    text = str(fault)
+                    raise errors.StageFailed(text, stage=stage.name) from fault
+                time.sleep(_PATIENCE_PAUSE_S)
             except errors.StoreUnavailable:
                 if is_late(deadline) or self._stopping.wait(pause):
                     raise
-                pause = _AWAY_S
+                until, pause = time.monotonic() + _PATIENCE_S, _AWAY_S
 
-    def _intend(self, stage: Stage, claims: Sequence[Intent]) -> None:
-
-        def write(writer: Writer) -> None:
-            stage_records.intend(writer.conn, stage.name, claims, replace=True)
-
-        try:
-            stage_records.intend_patiently(lambda: self._store.write(write))
-        except BeingUndone as fault:
-            raise errors.StageFailed(str(fault), stage=stage.name) from fault
+    def _intend(
+        self, stage: Stage, claims: Sequence[Intent], replace: bool
+    ) -> None:
+        self._store.write(
+            lambda writer: stage_records.intend(
+                writer.conn, stage.name, claims, replace
+            )
+        )
 
     def ended(
         self,
@@ -129,20 +152,29 @@ class StageUndoer(Worker):
                 self._ended.append(CallEnd(stage.name, claims, made, sure, at))
             self.wake()
 
-    def _record_ends(self) -> None:
-        with self._lock:
-            ended, self._ended = self._ended, []
-        if not ended:
-            return
-        try:
-            self._store.write(
-                lambda writer: stage_records.end_all(writer.conn, ended)
-            )
-        except errors.StoreUnavailable:
+    def record_ends(self) -> None:
+        """Record all calls that ended until now.
+
+        Where the database does not answer, they are recorded later.
+        """
+
+        def write(writer: Writer) -> None:
+            for end in ended:
+                stage_records.end_calls(writer.conn, end)
+
+        # Who waits for another thread waits until its calls are recorded.
+        with self._recording:
             with self._lock:
-                kept = [*ended, *self._ended]
-                self._ended = kept[-stage_records.MOST_KEPT :]
-            raise
+                ended, self._ended = self._ended, []
+            if not ended:
+                return
+            try:
+                self._store.write(write)
+            except (errors.StoreUnavailable, db_exception.DBDuplicateEntry):
+                # Another daemon may have recorded the same at this moment.
+                with self._lock:
+                    kept = [*ended, *self._ended]
+                    self._ended = kept[-_MOST_KEPT:]
 
     def _run(self) -> None:
         due_at = 0.0
@@ -151,7 +183,7 @@ class StageUndoer(Worker):
             with self._lock:
                 given_up, self._given_up = self._given_up, set()
             try:
-                self._record_ends()
+                self.record_ends()
                 for part in in_chunks(given_up, _AT_ONCE):
                     self.sweep(part)
                 if time.monotonic() >= due_at:
@@ -161,7 +193,9 @@ class StageUndoer(Worker):
                 LOG.debug('Stages are undone once the database is reachable')
             except Exception:
                 LOG.exception('Stages could not be undone')
-            self._pause(max(0.0, due_at - time.monotonic()))
+            left_s = max(0.0, due_at - time.monotonic())
+            self._pause(min(left_s, _AWAY_S) if self._ended else left_s)
+        self.record_ends()
 
     def sweep(self, instances: Sequence[str] | None = None) -> float:
         """Undo what is due; a failure does not stop others.
@@ -197,7 +231,10 @@ class StageUndoer(Worker):
             if alone:
                 undo = partial(self._undo_each, stage, [*alone.values()])
                 future = self._undoing[name] = start_thread(undo, 'undo')
-                futures.wait([future], _MAX_WAIT_S)
+                until = time.monotonic() + _MAX_WAIT_S
+                while not future.done() and time.monotonic() < until:
+                    futures.wait([future], _GATHER_S)
+                    self.record_ends()
                 is_answered |= future.done() and future.result()
         has_more = is_answered and len(records) == _AT_ONCE
         return 0.0 if has_more else pause
@@ -273,7 +310,7 @@ class StageUndoer(Worker):
         :return: whether there was any such claim
         :raises Exception: of the stage: it may still be there
         """
-        until, found = time.monotonic() + stage_records.PATIENCE_S, False
+        until, found = time.monotonic() + _PATIENCE_S, False
         while True:
             with self._store.reading() as conn:
                 records = stage_records.released(conn, stage.name, instance)
@@ -286,4 +323,4 @@ class StageUndoer(Worker):
                         raise result
             if not waits or time.monotonic() > until:
                 return found
-            time.sleep(stage_records.PATIENCE_PAUSE_S)
+            time.sleep(_PATIENCE_PAUSE_S)

@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -16,7 +17,9 @@ from scheduler_service.factory import build, engine_config
 from scheduler_service.model import documents
 from scheduler_service.scheduler import Scheduler
 from scheduler_service.store import schema
+from scheduler_service.store.claims import stage_records
 from scheduler_service.store.connection import Store
+from scheduler_service.store.workers import stage_undoer
 from tests.rigs import address_kills
 from tests.rigs.address_service import AddressService
 from tests.support.databases import migrated_database
@@ -264,6 +267,74 @@ def test_a_record_is_written_with_the_claim_before_a_thread_is_free(
     for answer in answers:
         answer.result(LIMIT_S)
     assert len(addresses.addresses) == 3
+
+
+def test_ends_of_calls_are_recorded_while_a_stage_undoes(
+    start, addresses, store, monkeypatch
+):
+    monkeypatch.setattr(stage_undoer, '_MAX_WAIT_S', 3 * LIMIT_S)
+    engine = start()
+    ((_, first),) = placed(engine)
+    going = threading.Event()
+    came: list[str] = []
+
+    def wait(method: str, phase: str) -> None:
+        came.append(method)
+        if method == 'DELETE':
+            going.wait(LIMIT_S)
+
+    addresses.on_phase = wait
+    engine.release([first]).result(LIMIT_S)
+    try:
+        wait_until(lambda: 'DELETE' in came)
+        ((_, second),) = placed(engine)
+
+        def is_made() -> bool:
+            return any(
+                row.instance_uuid == second and row.made_at
+                for row in records(store)
+            )
+
+        wait_until(is_made)
+        assert first in {row.instance_uuid for row in records(store)}
+    finally:
+        going.set()
+
+
+def test_the_end_of_the_last_call_is_recorded_when_the_daemon_stops(
+    start, addresses, store
+):
+    engine = start()
+    placed(engine)
+    engine.stop()
+    (row,) = records(store)
+    assert (bool(row.made_at), row.asked_at) == (True, None)
+
+
+def test_who_undoes_waits_until_ends_are_recorded(
+    start, addresses, store, monkeypatch
+):
+    engine = start()
+    going, came, real = threading.Event(), [], stage_records.end_calls
+
+    def wait(*args: Any) -> None:
+        came.append(args)
+        going.wait(LIMIT_S)
+        real(*args)
+
+    monkeypatch.setattr(stage_records, 'end_calls', wait)
+    placed(engine)
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            wait_until(lambda: came)
+            recorded = thread.submit(engine._undoer.record_ends)
+            wait_until(recorded.running)
+            assert not records(store)[0].made_at
+            assert not recorded.done()
+        finally:
+            going.set()
+        recorded.result(LIMIT_S)
+        assert records(store)[0].made_at
 
 
 def test_an_instance_goes_elsewhere_while_an_undo_may_yet_be_carried_out(

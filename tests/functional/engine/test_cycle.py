@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from scheduler_service.engine.ports import Stage, Undone
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.factory import build
 from scheduler_service.model import documents
+from scheduler_service.stages import WaitingStage
 from tests.support.documents import SMALL
 from tests.support.services import new_conf
 from tests.support.stores import claim_state, import_two_hosts
@@ -23,7 +23,7 @@ from tests.support.waiting import LIMIT_S, SLOWNESS, wait_until
 Calls = list[tuple[str, str]]
 
 
-class Recorded(Stage):
+class Recorded(WaitingStage):
     """Records what is called, and fails or waits as a test has it.
 
     :param fails: with which each job comes back that it has; None: it leaves
@@ -39,18 +39,18 @@ class Recorded(Stage):
         wait_s: float = 0.0,
         after: str = '',
     ) -> None:
+        super().__init__(name, 1, queue)
         self.name = name  # type: ignore[misc]
         self.after = after
         self.is_recorded = name in ('complete', 'bind')  # type: ignore[misc]
-        self._calls, self._queue = calls, queue
+        self._calls = calls
         self._fails, self._wait_s = fails, wait_s
-        self._threads = ThreadPoolExecutor(1, name)
 
     def run(self, jobs: Any, table: Any) -> None:
         """Record the stage, and give jobs back that fail."""
         self._calls.append(('run', self.name))
         for job in jobs if self._fails is not None else ():
-            self._queue.lend_to(self._threads, job, self._fail)
+            self._lend(job, self._fail)
 
     def _fail(self) -> None:
         time.sleep(self._wait_s)
@@ -67,10 +67,6 @@ class Recorded(Stage):
         """Record the stage, which had nothing done yet."""
         self._calls.append(('undo', self.name))
         return {record.instance_uuid: Undone.DONE for record in records}
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._threads.shutdown(wait=False)
 
 
 @pytest.fixture

@@ -62,8 +62,7 @@ class Recording:
         update = Update(
             loaded=[self.table.ids.item(0)], numbers={'num_io_ops': [number]}
         )
-        self.journal.put(update)
-        self.table = update.apply(self.table)
+        self.table = self.journal.apply(update, self.table)
         self.store_all()
 
     def store_all(self):

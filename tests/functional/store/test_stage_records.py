@@ -1,5 +1,6 @@
 """Leases, and records of what stages did for claims."""
 
+import time
 import uuid
 from typing import Any
 
@@ -11,6 +12,7 @@ from scheduler_service.engine.ports import ClaimLost, Undone
 from scheduler_service.model import HostReport, Instance
 from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.claims import lifecycle, stage_records
+from scheduler_service.store.claims.stage_records import CallEnd
 from scheduler_service.store.records import leases
 from scheduler_service.store.writing import hosts as host_rows
 from scheduler_service.store.writing import instances as instance_rows
@@ -104,9 +106,19 @@ def look(store: Any, record: Any, there: Any, sure: bool = True) -> None:
     give_back(store, taken, there, sure)
 
 
-def answer(store: Any, claim: Any, made: bool = True, **how: Any) -> None:
+def end(intent: Any, made: bool, sure: bool, age: float = 0.0) -> CallEnd:
+    return CallEnd(STAGE, [intent], made, sure, time.monotonic() - age)
+
+
+def answer(
+    store: Any,
+    claim: Any,
+    made: bool = True,
+    sure: bool = True,
+    age: float = 0.0,
+) -> None:
     """Record that the call for a claim has ended."""
-    do(store, 'end_calls', STAGE, [intent_of(store, claim)], made, **how)
+    do(store, 'end_calls', end(intent_of(store, claim), made, sure, age))
 
 
 def left(store: Any, claim: Any) -> list[Any]:
@@ -330,7 +342,7 @@ def test_claims_that_were_made_long_ago_are_found(store, claim):
     assert unmarked(-60) == [claim.consumer]
     assert unmarked(60) == []
     elsewhere = (claim.consumer, str(uuid.uuid4()), RECORD)
-    do(store, 'end_calls', STAGE, [elsewhere], made=True)
+    do(store, 'end_calls', end(elsewhere, made=True, sure=True))
     assert unconfirmed(-60) == []
     answer(store, claim)
     assert unconfirmed(-60) == [claim.consumer]

@@ -1,6 +1,5 @@
 """Which claims go together in a call of the placement service, and when."""
 
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -33,15 +32,17 @@ def queue():
 
 
 def begin(queue):
-    """Begin the next call, which waits for no other; return it."""
-    return queue.take(0.0)
+    """Begin the next call, which waits for no other; None: it would wait."""
+    if any(left_s <= 0 for _, left_s in [queue._fitting()]):
+        return queue.take()
+    return None
 
 
 def test_a_call_takes_no_more_than_fit(queue):
     several = Task(*(f'q{number}' for number in range(MOST_AT_ONCE - 1)))
     some = tasks(2)
     queue.put([several, *some])
-    assert queue.take(0.0).tasks == [several, some[0]]
+    assert begin(queue).tasks == [several, some[0]]
 
 
 def test_one_that_is_larger_than_a_call_goes_alone(queue):
@@ -58,7 +59,7 @@ def test_no_two_calls_are_at_the_same_provider(queue):
     call = begin(queue)
     queue.put([same, other])
     assert begin(queue).tasks == [other]
-    assert queue.take(0.0) is None
+    assert begin(queue) is None
     queue.done(call)
     assert begin(queue).tasks == [same]
 
@@ -85,7 +86,7 @@ def test_the_next_call_does_not_wait_for_what_follows_an_answer(queue):
     queue.done(call)
     # It frees nothing that is in the call after it.
     queue.put([Task('a', age=60)])
-    assert queue.take(0.0) is None
+    assert begin(queue) is None
     queue.done(following)
     assert begin(queue).tasks
 
@@ -112,16 +113,32 @@ def test_few_calls_of_some_consumers_are_under_way_at_once(queue):
 
 
 def test_a_thread_that_waits_gets_what_is_put_or_set_free(queue):
-    with ThreadPoolExecutor(1) as thread:
-        first = thread.submit(queue.take, None)
+    with ThreadPoolExecutor(2) as threads:
         queue.put([Task('a')])
-        call = first.result(LIMIT_S)
-        same = Task('a')
+        call, same, other = queue.take(), Task('a'), Task('b', age=60)
         queue.put([same])
-        second = thread.submit(queue.take, None)
+        waiting = [threads.submit(queue.take) for _ in range(2)]
+        wait_until(lambda: all(each.running() for each in waiting))
+        queue.put([other])
+        wait_until(lambda: any(each.done() for each in waiting))
+        first, second = sorted(waiting, key=lambda each: not each.done())
+        assert first.result(LIMIT_S).tasks == [other]
         assert not second.done()
         queue.done(call)
         assert second.result(LIMIT_S).tasks == [same]
+
+
+def test_a_thread_waits_no_more_when_others_took_all(queue):
+    assert queue.take() is None
+    with ThreadPoolExecutor(2) as threads:
+        queue.put([Task('a')])
+        call, same = queue.take(), Task('a')
+        queue.put([same])
+        waiting = [threads.submit(queue.take) for _ in range(2)]
+        wait_until(lambda: all(each.running() for each in waiting))
+        queue.done(call)
+        ended = [each.result(LIMIT_S) for each in waiting]
+        assert [each.tasks for each in ended if each] == [[same]]
 
 
 @pytest.mark.parametrize(
@@ -140,18 +157,14 @@ def test_a_full_call_and_one_that_waited_long_wait_for_no_other(
 
 
 def test_threads_end(queue):
-    ended = []
-
-    def work():
-        ended.append([*queue.take(None).tasks])
-
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    queue.stop()
-    wait_until(lambda: ended == [[], [], []])
-    for thread in threads:
-        thread.join()
+    queue.put([Task('a')])
+    queue.take()
+    queue.put([Task('a')])
+    with ThreadPoolExecutor(3) as threads:
+        waiting = [threads.submit(queue.take) for _ in range(3)]
+        wait_until(lambda: all(each.running() for each in waiting))
+        queue.stop()
+        assert [each.result(LIMIT_S) for each in waiting] == [None] * 3
 
 
 def test_every_task_is_done_once_with_many_threads(queue):
@@ -159,24 +172,22 @@ def test_every_task_is_done_once_with_many_threads(queue):
     done, at_work = [], set()
 
     def work():
-        while (call := queue.take(None)).tasks:
-            mine = {host for task in call.tasks for host in task.hosts}
-            clash = not at_work.isdisjoint(mine)
-            at_work.update(mine)
-            time.sleep(0)
-            at_work.difference_update(mine)
-            done.extend((task, clash) for task in call.tasks)
-            queue.done(call)
+        call = queue.take()
+        if call is None:
+            return
+        mine = {host for task in call.tasks for host in task.hosts}
+        clash = not at_work.isdisjoint(mine)
+        at_work.update(mine)
+        time.sleep(0)
+        at_work.difference_update(mine)
+        done.extend((task, clash) for task in call.tasks)
+        queue.done(call)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for start in range(0, 300, 30):
-        queue.put(some[start : start + 30])
-    wait_until(lambda: len(done) == 300)
-    queue.stop()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        for start in range(0, 300, 30):
+            queue.put(some[start : start + 30])
+            for _ in range(30):
+                threads.submit(work)
     assert len(done) == 300
     assert {task for task, _ in done} == {*some}
     assert not any(clash for _, clash in done)
