@@ -43,7 +43,7 @@ AS_THEY_ARE = {
     # A recheck of a rebuild is not a request for hosts.
     'pipeline/filtering.py': {'hint'},
     # One condition after the other is left out, whatever it means.
-    'pipeline/relaxations.py': {
+    'planning/relaxations.py': {
         'extra_specs', 'properties', 'scheduler_hints',
     },
     # What an instance was asked with is shown, and kept with it.
