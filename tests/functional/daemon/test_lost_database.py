@@ -5,7 +5,6 @@ import os
 import pathlib
 import re
 import signal
-import sqlite3
 import threading
 import time
 from collections import Counter
@@ -20,7 +19,7 @@ import urllib3
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
 from tests.support import servers
-from tests.support.databases import ready_database
+from tests.support.databases import locked, ready_database
 from tests.support.documents import CONTEXT
 from tests.support.processes import on_topic
 from tests.support.servers import Server, free_port
@@ -177,14 +176,6 @@ def frozen(server: Server) -> Iterator[None]:
     finally:
         for each in pids:
             os.kill(each, signal.SIGCONT)
-
-
-@contextlib.contextmanager
-def locked(path: str) -> Iterator[None]:
-    """Hold the lock that every writer of an SQLite file needs."""
-    with contextlib.closing(sqlite3.connect(path)) as conn:
-        conn.execute('BEGIN IMMEDIATE')
-        yield
 
 
 @pytest.fixture(params=['sqlite locked', 'postgresql frozen'])

@@ -233,9 +233,7 @@ def test_an_offer_waits_for_a_release_that_is_under_way(
     def work(writer: Any) -> None:
         lifecycle.release(writer, [one.consumer])
         thread.start()
-        wait_until(
-            lambda: waiting(store) or not thread.is_alive(), pause_s=0.2
-        )
+        wait_until(lambda: waiting(store) or not thread.is_alive())
 
     store.write(work)
     thread.join()

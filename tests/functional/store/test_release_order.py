@@ -74,10 +74,7 @@ def in_order(store) -> Iterator[Callable[..., list[futures.Future]]]:
                 done = []
                 for count, call in enumerate(calls, 1):
                     done.append(threads.submit(call))
-                    # MariaDB answers anew where nobody asked for 0.1 s.
-                    wait_until(
-                        lambda n=count: waiting(store) >= n, pause_s=0.15
-                    )
+                    wait_until(lambda n=count: waiting(store) >= n)
             futures.wait(done, timeout=LIMIT_S)
             return done
 

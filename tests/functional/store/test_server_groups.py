@@ -239,8 +239,7 @@ def test_move_waits_for_a_claim_with_which_its_instance_joins_a_group(
         lock_counter(holder, REVISION)
         for count, thread in enumerate((joining, moving), 1):
             thread.start()
-            # MariaDB answers anew where nobody asked for 0.1 s.
-            wait_until(lambda n=count: waiting(store) >= n, pause_s=0.15)
+            wait_until(lambda n=count: waiting(store) >= n)
     for thread in (joining, moving):
         thread.join(LIMIT_S)
         assert not thread.is_alive()
@@ -269,7 +268,7 @@ def test_move_keeps_the_policy_of_a_group_that_it_is_put_in_meanwhile(
     with store.engine.begin() as holder:
         holder.execute(sa.select(schema.inventories).with_for_update())
         moving.start()
-        wait_until(lambda: waiting(store) >= 1, pause_s=0.15)
+        wait_until(lambda: waiting(store) >= 1)
         group = ServerGroup(uuid=GROUP, members=[named('x')])
         store.write(lambda writer: server_groups.put(writer, group))
     moving.join(LIMIT_S)
