@@ -285,10 +285,12 @@ def prevented(
             asked = {wanted.consumer: outcomes.ReleaseRequest(project_id='p')}
             outcomes.record_releases(writer, asked, outcomes.ALL)
         elif how == 'undone':
+            # The instance may have such a record of a batch before.
+            host_id = 99 + uuid.uuid4().int % 2**32
             writer.conn.execute(
                 schema.stage_records.insert(),
                 {'stage': 'complete', 'instance_uuid': wanted.consumer,
-                 'host_id': 99, 'document': '{}', 'undone_until': 1e12},
+                 'host_id': host_id, 'document': '{}', 'undone_until': 1e12},
             )  # fmt: skip
 
     store.write(work)
