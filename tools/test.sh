@@ -6,8 +6,8 @@
 #
 # --fast leaves out the tests that are marked slow. Options, by environment:
 #   SCHEDULER_TEST_REQUIRE_SERVICES=1  a missing server is a failure
-#   SCHEDULER_TEST_PROCESSES=N         number of test processes (two for each
-#                                      processor, since most of the slow ones
+#   SCHEDULER_TEST_PROCESSES=N         number of test processes (three for each
+#                                      processor, since the slow ones mostly
 #                                      wait; at most 8, which share servers)
 #   SCHEDULER_TEST_SEED=N              what tests choose at random is the same
 #   SCHEDULER_TEST_SLOWNESS=N          waits may take N times as long (measured)
@@ -92,7 +92,7 @@ say "Release notes"
 unset PYTHONDONTWRITEBYTECODE
 "$bin/python" -m pytest --collect-only -q "$@" >/dev/null || true
 say "Tests"
-processes=$((2 * $(nproc)))
+processes=$((3 * $(nproc)))
 processes=${SCHEDULER_TEST_PROCESSES:-$((processes < 8 ? processes : 8))}
 passed=0
 "$bin/python" -m pytest -n "$processes" \

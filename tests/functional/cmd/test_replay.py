@@ -57,10 +57,14 @@ class Recorded:
         return engine
 
     def now(self) -> float:
+        """Store all that was decided; return a time after that."""
         for engine in self.engines:
             store_all(engine)
         with self.store.reading() as conn:
-            return clock.read(conn)
+            stored_at = clock.read(conn)
+            while (now := clock.read(conn)) <= stored_at:
+                pass
+            return now
 
     def file(self, text: str = '', name: str = 'own.conf') -> str:
         path = self.folder / name
