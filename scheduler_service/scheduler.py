@@ -21,22 +21,24 @@ from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine.cycle import HostCycle
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import (
-    NO_MESSAGE,
-    BatchFuture,
-    BatchItem,
     Caller,
     Change,
     ClaimsJob,
-    DeliveredMessage,
     ExplainJob,
     HostJob,
     Job,
-    ReplyFuture,
     ZoneJob,
     job_of,
 )
 from scheduler_service.engine.journal import Journal
 from scheduler_service.engine.loop import RETRY_S, EngineLoop
+from scheduler_service.engine.messages import (
+    NO_MESSAGE,
+    BatchFuture,
+    BatchItem,
+    DeliveredMessage,
+    ReplyFuture,
+)
 from scheduler_service.engine.newest_copy import NewestCopy
 from scheduler_service.engine.ports import Parts, Stage
 from scheduler_service.engine.queue import RequestQueue

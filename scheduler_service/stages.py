@@ -21,7 +21,8 @@ import msgspec
 from scheduler_service import errors, tracing
 from scheduler_service.columns import HostTable
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import HostJob, is_late
+from scheduler_service.engine.jobs import HostJob
+from scheduler_service.engine.messages import is_late
 from scheduler_service.engine.ports import (
     Intent,
     Stage,

@@ -28,7 +28,7 @@ from scheduler_service.bus import wire
 from scheduler_service.bus.connection import Connection
 from scheduler_service.bus.wire import Publication, Request
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import is_late
+from scheduler_service.engine.messages import is_late
 
 LOG = logging.getLogger(__name__)
 # The first and the longest delay before a destination that refused is tried

@@ -166,6 +166,11 @@ class HostTable:
                     found.setdefault(uuid, []).append(group.uuid)
         return found
 
+    def find_groups(self, request: Request) -> None:
+        """Set the stored server groups of a request's stored instances."""
+        stored = self.instances.among(request.instance_uuids)
+        request.stored_groups = self.groups_of(stored)
+
     def groups_for(self, request: Request, policy: str) -> list[ServerGroup]:
         """Return the groups with a policy of the instance to be placed."""
         groups = (self.groups.get(uuid) for uuid in request.groups)

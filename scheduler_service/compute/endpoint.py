@@ -17,7 +17,7 @@ from scheduler_service.bus import wire
 from scheduler_service.compute import reply, state
 from scheduler_service.compute.rebuilds import RebuildCheck
 from scheduler_service.compute.request import ComputeRequest, translate
-from scheduler_service.engine.jobs import (
+from scheduler_service.engine.messages import (
     DeliveredMessage,
     ReplyFuture,
     RequestReturned,

@@ -62,8 +62,7 @@ class Explainer:
     ) -> None:
         try:
             request = job.request.with_ids()
-            stored = table.instances.among(request.instance_uuids)
-            request.stored_groups = table.groups_of(stored)
+            table.find_groups(request)
             if not request.lenient and not request.is_rebuild:
                 pipeline.group_policies.check(table, request)
             pipeline.check_devices(request)

@@ -13,20 +13,23 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from scheduler_service import errors
-from scheduler_service.engine.cycle import HostCycle, in_time, undecided
+from scheduler_service.engine.batch import in_time, schedule, undecided
+from scheduler_service.engine.cycle import HostCycle
 from scheduler_service.engine.jobs import (
     Change,
     ClaimsJob,
-    DeliveredMessage,
     ExplainJob,
     HostJob,
     Job,
-    ReplyFuture,
-    RequestReturned,
     ZoneJob,
-    is_late,
 )
 from scheduler_service.engine.journal import Changed
+from scheduler_service.engine.messages import (
+    DeliveredMessage,
+    ReplyFuture,
+    RequestReturned,
+    is_late,
+)
 from scheduler_service.engine.ports import Parts, StoreMonitor
 from scheduler_service.engine.zones import ZoneStages
 from scheduler_service.settings import EngineOptions
@@ -64,8 +67,8 @@ class EngineLoop(Worker):
         monitor: StoreMonitor,
     ) -> None:
         super().__init__('engine', parts.health.vital_thread_ended)
+        self._parts, self._journal = parts, parts.journal
         self._source, self._claimer = parts.source, parts.claimer
-        self._journal = parts.journal
         self._health, self._queue = parts.health, parts.queue
         self._hosts, self._zones = hosts, zones
         self._monitor = monitor
@@ -154,8 +157,11 @@ class EngineLoop(Worker):
             self._claimer.send_changes(changes)
         try:
             if HostJob in by_kind:
-                unfinished = self._hosts.schedule(
-                    by_kind[HostJob], lambda: self._next_jobs(batch)
+                unfinished = schedule(
+                    by_kind[HostJob],
+                    self._parts,
+                    self._hosts,
+                    lambda: self._next_jobs(batch),
                 )
         finally:
             if changes:

@@ -16,7 +16,7 @@ from typing import Any
 
 from scheduler_service import errors
 from scheduler_service import extender_wire as wire
-from scheduler_service.engine.jobs import is_late
+from scheduler_service.engine.messages import is_late
 from scheduler_service.extenders.client import CallFailed, Client
 from scheduler_service.extenders.policy_file import Extender
 

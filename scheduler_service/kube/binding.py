@@ -17,7 +17,8 @@ from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.columns import HostTable
-from scheduler_service.engine.jobs import DeliveredMessage, HostJob, PodJob
+from scheduler_service.engine.jobs import HostJob, PodJob
+from scheduler_service.engine.messages import DeliveredMessage
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.kube.api import ApiServer
 from scheduler_service.kube.evaluator import PodEvaluator, PodPlace

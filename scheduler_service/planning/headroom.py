@@ -442,7 +442,7 @@ def drain(
     rng = random.Random(0)  # noqa: S311 - hosts of equal weight, not secrets
     overlay = Overlay(table)
     for request in sorted(requests, key=size, reverse=True):
-        request.stored_groups = table.groups_of(request.instance_uuids)
+        table.find_groups(request)
         refusals: list[str] = []
         result = None
         for form in request.forms(table.resources):

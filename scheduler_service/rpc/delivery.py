@@ -20,7 +20,7 @@ import oslo_messaging
 from scheduler_service import errors
 from scheduler_service.bus import wire
 from scheduler_service.bus.wire import Publication, Request
-from scheduler_service.engine.jobs import BatchItem, DeliveredMessage
+from scheduler_service.engine.messages import BatchItem, DeliveredMessage
 from scheduler_service.model import HostsAnswer, plain
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.client import ContextSerializer

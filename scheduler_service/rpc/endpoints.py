@@ -16,7 +16,7 @@ import msgspec
 
 from scheduler_service import errors
 from scheduler_service.bus import wire
-from scheduler_service.engine.jobs import BatchItem, DeliveredMessage
+from scheduler_service.engine.messages import BatchItem, DeliveredMessage
 from scheduler_service.model import Entry, Pool, Request, documents
 from scheduler_service.model.inventory import Document, Uuid, dashed
 from scheduler_service.model.limits import Name

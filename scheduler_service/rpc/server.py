@@ -21,7 +21,7 @@ import msgspec
 from scheduler_service import errors, tracing
 from scheduler_service.bus.wire import Consumer, Request, sent_at
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import (
+from scheduler_service.engine.messages import (
     DeliveredMessage,
     ReplyFuture,
     RequestReturned,

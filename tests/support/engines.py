@@ -14,7 +14,7 @@ import msgspec
 
 from scheduler_service import errors
 from scheduler_service.bus.wire import Consumer, Publication, Request
-from scheduler_service.engine.jobs import DeliveredMessage
+from scheduler_service.engine.messages import DeliveredMessage
 from scheduler_service.factory import build
 from scheduler_service.model import documents
 from scheduler_service.request_context import RequestContext

@@ -114,8 +114,7 @@ def _print_kept(row: dict[str, Any], fault: str, form: str) -> int:
 
 def _present(conn: Connection, request: Request) -> _Present:
     table = load_snapshot(conn).hosts
-    stored = table.instances.among(request.instance_uuids)
-    request.stored_groups = table.groups_of(stored)
+    table.find_groups(request)
     return _Present(table, request)
 
 

@@ -24,7 +24,8 @@ from scheduler_service.compute.placement import candidates
 from scheduler_service.compute.placement.candidates import Candidates, Tree
 from scheduler_service.compute.placement.client import PlacementClient
 from scheduler_service.compute.placement.sharing import SharedProviders
-from scheduler_service.engine.jobs import HostJob, is_late
+from scheduler_service.engine.jobs import HostJob
+from scheduler_service.engine.messages import is_late
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.model import Request
 from scheduler_service.pipeline import HostPipeline

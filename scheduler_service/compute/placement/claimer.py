@@ -36,7 +36,8 @@ from scheduler_service.compute.placement.queue import (
 )
 from scheduler_service.compute.placement.sharing import SharedProviders
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import HostJob, is_late
+from scheduler_service.engine.jobs import HostJob
+from scheduler_service.engine.messages import is_late
 from scheduler_service.engine.ports import Intent, StageRecord, Undone
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.model import Selection

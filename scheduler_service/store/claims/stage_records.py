@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from scheduler_service.engine.jobs import Attempt
+from scheduler_service.engine.attempt import Attempt
 from scheduler_service.engine.ports import Intent, StageRecord, Undone
 from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.connection import in_chunks

@@ -20,12 +20,8 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import (
-    HostJob,
-    Job,
-    Unrecorded,
-    ZoneJob,
-)
+from scheduler_service.engine.jobs import HostJob, Job, ZoneJob
+from scheduler_service.engine.messages import Unrecorded
 from scheduler_service.engine.ports import Recalled
 from scheduler_service.model import HostsAnswer, Placement, PoolAnswer
 from scheduler_service.settings import EngineOptions

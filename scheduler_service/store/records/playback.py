@@ -176,10 +176,9 @@ class SnapshotAt:
         self, overlay: Overlay, entry: RecordedDecision, block: Block
     ) -> None:
         self._overlay, self.entry, self.block = overlay, entry, block
-        self.request = asked = block.request(entry)
-        self.table = table = overlay.table
-        stored = table.instances.among(asked.instance_uuids)
-        asked.stored_groups = table.groups_of(stored)
+        self.request = block.request(entry)
+        self.table = overlay.table
+        self.table.find_groups(self.request)
         if entry.lent is not None:
             rows, amounts = entry.lent
             overlay.lend(np.array(rows, np.intp), amounts)

@@ -26,13 +26,9 @@ from oslo_context import context
 
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import (
-    DeliveredMessage,
-    HostJob,
-    RequestReturned,
-    ZoneJob,
-)
+from scheduler_service.engine.jobs import HostJob, ZoneJob
 from scheduler_service.engine.journal import Journal
+from scheduler_service.engine.messages import DeliveredMessage, RequestReturned
 from scheduler_service.model import (
     HostsAnswer,
     PoolAnswer,

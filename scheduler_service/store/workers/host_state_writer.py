@@ -23,7 +23,7 @@ from oslo_db import exception as db_exception
 
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import ReplyFuture, RequestReturned
+from scheduler_service.engine.messages import ReplyFuture, RequestReturned
 from scheduler_service.model import Aggregate, HostReport, Instance
 from scheduler_service.settings import EngineOptions
 from scheduler_service.store import clock

@@ -22,7 +22,7 @@ from oslo_db import exception as db_exception
 
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import is_late
+from scheduler_service.engine.messages import is_late
 from scheduler_service.engine.ports import (
     Intent,
     Stage,

@@ -11,7 +11,8 @@ import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import Change, ClaimsJob, DeliveredMessage
+from scheduler_service.engine.jobs import Change, ClaimsJob
+from scheduler_service.engine.messages import DeliveredMessage
 from scheduler_service.settings import EngineOptions
 from scheduler_service.store import schema
 from scheduler_service.store.claims import claim_queries

@@ -9,7 +9,7 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.engine import explanations, selecting
-from scheduler_service.engine.jobs import DeliveredMessage
+from scheduler_service.engine.messages import DeliveredMessage
 from scheduler_service.model import documents
 from tests.support.waiting import LIMIT_S
 

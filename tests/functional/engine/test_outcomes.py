@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service import errors
-from scheduler_service.engine.jobs import DeliveredMessage
+from scheduler_service.engine.messages import DeliveredMessage
 from scheduler_service.store import schema
 from scheduler_service.store.claims import lifecycle, outcomes
 from scheduler_service.store.connection import Store

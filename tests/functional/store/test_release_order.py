@@ -14,7 +14,8 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import DeliveredMessage, HostJob
+from scheduler_service.engine.jobs import HostJob
+from scheduler_service.engine.messages import DeliveredMessage
 from scheduler_service.engine.ports import ClaimLost
 from scheduler_service.model import documents
 from scheduler_service.scheduler import Scheduler

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import Unrecorded
+from scheduler_service.engine.messages import Unrecorded
 from scheduler_service.engine.ports import ClaimLost
 from scheduler_service.model import Instance
 from scheduler_service.settings import EngineOptions

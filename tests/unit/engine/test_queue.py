@@ -13,14 +13,13 @@ import pytest
 from scheduler_service import errors
 from scheduler_service.engine.jobs import (
     ClaimsJob,
-    DeliveredMessage,
     ExplainJob,
     HostJob,
     Job,
-    RequestReturned,
     State,
     ZoneJob,
 )
+from scheduler_service.engine.messages import DeliveredMessage, RequestReturned
 from scheduler_service.engine.queue import Lane, RequestQueue
 from scheduler_service.model import documents
 from tests.support.waiting import LIMIT_S, SLOWNESS

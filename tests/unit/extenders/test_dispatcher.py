@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from scheduler_service.engine.jobs import Attempt, HostJob
+from scheduler_service.engine.attempt import Attempt
+from scheduler_service.engine.jobs import HostJob
 from scheduler_service.extenders.dispatcher import ExtenderDispatcher
 from scheduler_service.model import documents
 

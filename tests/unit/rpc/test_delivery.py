@@ -11,7 +11,11 @@ import pytest
 from scheduler_service import errors
 from scheduler_service.bus.wire import Consumer, Publication, Request
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import BatchFuture, ReplyFuture, Unrecorded
+from scheduler_service.engine.messages import (
+    BatchFuture,
+    ReplyFuture,
+    Unrecorded,
+)
 from scheduler_service.model import HostsAnswer, Placement, Selection
 from scheduler_service.rpc.delivery import CastReply, Delivery, ReplyForm
 from scheduler_service.rpc.endpoints import ReplyTo

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import ReplyFuture, RequestReturned
+from scheduler_service.engine.messages import ReplyFuture, RequestReturned
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.delivery import ReplyForm
 from scheduler_service.rpc.server import Dispatcher, Pending, Server

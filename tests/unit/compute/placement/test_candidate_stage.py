@@ -9,7 +9,8 @@ import pytest
 
 from scheduler_service.compute.placement.candidate_stage import CandidateStage
 from scheduler_service.compute.placement.candidates import Candidates
-from scheduler_service.engine.jobs import Attempt, HostJob
+from scheduler_service.engine.attempt import Attempt
+from scheduler_service.engine.jobs import HostJob
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.model import documents
 
