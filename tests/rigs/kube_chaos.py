@@ -239,9 +239,12 @@ def _are_known(made: KubeCloud) -> bool:
         return {*NODES} <= loading.host_names(conn)
 
 
-def run(made: KubeCloud, seed: int = 1, **how: Any) -> dict[str, Any]:
+def run(
+    made: KubeCloud, seed: int = 1, least_bound: int = 0, **how: Any
+) -> dict[str, Any]:
     """Run pods, and callers of instances, while faults happen.
 
+    :param least_bound: how many pods have to be bound before it ends
     :param how: as for :func:`chaos.run`
     """
     over = threading.Event()
@@ -252,6 +255,9 @@ def run(made: KubeCloud, seed: int = 1, **how: Any) -> dict[str, Any]:
             made, seed=seed, kind=InstanceCaller,
             more=(made.restart_scheduler,), **how,
         )  # fmt: skip
+        wait_until(
+            lambda: pods.fault is not None or len(pods.bound) >= least_bound
+        )
     finally:
         over.set()
         pods.join()

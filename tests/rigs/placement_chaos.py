@@ -26,10 +26,8 @@ from tests.support.placement_service import (
     placement_service,
 )
 from tests.support.stores import stored_host
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
-# Books agree within this time after the last fault, in seconds.
-_SETTLED_S = 30.0
 _AWAY_S = 1.0
 # Consumer and provider -> memory in MB.
 Book = dict[tuple[str, str], int]
@@ -68,10 +66,11 @@ class PlacementCloud(Cloud):
     def books(self) -> list[str]:
         """Return what an audit finds, and where the two books differ.
 
-        What is being undone, and use that is read again soon, has some time.
-        Where they differ after it, records that may tell why come with them.
+        What is being undone, and use that is read again soon, has some time:
+        a record that failed often is looked at again after a minute. Where
+        they differ after it, records that may tell why come with them.
         """
-        deadline = time.monotonic() + _SETTLED_S
+        deadline = time.monotonic() + LIMIT_S
         while found := super().books() + self._differences():
             if time.monotonic() > deadline:
                 return [*found, *self._reasons()]

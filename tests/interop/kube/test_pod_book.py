@@ -97,11 +97,10 @@ def test_instances_and_pods_share_hosts_when_daemons_die(
     with kube_chaos.cloud(postgresql[1], bus, cluster, shared=True) as made:
         told = kube_chaos.run(
             made, seed=13, broker=None, database=None, callers=1,
-            seconds=12 * SLOWNESS, every=1, least_faults=4, quiet_s=2.0,
+            seconds=12 * SLOWNESS, every=1, least_faults=4,
+            least_placed=21, least_bound=21, quiet_s=2.0,
         )  # fmt: skip
     assert {'kill', 'restart_scheduler'} <= told['faults'].keys()
-    assert told['calls']['placed'] > 20
-    assert told['bound'] > 20
     faults.check(told)
 
 
