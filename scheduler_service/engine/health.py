@@ -13,7 +13,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 
@@ -242,17 +242,9 @@ class Health(Measurements):
         """Record, and log at once, that a lock or statement took too long."""
         self.count('database_timeouts')
         if _LOCKS not in self._causes:
-            self._degrade_locks(str(error.args[0]))
-
-    def database_blocked(self, sessions: Sequence[str]) -> None:
-        """Record, and log at once, which sessions block the daemon's."""
-        if sessions:
-            held = f'locks in the database are held by {", ".join(sessions)}'
-            self._degrade_locks(held)
-
-    def _degrade_locks(self, text: str) -> None:
-        self.degrade(_LOCKS, text, 'Locks in the database are free again')
-        self._log()
+            text = str(error.args[0])
+            self.degrade(_LOCKS, text, 'Locks in the database are free again')
+            self._log()
 
     def check_queue(self, length: int, limit: int) -> None:
         """Record whether the request queue is more than half full."""

@@ -1,4 +1,4 @@
-"""Probes the database, and lists the sessions that block this daemon's.
+"""Probes the database, and ends sessions whose connections do not work.
 
 Any thread may call :func:`check_write`. A :class:`Probe` belongs to one thread
 and has a connection of its own, so that it works while all other threads wait.
@@ -26,45 +26,6 @@ from scheduler_service.store.driver_errors import (
 from scheduler_service.store.sessions import SERVER, Wait
 
 LOG = logging.getLogger(__name__)
-# How long a wait for a lock lasts before it is looked at, in seconds.
-_SINCE_S = 1
-# Sessions that block other sessions and are not blocked themselves.
-_BLOCKERS = {
-    'postgresql': f"""
-        SELECT DISTINCT b.pid AS id, b.usename AS login,
-            b.application_name AS program,
-            COALESCE(host(b.client_addr), 'local') AS host, b.state AS state,
-            CAST(extract(epoch FROM clock_timestamp() - b.xact_start)
-                AS integer) AS seconds
-        FROM pg_stat_activity AS w
-        CROSS JOIN LATERAL unnest(pg_blocking_pids(w.pid)) AS p(pid)
-        JOIN pg_stat_activity AS b ON b.pid = p.pid
-        WHERE w.datname = current_database() AND w.wait_event_type = 'Lock'
-            AND w.usename = current_user
-            AND clock_timestamp() - w.state_change > interval '{_SINCE_S} s'
-            AND cardinality(pg_blocking_pids(b.pid)) = 0
-        ORDER BY 1
-    """,  # noqa: S608
-    'mysql': f"""
-        SELECT DISTINCT b.trx_mysql_thread_id AS id, s.user AS login,
-            'MariaDB client' AS program, s.host AS host,
-            CASE s.command WHEN 'Sleep' THEN 'idle in transaction'
-                ELSE 'active' END AS state,
-            TIMESTAMPDIFF(SECOND, b.trx_started, NOW()) AS seconds
-        FROM information_schema.innodb_lock_waits AS l
-        JOIN information_schema.innodb_trx AS w
-            ON w.trx_id = l.requesting_trx_id
-        JOIN information_schema.innodb_trx AS b
-            ON b.trx_id = l.blocking_trx_id
-        JOIN information_schema.processlist AS s
-            ON s.id = b.trx_mysql_thread_id
-        WHERE b.trx_state <> 'LOCK WAIT'
-            AND COALESCE(LEFT(s.state, 17), '') <> 'Waiting for table'
-            AND w.trx_wait_started <= NOW() - INTERVAL {_SINCE_S} SECOND
-        ORDER BY 1
-    """,  # noqa: S608
-}
-
 # Sessions of this user: their server, whether it believes to wait for the
 # client, be it for the rest of a statement, and their age in seconds. MariaDB
 # has no age.
@@ -239,23 +200,6 @@ class Probe:
             if row.server == wait.session.server and age >= wait.seconds:
                 sessions.append((wait, bool(row.idle)))
         return sessions
-
-    def blockers(self) -> list[str]:
-        """Return who blocks daemons for longer than a second.
-
-        :return: a text for each session; empty where the query takes too
-            long, or this user may not see sessions
-        :raises StoreUnavailable: the database does not answer
-        """
-        try:
-            rows = self._optional(sa.text(_BLOCKERS[self._dialect]))
-        except errors.StoreTimeout:
-            return []
-        return [
-            f'session {row.id} ({row.program}, user {row.login} from '
-            f'{row.host}, {row.state} for {row.seconds} s)'
-            for row in rows
-        ]
 
     def _optional(self, query: sa.TextClause) -> Sequence[sa.Row[Any]]:
         """Return the rows of a query; none where the server refuses it.

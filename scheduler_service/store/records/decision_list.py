@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -24,11 +24,14 @@ OF_PODS = {'pod': 'caller_request_id', 'scheduling_group': 'global_request_id'}
 _NEWEST = 500
 
 
-def lines(names: Iterable[str]) -> str | None:
+def lines(names: Sequence[str]) -> str | None:
     """Return names as a text: each is found between two line ends."""
     if not names:
         return None
-    return '\n'.join(['', *(n.replace('\n', ' ') for n in names), ''])
+    text = '\n'.join(names)
+    if text.count('\n') >= len(names):
+        text = '\n'.join(name.replace('\n', ' ') for name in names)
+    return f'\n{text}\n'
 
 
 def _names(lines: str | None) -> list[str]:

@@ -98,8 +98,7 @@ class Decision:
     ) -> None:
         facts = reasons['error']['facts'] if 'error' in reasons else reasons
         self.request_id, self.kind = str(request_id), kind
-        self.outcome = outcome
-        self.document = _encode(reasons).decode()
+        self.outcome, self._reasons, self.document = outcome, reasons, ''
         self._more = (
             caller_request_id,
             global_request_id,
@@ -118,12 +117,16 @@ class Decision:
         """Where it is recorded: run, block and index."""
         return (self._decided and self._decided.place) or _NOWHERE
 
-    def sign(self, origin: Mapping[str, str]) -> None:
-        """Have the document say first which daemon it is from."""
-        self.document = _joined(_encode(origin).decode(), self.document)
+    def encode(self, origin: Mapping[str, str]) -> None:
+        """Make the document, which says first which daemon it is from."""
+        self.document = _encode({**origin, **self._reasons}).decode()
+        # As text it waits without objects for the garbage collector.
+        self._reasons = {}
 
     def row(self) -> tuple[str | None, ...]:
         """Return the values of the columns but for id and time."""
+        if not self.document:
+            self.encode({})
         made, document = self._decided, self.document
         if self._lacks_request and made and made.place is None:
             more = asked(self.kind, made.request)
@@ -263,9 +266,10 @@ def record(writer: Writer, decisions: Sequence[Decision]) -> int:
         (*row, times, since, *place)
         for row, times, since, place in made.values()
     ]
-    rows.insert_packed(
-        writer.conn, 'decisions', _COLUMNS, values, 'created_at'
-    )
+    if values:
+        rows.insert_packed(
+            writer.conn, 'decisions', _COLUMNS, values, 'created_at'
+        )
     # Only now: SQLite would use their ids again.
     if replaced:
         rows.delete_packed(writer.conn, 'decisions', {'id': 'int'}, replaced)

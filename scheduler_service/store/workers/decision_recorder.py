@@ -124,7 +124,7 @@ class DecisionRecorder(Worker):
     def put(self, decision: Decision) -> None:
         """Have a decision stored soon."""
         if self._options.decisions_kept:
-            decision.sign(self.origin)
+            decision.encode(self.origin)
             self._waiting.append(decision)
 
     def record(

@@ -24,7 +24,7 @@ from scheduler_service.worker import Worker
 LOG = logging.getLogger(__name__)
 # The interval of probes, in seconds.
 _INTERVAL_S = 0.5
-# After how long a wait the database is queried for blockers, in seconds.
+# After how long a wait the database is asked about the session, in seconds.
 _LONG_WAIT_S = 1.5
 # The longest pause before a database that failed is written to again, and for
 # how long it has to work until the next failure is not a relapse, in seconds.
@@ -175,7 +175,6 @@ class StoreMonitor(Worker):
         for wait in closed:
             sessions.forget(wait)
         if sessions.waits(_LONG_WAIT_S):
-            self._health.database_blocked(probe.blockers())
             for wait in probe.cut_off(_LONG_WAIT_S):
                 sessions.abort_wait(wait)
 

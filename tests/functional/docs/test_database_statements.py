@@ -9,7 +9,6 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from scheduler_service.cmd import manage
-from scheduler_service.store import probe
 from tests.support import page_commands
 
 pytestmark = pytest.mark.db
@@ -54,13 +53,6 @@ def test_the_user_of_the_daemon_may_do_what_it_does(mariadb, tmp_path, capsys):
     for command in ('db sync', 'db check', 'host list'):
         words = ['--config-file', str(config), *command.split()]
         assert manage.main(words) == 0, capsys.readouterr().err
-    with connection(url) as conn:
-        # Other tests may hold locks on the same server.
-        conn.exec_driver_sql(probe._BLOCKERS['mysql']).all()
-    # Without the last right, sessions of others are not to be seen.
-    run(mariadb[1], f'REVOKE PROCESS ON *.* FROM {name};')
-    with connection(url) as conn, pytest.raises(DBAPIError, match='PROCESS'):
-        conn.exec_driver_sql(probe._BLOCKERS['mysql'])
 
 
 def test_the_reader_of_the_compute_service_may_read_alone(mariadb):

@@ -18,7 +18,7 @@ RULES = ROOT / 'etc/prometheus/scheduler-service.rules.yaml'
 # What each degradation is called on the page.
 DEGRADED = {
     'database': 'database unreachable ...',
-    'locks': 'locks in the database are held by ...',
+    'locks': 'The database takes too long: ...',
     'broker': 'broker unreachable',
     'replies': 'the broker accepts no replies, ...',
     'queue': '... requests are queued, at most ... are accepted',
