@@ -15,7 +15,7 @@ from typing import Any
 
 from scheduler_service.bus import wire
 from scheduler_service.bus.connection import Connection, Dialler
-from scheduler_service.bus.options import RabbitOptions
+from scheduler_service.bus.options import RabbitOptions, error_text
 from scheduler_service.engine.health import Health
 from scheduler_service.worker import Worker
 
@@ -60,10 +60,10 @@ class Listener(Worker):
                     self._health.recover(_CAUSE)
                     self._read(connection)
             except Exception as fault:
-                where = self._dialler.addresses()
+                where, why = self._dialler.addresses(), error_text(fault)
                 self._health.degrade(
                     _CAUSE,
-                    f'requests are not received ({where}: {fault})',
+                    f'requests are not received ({where}: {why})',
                     'Requests are received again',
                 )
                 self._pause(self._dialler.wait_s(rounds))

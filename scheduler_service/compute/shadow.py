@@ -41,7 +41,7 @@ from scheduler_service.worker import Worker
 
 # How long after a request it is asked what was placed, and after which time
 # nothing is expected any more, in seconds.
-_LOOKS_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+_LOOKS_S = (0.2, 0.5, 1.0, 2.0, 5.0, 15.0, 40.0)
 _GIVE_UP_S = 60.0
 # How long a request holds those after it, and may be in flight, in seconds.
 _HOLD_S, _FLIGHT_S = 2.0, 5.0
@@ -71,7 +71,7 @@ class _Asked(msgspec.Struct, eq=False):
     :ivar ours: of our trial; None: it is not decided yet
     :ivar together: whether others were in flight with it
     :ivar table: that it was decided on; None: it is not kept
-    :ivar looks: how often it was asked what was placed
+    :ivar looked_s: its age when it was last asked what was placed
     :ivar places: instance -> its node, and amounts by resource class
     :ivar ended: a verdict and its cause, where nothing is compared
     """
@@ -85,7 +85,7 @@ class _Asked(msgspec.Struct, eq=False):
     spent_ms: float = 0.0
     together: bool = False
     table: HostTable | None = None
-    looks: int = 0
+    looked_s: float = 0.0
     places: dict[str, tuple[_Node, Mapping[str, int]]] = {}
     refused: bool = False
     ended: tuple[Verdict, str] | None = None
@@ -252,23 +252,22 @@ class Shadow(Worker):
         for asked in [*self._open]:
             if not asked.known and asked.age > _GIVE_UP_S:
                 self._end(asked, Verdict.UNKNOWN, asked.why)
-            due = (*_LOOKS_S, _GIVE_UP_S)[min(asked.looks, len(_LOOKS_S))]
-            if not asked.known and asked.age > due:
+            elif not asked.known and any(
+                asked.looked_s < due <= asked.age for due in _LOOKS_S
+            ):
                 self._look_at(asked)
 
     def _look_at(self, asked: _Asked) -> None:
         """Ask what was placed for a request, as often as that is allowed."""
         now = time.monotonic()
         earned = self._rate * (now - self._paid_at)
-        self._budget, self._paid_at = (
-            min(self._rate, self._budget + earned),
-            now,
-        )
+        self._budget = min(self._rate, self._budget + earned)
+        self._paid_at = now
         if self._budget < 1:
-            if not asked.looks and asked.age > _FLIGHT_S:
+            if not asked.looked_s and asked.age > _FLIGHT_S:
                 self._end(asked, Verdict.SKIPPED, 'shadow_placement_rate')
             return
-        asked.looks += 1
+        asked.looked_s = asked.age
         for uuid in asked.uuids[len(asked.places) :]:
             self._budget -= 1
             try:
@@ -377,6 +376,7 @@ class Shadow(Worker):
                 amounts,
             )
             for uuid, (node, amounts) in asked.places.items()
+            if node[0]
         ]
         try:
             self._store.write(lambda w: instance_rows.expect(w, taken))

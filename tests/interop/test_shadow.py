@@ -11,12 +11,15 @@ import uuid
 import pytest
 import sqlalchemy as sa
 
+from scheduler_service.compute import shadow as module
 from scheduler_service.store import schema
+from scheduler_service.store.connection import Store
 from scheduler_service.store.records import daemons, decisions
 from tests.support import nova_wire, shipped
 from tests.support.nova_wire import flavor
 from tests.support.shadows import FILTERS, Both
 from tests.support.stores import stored_host
+from tests.support.tcp_proxy import Mode, through_proxy
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.broker, pytest.mark.db]
@@ -133,8 +136,6 @@ def test_what_came_while_it_was_stopped_is_counted_by_its_instances(both):
 
 
 def test_a_request_of_which_nothing_comes_is_not_known(both, monkeypatch):
-    from scheduler_service.compute import shadow as module
-
     monkeypatch.setattr(module, '_GIVE_UP_S', 1.0)
     both.add_host(vcpus=2)
     both.start()
@@ -150,6 +151,55 @@ def test_another_fault_is_no_refusal(both):
     both.bury = lambda each: bury(each, 'Build of instance aborted')
     both.ask(flavor=size(vcpus=8))
     assert both.wait_for(1) == {('not known', 'another fault'): 1}
+
+
+def test_requests_beyond_the_rate_are_not_compared(both):
+    both.add_host(vcpus=32, memory_mb=32768)
+    both.start(compute__shadow_placement_rate=1.0)
+    for _ in range(12):
+        both.ask(flavor=size())
+    found = both.wait_for(12)
+    assert found['not compared', 'shadow_placement_rate'] > 0
+    assert sum(found.values()) == 12
+
+
+def test_what_placement_does_not_say_is_not_known(both, monkeypatch):
+    monkeypatch.setattr(module, '_LOOKS_S', (2.0,))
+    monkeypatch.setattr(module, '_GIVE_UP_S', 4.0)
+    both.add_host()
+    both.start()
+    both.ask(flavor=size())
+    both.service.stop()
+    try:
+        found = both.wait_for(1)
+    finally:
+        both.service.start()
+    assert found == {('not known', 'PlacementUnavailable'): 1}
+
+
+def test_no_request_is_lost_while_its_database_is_away(both, make_store):
+    both.add_host()
+    url = make_store('postgresql', own=True).engine.url
+    text = url.render_as_string(hide_password=False)
+    with through_proxy(text) as (proxy, proxied):
+        store = Store.connect(proxied)
+        both.start(store=store)
+        both.ask(flavor=size())
+        both.wait_for(1)
+        health = both.shadow.scheduler.health
+        proxy.become(Mode.REFUSE)
+        wait_until(lambda: not health.database_reachable)
+        both.ask(flavor=size())
+        both.ask(flavor=size())
+        proxy.become(Mode.FORWARD)
+        found = both.wait_for(3)
+        assert sum(found.values()) == 3
+        assert found.keys() <= {
+            ('same', ''), ('in flight', ''),
+            ('not compared', 'StoreUnavailable'),
+        }  # fmt: skip
+        both.stop_shadow()
+        store.dispose()
 
 
 def test_decisions_are_told_apart_and_found_by_the_request(both):
