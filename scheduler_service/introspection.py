@@ -43,7 +43,10 @@ _LIBRARIES = ('oslo.messaging', 'SQLAlchemy', 'numpy')
 
 
 class Introspection:
-    """A look into a running engine, as plain values."""
+    """A look into a running engine, as plain values.
+
+    :ivar is_shadow: whether it decides copies of another scheduler's requests
+    """
 
     def __init__(
         self,
@@ -68,6 +71,7 @@ class Introspection:
         self._release = metadata.version('scheduler-service')
         self.daemons_differing = 0
         self.daemons_elsewhere = 0
+        self.is_shadow = False
 
     # ``ping``, readiness and metrics.
 
@@ -80,6 +84,7 @@ class Introspection:
         longest = max((seconds for _, seconds in degraded), default=None)
         return {
             'release': self._release,
+            'shadow': self.is_shadow,
             'hosts': len(snapshot.hosts) if snapshot else 0,
             'hosts_up': up,
             'pools': len(snapshot.pools) if snapshot else 0,

@@ -17,6 +17,7 @@ from scheduler_service import errors
 from scheduler_service.columns import HostTable
 from scheduler_service.engine.newest_copy import NewestCopy
 from scheduler_service.model import Flavor, Request
+from scheduler_service.moments import Moment
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.planning import headroom, host_listing
 from scheduler_service.settings import Settings
@@ -28,6 +29,7 @@ from scheduler_service.store.records import (
     decision_list,
     decisions,
     host_documents,
+    shadow,
 )
 from scheduler_service.store.writing import zones
 
@@ -148,6 +150,14 @@ class Listings:
         """
         with self._store.reading(READ_S) as conn:
             return daemons.rows(conn)
+
+    def shadow(self, since: Moment) -> dict[str, Any]:
+        """Return how a shadow's decisions compare: ``records.shadow:report``.
+
+        :raises StoreUnavailable: the database does not answer
+        """
+        with self._store.reading(READ_S) as conn:
+            return shadow.report(conn, since)
 
     def overview(self) -> dict[str, Any]:
         """Return what the store says of the last hour, in short.

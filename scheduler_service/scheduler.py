@@ -473,6 +473,21 @@ class Scheduler:
         """Return how the engine is, as plain values."""
         return self.introspection.status()
 
+    def refresh(self, timeout: float) -> None:
+        """Have what is decided next see all that is stored by now.
+
+        :raises StoreUnavailable, TimeoutError: the database does not answer
+        """
+
+        def work() -> None:
+            self._source.refresh()
+
+        self._loop.between_batches(work).result(timeout)
+
+    def pipeline(self) -> HostPipeline:
+        """Return what hosts are selected by, for the caller's thread."""
+        return self._hosts.pipeline.for_another_thread()
+
     def snapshot(self) -> Snapshot | None:
         """Return the newest snapshot; the engine writes to it meanwhile."""
         return self._source.snapshot

@@ -347,12 +347,7 @@ def request(
     :param message: its parts that the bus adds are removed
     :param redelivered: whether the broker delivered it before
     """
-    context = {
-        key[len(_CONTEXT) :]: message.pop(key)
-        for key in list(message)
-        if key.startswith(_CONTEXT)
-    }
-    name_caller(context)
+    context = context_of(message)
     headers = properties.get('application_headers') or {}
     count = headers.get('x-delivery-count')
     msg_id, reply_q = reply_address(message)
@@ -374,6 +369,17 @@ def request(
     # Redelivered messages are counted in the database first.
     parsed.redelivered = redelivered and parsed.method not in WITHOUT_DATABASE
     return parsed
+
+
+def context_of(message: dict[str, Any]) -> dict[str, Any]:
+    """Remove the caller's context from a message; return it."""
+    context = {
+        key[len(_CONTEXT) :]: message.pop(key)
+        for key in list(message)
+        if key.startswith(_CONTEXT)
+    }
+    name_caller(context)
+    return context
 
 
 def peers_key(topic: str) -> str:

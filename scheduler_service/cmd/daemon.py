@@ -63,7 +63,11 @@ class Daemon:
             conf, self.store, policy=adapters.policy(conf)
         )
         self._tracer = tracing.tracer_of(conf.tracing, self.name)
-        self._url = transport_url
+        # A shadow declares nothing on the compute service's bus, and so it
+        # has its own interface in its process alone.
+        self._url = (
+            transport.NO_BROKER if conf.compute.shadow else transport_url
+        )
         self._enforcer = policies.Enforcer(conf)
         # These start their threads when they are needed.
         self._redelivery = futures.ThreadPoolExecutor(1, 'redelivery')

@@ -280,6 +280,11 @@ _ALL = (
         argument('--seed', 'of what is drawn (default: 0)',
                  type=number_from(0), default=0, metavar='N'),
         _format('table', 'csv')),
+    _do('shadow', 'records:shadow_report',
+        "compare a shadow's decisions with what another scheduler took",
+        argument('--since', f'what was asked since this time: {_TIME_HELP} '
+                 '(default: 7d)', type=_past, metavar='TIME', default='7d'),
+        _TABLE),
     _list('zone list', 'resources:zones', 'list zones that have a pool'),
     _do('zone schedule', 'scheduling:zone', 'select a pool',
         argument('--request', 'a zone document', metavar='FILE'),

@@ -70,6 +70,9 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
 
     def check_queues(self) -> None:
         own, compute = self._conf.scheduler, self._conf.compute
+        if compute.shadow:
+            # It declares none of them, and may not.
+            return
         looks = [(own.exchange, own.topic, None)]
         if compute.enabled or compute.api_database:
             url = compute.transport_url or None

@@ -9,7 +9,7 @@ from typing import Any
 
 from scheduler_service import adapter as base
 from scheduler_service import conf as core_options
-from scheduler_service import factory
+from scheduler_service import errors, factory
 from scheduler_service.compute import endpoint, host_order, options
 from scheduler_service.compute.follower.cells import MirrorOptions
 from scheduler_service.compute.follower.mirror import FirstPass, Mirror
@@ -23,6 +23,7 @@ from scheduler_service.scheduler import Scheduler
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records import leases
 from scheduler_service.store.records.mirror_progress import Progress
+from scheduler_service.worker import Worker
 
 _CAUSE = 'mirror'
 
@@ -47,6 +48,8 @@ class Adapter(base.Adapter):
         self._rebuilds = RebuildCheck(
             store, scheduler.snapshot, self._read_changes
         )
+        # Threads of a shadow, in the order in which they start.
+        self._shadow: list[Worker] = []
         self._orderer: HostOrderer | None = None
         if conf.compute.external_scheduler:
             pipeline, how = _ordering(conf)
@@ -77,6 +80,10 @@ class Adapter(base.Adapter):
         self._scheduler.host_state_writer.is_current = lambda: (
             mirror.is_current
         )
+        if conf.compute.shadow:
+            self._shadow = self._new_shadow(
+                conf, self._client, self.providers, mirror
+            )
 
     def _on_hosts_read(self) -> None:
         self._first_pass.record(Progress.HOSTS)
@@ -85,9 +92,33 @@ class Adapter(base.Adapter):
                 lambda: self._first_pass.record(Progress.CAPACITY)
             )
 
+    def _new_shadow(self, conf: Any, *parts: Any) -> list[Worker]:
+        """Return what decides copies of requests, and what reads these.
+
+        :param parts: that follow placement and the databases
+        """
+        from scheduler_service.bus.listener import Listener
+        from scheduler_service.compute.shadow import Shadow
+
+        group, scheduler = conf.compute, self._scheduler
+        broker = transport.rabbit(conf, group.transport_url or None)
+        if broker is None:
+            raise errors.ConfigurationError(
+                '[compute] transport_url: a shadow needs rabbit, not inproc'
+            )
+        scheduler.introspection.is_shadow = True
+        endpoint = self._new_endpoint(conf)
+        rate = group.shadow_placement_rate
+        shadow = Shadow(
+            scheduler, self._store, endpoint, self._rebuilds, rate, *parts
+        )
+        of = group.control_exchange, group.topic, shadow.take, scheduler.health
+        return [shadow, Listener(broker, *of)]
+
     def _follow_placement(self, conf: Any) -> ProviderFollower:
         """Complete claims in placement; return its providers' follower."""
         from scheduler_service.compute.placement import options as placement
+        from scheduler_service.compute.placement import records
         from scheduler_service.compute.placement.candidate_stage import (
             CandidateStage,
         )
@@ -101,7 +132,7 @@ class Adapter(base.Adapter):
         from scheduler_service.compute.placement.sharing import SharedProviders
 
         store, health = self._store, self._scheduler.health
-        client = PlacementClient(placement.new_adapter(conf))
+        self._client = client = PlacementClient(placement.new_adapter(conf))
         shared = SharedProviders(client, conf.compute.placement_interval)
         follower = ProviderFollower(
             store,
@@ -110,6 +141,9 @@ class Adapter(base.Adapter):
             conf.compute.placement_interval,
             lambda: self.mirror is not None and self.mirror.leading,
             shared,
+            records.taken_before
+            if conf.compute.shadow
+            else records.made_before,
         )
         self._scheduler.enter(
             lambda pipeline, health, queue, undoer: [
@@ -166,17 +200,20 @@ class Adapter(base.Adapter):
         group = conf.compute
         if not group.enabled:
             return []
-        self._endpoint = endpoint.ComputeEndpoint(
-            self._scheduler,
-            self._rebuilds,
-            self.mirror.wake if self.mirror else lambda: None,
-            group.reason == 'full',
-        )
+        self._endpoint = self._new_endpoint(conf)
         target = transport.Target(
             group.control_exchange, group.topic, server=name, fanout=True
         )
         url = group.transport_url or None
         return [(url, target, endpoint.dispatcher(self._endpoint))]
+
+    def _new_endpoint(self, conf: Any) -> endpoint.ComputeEndpoint:
+        return endpoint.ComputeEndpoint(
+            self._scheduler,
+            self._rebuilds,
+            self.mirror.wake if self.mirror else lambda: None,
+            conf.compute.reason == 'full',
+        )
 
     def routes(self, conf: Any) -> tuple[list[Route], list[str]]:
         """Return routes for the HTTP server, and paths that need no token."""
@@ -223,7 +260,7 @@ class Adapter(base.Adapter):
             'Hosts of the compute service are read, requests are accepted',
             logging.INFO,
         )
-        self.start()
+        self._start_following()
         return False
 
     def check(self, conf: Any) -> Callable[[], None]:
@@ -246,6 +283,12 @@ class Adapter(base.Adapter):
         return apply
 
     def start(self) -> None:
+        """Start following, and what a shadow has."""
+        self._start_following()
+        for part in self._shadow:
+            part.start()
+
+    def _start_following(self) -> None:
         """Start following, unless it has started before."""
         if self._started:
             return
@@ -259,7 +302,7 @@ class Adapter(base.Adapter):
 
         :param timeout: seconds to wait for writes under way
         """
-        for part in (self.mirror, self.providers):
+        for part in (*self._shadow[::-1], self.mirror, self.providers):
             if part is not None:
                 part.stop(timeout)
 

@@ -7,7 +7,7 @@ but the permissions of the broker say who may call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -113,14 +113,7 @@ class ComputeEndpoint:
         """
         if not incoming.is_call:
             raise errors.InvalidRequest('expected a call, got a cast')
-        _check_version(incoming.message.get('version'))
-        parsed = self._parse(incoming, _SelectArgs)
-        translated = translate(
-            parsed.spec_obj,
-            parsed.instance_uuids,
-            incoming.ctxt,
-            self._group_of,
-        )
+        parsed, translated = self.translated(incoming.message, incoming.ctxt)
         message = delivered(incoming)
         request = translated.request
         amounts = request.resources
@@ -155,6 +148,19 @@ class ComputeEndpoint:
             ),
         )
 
+    def translated(
+        self, message: Mapping[str, Any], context: Mapping[str, Any]
+    ) -> tuple[Any, ComputeRequest]:
+        """Return the arguments of a call for hosts, and its request.
+
+        :raises InvalidRequest: an argument is invalid
+        """
+        _check_version(message.get('version'))
+        parsed = _arguments(message.get('args', {}), _SelectArgs)
+        return parsed, translate(
+            parsed.spec_obj, parsed.instance_uuids, context, self._group_of
+        )
+
     def _submit_verified(
         self,
         request: Request,
@@ -184,10 +190,7 @@ class ComputeEndpoint:
         Jobs of the same instances run in their order.
         """
         request = translated.request
-        if translated.group is not None and not self._is_stored(translated):
-            self._scheduler.store_group(
-                translated.group, request.instance_uuids, message
-            )
+        self.store_group(translated, message)
         present = not request.is_rebuild and self._has_placed(request)
         if present:
             # The instances are no longer built there, or do not move there.
@@ -200,6 +203,15 @@ class ComputeEndpoint:
             message=message,
             future=future,
         )
+
+    def store_group(
+        self, translated: ComputeRequest, message: DeliveredMessage
+    ) -> None:
+        """Have the server group of a request stored as it is there."""
+        if translated.group is not None and not self._is_stored(translated):
+            self._scheduler.store_group(
+                translated.group, translated.request.instance_uuids, message
+            )
 
     def _has_placed(self, request: Request) -> bool:
         snapshot = self._scheduler.snapshot()
@@ -281,8 +293,7 @@ class ComputeEndpoint:
         return self._change(incoming, event)
 
     def _parse(self, incoming: wire.Request, kind: type[Any]) -> Any:
-        limit = _SIZE_FACTOR * REQUEST_MAX_BYTES
-        return parse_arguments(incoming.args, kind, limit)
+        return _arguments(incoming.args, kind)
 
     def _change(
         self, incoming: wire.Request, event: host_state_writer.Event
@@ -295,6 +306,11 @@ class ComputeEndpoint:
 def dispatcher(endpoint: ComputeEndpoint) -> Dispatcher:
     """Return the dispatcher of messages to the methods."""
     return Dispatcher([endpoint], VERSION, endpoint._failure)
+
+
+def _arguments(args: Any, kind: type[Any]) -> Any:
+    """Return the arguments of a message, checked."""
+    return parse_arguments(args, kind, _SIZE_FACTOR * REQUEST_MAX_BYTES)
 
 
 def _check_version(version: Any) -> None:

@@ -27,6 +27,32 @@ Related options:
   interfaces are on one virtual host
 """,
     ),
+    cfg.BoolOpt(
+        'shadow',
+        default=False,
+        help="""
+Whether the daemon decides copies of the compute service's requests, and
+compares: see ``scheduler-manage shadow``.
+
+Another scheduler stays in charge. Nothing is claimed, answered or taken from a
+queue, and the daemon has no interface of its own on the broker.
+
+Related options:
+
+* ``enabled``, which has to be off, and ``use_placement``, which has to be on
+* ``[database] connection``, of a database that no other daemon uses
+""",
+    ),
+    cfg.FloatOpt(
+        'shadow_placement_rate',
+        default=50.0,
+        min=1.0,
+        help="""
+For how many instances a shadow asks the placement service in a second.
+
+Requests beyond that are not compared.
+""",
+    ),
     cfg.StrOpt(
         'transport_url',
         default=None,
@@ -286,6 +312,12 @@ def check(conf: Any) -> None:
         raise errors.ConfigurationError(
             '[compute] use_placement needs [compute] api_database: '
             'providers are found by the uuids of compute nodes'
+        )
+    if group.shadow and (group.enabled or not group.use_placement):
+        raise errors.ConfigurationError(
+            '[compute] shadow needs [compute] use_placement, and [compute] '
+            'enabled turned off: what another scheduler takes is read in the '
+            'placement service'
         )
     if not group.enabled or group.transport_url:
         return

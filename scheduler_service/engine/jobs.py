@@ -363,6 +363,21 @@ class HostJob(Job, eq=False, kw_only=True):
         return not (self.move or self.moves_unsaid or self.isolated)
 
 
+class ShadowJob(HostJob, eq=False, kw_only=True):
+    """Hosts that another scheduler selects: nothing is claimed of ours.
+
+    It is recorded, so that both can be compared.
+    """
+
+    verb: ClassVar[str] = 'shadow'
+
+    claim: bool = False
+
+    @property
+    def recorded(self) -> bool:
+        return True
+
+
 class PodJob(HostJob, eq=False, kw_only=True):
     """The host of a pod, which a cluster's scheduler has chosen.
 

@@ -106,6 +106,8 @@ def _gauges(status: Mapping[str, Any]) -> Iterator[Any]:
          status['daemons_differing']),
         ('daemons_elsewhere', 'Daemons on the topic with another database',
          status['daemons_elsewhere']),
+        ('shadow', 'Whether requests are copies, decided as trials',
+         int(status['shadow'])),
         ('reload_refused', 'Whether the last reload was refused',
          int(status['reload_refused'])),
     ):  # fmt: skip

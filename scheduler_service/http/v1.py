@@ -9,6 +9,7 @@ from __future__ import annotations
 import concurrent.futures
 import functools
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, NamedTuple
 from urllib import parse
 
@@ -100,6 +101,9 @@ HOST_CRITERIA: Criteria = {
     ),
     'name': (str, 'hosts with such a name; * stands for any text'),
 }
+SHADOW_CRITERIA: Criteria = {
+    'since': (moments.past, f'the earliest hour: {_TIME}; 7d without it'),
+}
 CAPACITY_CRITERIA: Criteria = {
     'zone': (str, 'only this availability zone'),
     'flavor': (
@@ -141,6 +145,7 @@ class V1:
             ('GET', '/v1/hosts/{name}', self.host),
             ('GET', '/v1/capacity', self.capacity),
             ('GET', '/v1/daemons', self.daemons),
+            ('GET', '/v1/shadow', self.shadow),
             ('GET', '/v1/openapi.json', self.openapi),
         ]
         most = min(max_bytes, MAX_BYTES)
@@ -254,6 +259,13 @@ class V1:
         self.authorize(request, 'list_daemons')
         parameters(request)
         return {'daemons': self._scheduler.listings.daemons()}
+
+    def shadow(self, request: HttpRequest, content: bytes) -> Any:
+        """Return how a shadow's decisions compare, as ``shadow`` does."""
+        self.authorize(request, 'list_decisions')
+        criteria = read_criteria(request, SHADOW_CRITERIA)
+        since = criteria.get('since', timedelta(days=7))
+        return self._scheduler.listings.shadow(since)
 
     def openapi(self, request: HttpRequest, content: bytes) -> Any:
         parameters(request)
@@ -422,6 +434,10 @@ _DAEMON = _row(
     other_database=_NAMES,
     degraded=_NAMES,
 )
+_VERDICT = _row(
+    'verdict cause requests mean_ms slowest_ms request_id',
+    **dict.fromkeys(('requests', 'mean_ms', 'slowest_ms'), _NUMBER),
+)
 
 
 class _Table(NamedTuple):
@@ -473,6 +489,10 @@ _TABLES = {
     ),
     '/v1/daemons': _Table(
         'daemons', _DAEMON, 'Daemons that share the store', {}
+    ),
+    '/v1/shadow': _Table(
+        'shadow', _VERDICT, 'How decisions of a shadow compare',
+        SHADOW_CRITERIA,
     ),
 }  # fmt: skip
 _ERROR = _object(

@@ -23,6 +23,7 @@ _PAGES = {
     '/hosts/{name}': hosts.host,
     '/fit': start.fit,
     '/daemons': start.daemons,
+    '/shadow': start.shadow,
     '/pools': start.pools,
     '/dns-zones': start.dns_zones,
 }

@@ -131,6 +131,7 @@ class Frame:
             conditions=[] if status in (401, 403) else [
                 (text, moments.text(now - age)) for text, age in degraded
             ],
+            shadow=self.scheduler.introspection.is_shadow,
             now=moments.text(now),
         )  # fmt: skip
         return Reply(status, text.encode(), _HTML, _SAFETY)

@@ -6,7 +6,11 @@ from typing import Any
 from urllib import parse
 
 from scheduler_service.http.message import HttpRequest, Reply
-from scheduler_service.http.v1 import CAPACITY_CRITERIA, parameters
+from scheduler_service.http.v1 import (
+    CAPACITY_CRITERIA,
+    SHADOW_CRITERIA,
+    parameters,
+)
 from scheduler_service.model import Request
 from scheduler_service.pages.frame import Frame, without_empty
 
@@ -47,6 +51,12 @@ def fit(frame: Frame, request: HttpRequest) -> Reply:
 def daemons(frame: Frame, request: HttpRequest) -> Reply:
     """List the daemons."""
     return _list(frame, 'Daemons', frame.api.daemons(request, b'')['daemons'])
+
+
+def shadow(frame: Frame, request: HttpRequest) -> Reply:
+    """Show how decisions of a shadow compare with another scheduler's."""
+    found = frame.api.shadow(without_empty(request, SHADOW_CRITERIA), b'')
+    return _list(frame, found['summary'], found['shadow'])
 
 
 def pools(frame: Frame, request: HttpRequest) -> Reply:

@@ -31,6 +31,8 @@ from scheduler_service.engine.health import Health
 EXCEPTIONS = ['scheduler_service.errors']
 RABBIT = 'rabbit'
 _INPROC = 'inproc'
+# A bus of the process alone.
+NO_BROKER = f'{_INPROC}://'
 # oslo.messaging registers these on cfg.CONF alone, and reads them from the
 # object that it gets. Not every release has both.
 _GLOBAL_GROUPS = 'oslo_messaging_tracing', 'oslo_messaging_metrics'

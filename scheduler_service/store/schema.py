@@ -83,7 +83,7 @@ metadata = sa.MetaData(
 )
 
 # The migration that makes these tables.
-VERSION = '0002'
+VERSION = '0003'
 
 # Versions of which the releases may use the tables as they are now: this one,
 # and those before it for which the migrations are declared safe.
@@ -415,6 +415,22 @@ history = _table(
     ),
     sa.Index(None, 'begins'),
     sa.Index(None, 'size'),
+)
+
+# How decisions of a shadow compare with what really came, by the hour; see
+# ``store.records.shadow``.
+shadow_verdicts = _table(
+    'shadow_verdicts',
+    # Its begin, in seconds since the epoch.
+    _id('hour'),
+    sa.Column('verdict', _WORD, primary_key=True),
+    sa.Column('cause', _NAME, primary_key=True),
+    sa.Column('requests', _BIG, nullable=False),
+    # How long the decisions took, all together and the longest.
+    sa.Column('spent_ms', sa.Double(), nullable=False),
+    sa.Column('slowest_ms', sa.Double(), nullable=False),
+    # The request id of one of them.
+    sa.Column('example', _NAME),
 )
 
 # Daemons that use these tables.

@@ -31,6 +31,7 @@ _API = (
 _CELL = (
     'compute_nodes',
     'services',
+    'instance_faults',
     'instance_system_metadata',
     'instances',
 )

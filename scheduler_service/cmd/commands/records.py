@@ -1,4 +1,4 @@
-"""``scheduler-manage decision show``, ``claim`` and ``message``.
+"""``scheduler-manage decision show``, ``claim``, ``message`` and ``shadow``.
 
 Records of requests: decisions with their reasons, claims with their
 allocations, and messages that no daemon could process.
@@ -16,7 +16,7 @@ from scheduler_service.cmd.connections import call, open_store, read, write
 from scheduler_service.model.inventory import dashed
 from scheduler_service.store.claims import claim_queries, lifecycle, outcomes
 from scheduler_service.store.reading import loading
-from scheduler_service.store.records import decisions, quarantine
+from scheduler_service.store.records import decisions, quarantine, shadow
 
 
 def decision_show(args: Any, conf: Any) -> None:
@@ -92,6 +92,18 @@ def _change(
         of = f' ({pods[uuid]})' if uuid in pods else ''
         output.say(f'{uuid} {result}{of}')
     return 0 if changed else 1
+
+
+def shadow_report(args: Any, conf: Any) -> None:
+    """Print how a shadow's decisions compare, by verdict and cause."""
+    found = read(conf, lambda conn: shadow.report(conn, args.since))
+    if args.format != 'table':
+        output.document(found, args.format)
+        return
+    columns = [
+        'verdict', 'cause', 'requests', 'mean_ms', 'slowest_ms', 'request_id',
+    ]  # fmt: skip
+    output.table(found['shadow'], columns, title=found['summary'])
 
 
 def message_list(args: Any, conf: Any) -> output.Listing:

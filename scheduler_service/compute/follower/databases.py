@@ -210,6 +210,9 @@ _INSTANCES = _table(
 _SYSTEM_METADATA = _table(
     'instance_system_metadata', 'instance_uuid key value deleted'
 ).c
+_FAULTS = _table(
+    'instance_faults', 'id instance_uuid message deleted', 'created_at'
+).c
 
 
 class Cell(NamedTuple):
@@ -224,13 +227,16 @@ class Cell(NamedTuple):
     url: str
 
 
-def cells(conn: Connection) -> list[Cell]:
-    """Return the cells that can have hosts: not cell0, and not disabled."""
+def cells(conn: Connection, with_cell0: bool = False) -> list[Cell]:
+    """Return the cells that can have hosts: not cell0, and not disabled.
+
+    :param with_cell0: also the one of instances without a host
+    """
     rows = conn.execute(sa.select(_CELLS).order_by(_CELLS.c.id))
     return [
         Cell(row.id, row.uuid, row.name or row.uuid, row.database_connection)
         for row in rows
-        if row.uuid != CELL0 and not row.disabled
+        if not row.disabled and (with_cell0 or row.uuid != CELL0)
     ]
 
 
@@ -417,3 +423,25 @@ def changed_instances(
     """
     query = sa.select(*_INSTANCES).where(_INSTANCES.updated_at >= since)
     return {row.uuid: row for row in conn.execute(query)}
+
+
+def faults(
+    conn: Connection, uuids: Iterable[str], since: datetime.datetime
+) -> list[Row[Any]]:
+    """Return (instance, message, time) of faults, the oldest first."""
+    columns = _FAULTS.instance_uuid, _FAULTS.message, _FAULTS.created_at
+    query = sa.select(*columns).where(
+        _FAULTS.deleted == 0, _FAULTS.created_at >= since
+    )
+    rows = query.order_by(_FAULTS.id)
+    return select_in(conn, rows, _FAULTS.instance_uuid, uuids)
+
+
+def new_instances(
+    conn: Connection, since: datetime.datetime, until: datetime.datetime
+) -> list[str]:
+    """Return the instances whose rows were made in a time, without its end."""
+    query = sa.select(_INSTANCES.uuid).where(
+        _INSTANCES.created_at >= since, _INSTANCES.created_at < until
+    )
+    return list(conn.execute(query).scalars())

@@ -12,7 +12,7 @@ import datetime
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -95,6 +95,8 @@ class Mirror(Worker):
         self._api = self._database(options.api_database)
         self.cell_url: Callable[[str, str], str] = filled_in
         self._cells: dict[Cell, CellReader] = {}
+        # Of another thread.
+        self._queried: dict[Cell, ReadOnlyDatabase] = {}
         # Called after the next turn, which reads everything.
         self._then: Callable[[], None] | None = None
         self._fingerprints: list[Row[Any]] = []
@@ -114,6 +116,31 @@ class Mirror(Worker):
         longest = max(_CURRENT_S, 3 * self._options.poll_interval)
         age = time.monotonic() - self._current_at
         return self.leading and age < longest
+
+    def read_cells(
+        self, query: Callable[[sa.Connection], Iterable[Any]]
+    ) -> tuple[list[Any], bool]:
+        """Return what a query finds in all cells, cell0 too.
+
+        One other thread calls it.
+
+        :return: beside that, whether all of them answered
+        """
+        options, found = self._options, list[Any]()
+        base = options.cell_database or options.api_database
+        try:
+            with self._api.reading() as conn:
+                cells = databases.cells(conn, with_cell0=True)
+            for cell in cells:
+                database = self._queried.get(cell)
+                if database is None:
+                    database = self._database(self.cell_url(cell.url, base))
+                    self._queried[cell] = database
+                with database.reading() as conn:
+                    found += query(conn)
+        except (sa.exc.SQLAlchemyError, errors.ConfigurationError):
+            return found, False
+        return found, True
 
     def stop(self, timeout: float) -> bool:
         """End the thread, and let another daemon go on at once."""
@@ -182,7 +209,9 @@ class Mirror(Worker):
         self._api.close()
         for reader in self._cells.values():
             reader.close()
-        self._cells = {}
+        for database in self._queried.values():
+            database.close()
+        self._cells, self._queried = {}, {}
 
     def _turn(self) -> None:
         leading = self._lease.take()

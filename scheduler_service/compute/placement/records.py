@@ -20,7 +20,6 @@ from scheduler_service.store.claims.stage_records import (
     IS_HELD,
     RECORDS,
 )
-from scheduler_service.store.connection import in_chunks
 
 # The stage whose records these are.
 STAGE = 'complete'
@@ -142,24 +141,46 @@ def has_unmarked(
     return conn.execute(query.limit(1)).first() is not None
 
 
+Before = tuple[dict[int, list[str]], set[int]]
+
+
 def made_before(
     conn: Connection, host_ids: Sequence[int], before: float
-) -> tuple[dict[int, list[str]], set[int]]:
+) -> Before:
     """Return the instances whose allocations were made before, by host id.
 
     :param before: time by the database's clock
     :return: beside them, the ids of hosts that have other records: of calls
         that may end just now, and of released claims
     """
+    counts = sa.and_(_TABLE.c.made_at <= before, IS_HELD)
+    query = sa.select(_TABLE.c.host_id, _TABLE.c.instance_uuid, counts)
+    return _by_host(conn, query.where(_MINE), _TABLE.c.host_id, host_ids)
+
+
+def taken_before(
+    conn: Connection, host_ids: Sequence[int], before: float
+) -> Before:
+    """Return the same of claims of what another scheduler took.
+
+    They have no records: allocations were there before them.
+    """
+    held, placed = schema.allocations, schema.instances
+    query = sa.select(
+        held.c.host_id, placed.c.uuid, placed.c.created_at <= before
+    ).join(placed, placed.c.uuid == held.c.consumer_uuid)
+    query = query.where(placed.c.state == 'claimed').distinct()
+    return _by_host(conn, query, held.c.host_id, host_ids)
+
+
+def _by_host(
+    conn: Connection, query: Any, column: Any, host_ids: Sequence[int]
+) -> Before:
     by_host: dict[int, list[str]] = {}
     others: set[int] = set()
-    for part in in_chunks(host_ids):
-        counts = sa.and_(_TABLE.c.made_at <= before, IS_HELD)
-        query = sa.select(_TABLE.c.host_id, _TABLE.c.instance_uuid, counts)
-        query = query.where(_MINE, _TABLE.c.host_id.in_(part))
-        for host_id, uuid, is_counted in conn.execute(query):
-            if is_counted:
-                by_host.setdefault(host_id, []).append(uuid)
-            else:
-                others.add(host_id)
+    for host_id, uuid, counts in rows.select_in(conn, query, column, host_ids):
+        if counts:
+            by_host.setdefault(host_id, []).append(uuid)
+        else:
+            others.add(host_id)
     return by_host, others

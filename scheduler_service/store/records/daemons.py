@@ -206,14 +206,24 @@ def listing(conn: Connection) -> list[dict[str, Any]]:
     ]
 
 
+def _state(conn: Connection, fingerprint: str) -> str:
+    group = (configuration(conn, fingerprint) or {}).get('compute', {})
+    return 'shadow' if group.get('shadow', {}).get('value') else 'up'
+
+
 def rows(conn: Connection) -> list[dict[str, Any]]:
     """Return the daemons as rows of a list: whether they live, and agree."""
     stored = listing(conn)
     counts = Counter(row['fingerprint'] for row in stored)
+    states = {each: _state(conn, each) for each in counts}
     return [
         {
             'name': row['name'],
-            'state': 'silent' if row['silent_for'] > SILENT_S else 'up',
+            'state': (
+                'silent'
+                if row['silent_for'] > SILENT_S
+                else states[row['fingerprint']]
+            ),
             'version': row['version'],
             'configuration': row['fingerprint'],
             # From the configuration of most daemons; without any, from others.

@@ -9,6 +9,8 @@ import pytest
 
 from scheduler_service.cmd import manage
 from scheduler_service.store.connection import Store
+from scheduler_service.store.records import shadow
+from scheduler_service.store.records.shadow import Count, Verdict
 from tests.support.commands import printed_json
 from tests.support.databases import ready_database
 from tests.support.documents import CONTEXT, SMALL
@@ -91,6 +93,20 @@ def test_a_resource_has_what_the_command_prints(http, printed):
     _, told = http.send('GET', '/v1/decisions?user=p')
     assert told['decisions'] == printed('decision', 'list', '--user', 'p')
     assert told['decisions'] == []
+
+
+def test_the_report_of_a_shadow_is_what_the_command_prints(http, printed):
+    found = {(Verdict.OTHER, 'RAMWeigher'): Count(2, 3.0, 2.0, 'req-1')}
+    http.service.store.write(lambda writer: shadow.add(writer, found, None))
+    told = http.send('GET', '/v1/shadow?since=2d')
+    assert told == (200, printed('shadow', '--since', '2d'))
+    assert told[1]['summary'].startswith('2 requests: ')
+    assert http.send('GET', '/v1/shadow.csv')[1].splitlines()[1] == (
+        'another,RAMWeigher,2,1.5,2,req-1'
+    )
+    page = http.send('GET', '/shadow')[1]
+    assert 'href="/decisions/req-1"' in page
+    assert http.send('GET', '/v1/shadow?since=x')[0] == 400
 
 
 def test_csv_has_the_rows_and_no_formulas(http):

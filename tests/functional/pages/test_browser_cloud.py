@@ -35,6 +35,7 @@ PAGES = [
     '/daemons',
     '/pools',
     '/dns-zones',
+    '/shadow',
 ]
 # For axe, which takes as long for each of many rows.
 FEW = {'/hosts': '/hosts?limit=9', FIT: FIT.replace('by=host', 'by=zone')}

@@ -21,6 +21,7 @@ from scheduler_service.http.v1 import (
     CAPACITY_CRITERIA,
     CRITERIA,
     HOST_CRITERIA,
+    SHADOW_CRITERIA,
 )
 from scheduler_service.pages import picture, trial
 from scheduler_service.pages.adapter import _PAGES
@@ -81,6 +82,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     '/daemons': (),
     '/pools': (),
     '/dns-zones': (),
+    '/shadow': tuple(SHADOW_CRITERIA),
 }
 # Percent-encoded, or bytes as they are.
 ODD = [

@@ -139,7 +139,7 @@ def test_the_first_page_says_what_was_refused_and_what_lasts(http):
     assert 'on host <a href="/hosts/compute-1">' in body
     assert '<a href="/dns-zones">0 DNS zones</a>' in body
     assert '<th scope="row">choose</th>' in body
-    for path in ('/daemons', '/pools', '/dns-zones'):
+    for path in ('/daemons', '/pools', '/dns-zones', '/shadow'):
         page(http, path)
 
 
@@ -154,9 +154,20 @@ def test_what_fits_is_shown_for_flavors_of_requests_and_for_ones_own(http):
 
 NOISE = st.text(st.characters(codec='utf-8'), max_size=30)
 PATHS = ['/', '/cloud', '/cloud.png', '/cloud/{}', '/hosts', '/hosts/{}',
-         '/fit', '/daemons', '/pools', '/dns-zones']  # fmt: skip
+         '/fit', '/daemons', '/pools', '/dns-zones',
+         '/shadow']  # fmt: skip
 NAMES = st.sampled_from(
-    ['by', 'resource', 'block', 'zone', 'name', 'limit', 'flavor', 'state']
+    [
+        'by',
+        'resource',
+        'block',
+        'zone',
+        'name',
+        'limit',
+        'flavor',
+        'state',
+        'since',
+    ]
 )
 
 

@@ -116,6 +116,18 @@ def test_decisions_of_a_user_are_found_beside_those_of_the_first_release(
 
 # PostgreSQL rolls a migration back that was cut off.
 @pytest.mark.parametrize('kind', ['sqlite', 'mariadb'])
+def test_verdicts_of_a_shadow_are_added_where_that_was_cut_off(kind, make_url):
+    store = Store.connect(make_url(kind, empty=True))
+    migrate.sync(store)
+    with store.engine.begin() as conn:
+        conn.execute(sa.text("UPDATE alembic_version SET version_num='0002'"))
+    assert migrate.sync(store) == migrate.head()
+    assert migrate.differences(store) == []
+    store.dispose()
+
+
+# PostgreSQL rolls a migration back that was cut off.
+@pytest.mark.parametrize('kind', ['sqlite', 'mariadb'])
 def test_users_of_decisions_are_added_where_that_was_cut_off(kind, make_url):
     store = Store.connect(make_url(kind, empty=True))
     with store.engine.begin() as conn:

@@ -111,9 +111,8 @@ def built(cloud: NovaCloud) -> None:
 def test_every_line_works_beside_the_queues_of_the_compute_service(
     cloud, operator, mariadb
 ):
-    sync, check, hosts, select, listed, ping, show = page_commands.lines(
-        page_commands.page('moving')
-    )
+    lines = page_commands.lines(page_commands.page('moving'))
+    sync, check, hosts, select, report, listed, ping, show = lines
     operator.write(new_database(mariadb[1]))
     with cloud.scheduler():
         # Step 1.
@@ -135,6 +134,14 @@ def test_every_line_works_beside_the_queues_of_the_compute_service(
         status, text, err = operator.run(select)
         assert status == 0, err
         assert operator.decisions() == []
+        operator.replace('\nenabled = false\n', '\nshadow = true\n')
+        operator.start()
+        built(cloud)
+        wait_until(
+            lambda: '1 requests: 1 on the same' in operator.run(report)[1],
+            pause_s=0.5,
+        )
+        operator.replace('\nshadow = true\n', '\nenabled = false\n')
         # Step 3: both take requests.
         operator.replace('\nenabled = false\n', '\nenabled = true\n')
         status, out, _ = operator.run(check)

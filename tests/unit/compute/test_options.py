@@ -16,3 +16,20 @@ def test_aggregates_of_routed_networks_are_refused_at_the_start():
         options.check(
             new_conf(scheduler__topic='t', **{f'scheduler__{name}': True})
         )
+
+
+@pytest.mark.parametrize(
+    'more',
+    [{}, {'use_placement': True, 'enabled': True}],
+    ids=['without placement', 'beside the interface'],
+)
+def test_a_shadow_is_refused_where_it_could_not_compare_or_would_serve(
+    more,
+):
+    values = {'api_database': 'sqlite://', 'shadow': True}
+    conf = new_conf(
+        scheduler__topic='t',
+        **{f'compute__{name}': v for name, v in (values | more).items()},
+    )
+    with pytest.raises(errors.ConfigurationError, match='shadow needs'):
+        options.check(conf)

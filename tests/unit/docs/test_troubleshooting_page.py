@@ -23,6 +23,7 @@ DEGRADED = {
     'replies': 'the broker accepts no replies, ...',
     'queue': '... requests are queued, at most ... are accepted',
     'batches': 'the last batch of requests took ...',
+    'listener': 'requests are not received (...)',
     'mirror': 'no requests are accepted before ... were read once',
     'compute-api-database': 'API database of the compute service '
     'unreachable: ...',

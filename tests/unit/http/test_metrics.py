@@ -40,6 +40,7 @@ class Engine:
             'daemons_differing': 2,
             'daemons_elsewhere': 3,
             'reload_refused': True,
+            'shadow': True,
         }
 
 
@@ -71,6 +72,7 @@ def report():
         ('scheduler_service_daemons_differing', 2),
         ('scheduler_service_daemons_elsewhere', 3),
         ('scheduler_service_reload_refused', 1),
+        ('scheduler_service_shadow', 1),
     ],
 )
 def test_gauges_have_the_state_of_the_engine(report, name, value):

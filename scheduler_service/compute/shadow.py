@@ -1,0 +1,470 @@
+"""Decides beside the compute service's scheduler, which stays in charge.
+
+A copy of each request is decided as a trial. What that scheduler took is read
+in the placement service, and that it refused in the databases of the cells.
+Both are compared, and what it took counts for the requests after it. These
+are decided in their order, once what came of those before is known, or a
+little later. The thread owns all but :meth:`Shadow.take`.
+"""
+
+from __future__ import annotations
+
+import collections
+import datetime
+import time
+from collections.abc import Mapping, Sequence
+from concurrent import futures
+from typing import Any
+
+import msgspec
+from oslo_db import exception as db_exception
+
+from scheduler_service import errors
+from scheduler_service.columns import HostTable
+from scheduler_service.columns.instances import PlacedInstance
+from scheduler_service.compute.endpoint import ComputeEndpoint
+from scheduler_service.compute.follower import databases
+from scheduler_service.compute.follower.mirror import Mirror
+from scheduler_service.compute.follower.providers import ProviderFollower
+from scheduler_service.compute.placement.client import PlacementClient
+from scheduler_service.compute.rebuilds import RebuildCheck
+from scheduler_service.engine.jobs import DeliveredMessage, ShadowJob
+from scheduler_service.model import HostsAnswer, Instance, Request
+from scheduler_service.pipeline.explain import decisive_filter
+from scheduler_service.planning import comparison
+from scheduler_service.scheduler import Scheduler
+from scheduler_service.store.connection import Store
+from scheduler_service.store.records import shadow as records
+from scheduler_service.store.records.shadow import Count, Verdict
+from scheduler_service.store.writing import instances as instance_rows
+from scheduler_service.worker import Worker
+
+# How long after a request it is asked what was placed, and after which time
+# nothing is expected any more, in seconds.
+_LOOKS_S = (0.2, 0.5, 1.0, 2.0, 5.0, 15.0, 40.0)
+_GIVE_UP_S = 60.0
+# How long a request holds those after it, and may be in flight, in seconds.
+_HOLD_S, _FLIGHT_S = 2.0, 5.0
+# Requests that wait to be read, and of which it is not known what came.
+_MOST_WAITING, _MOST_OPEN = 1000, 2000
+_DECIDE_S = 30.0
+_TURN_S, _IDLE_S = 0.05, 1.0
+# How often faults are read, and counts are stored, in seconds.
+_FAULTS_S, _STORE_S = 0.2, 2.0
+# How long it is known what was asked for, in seconds.
+_SEEN_S = 900.0
+# Rows have their times from several clocks, which differ by less; and how far
+# back new instances are read at most. In seconds.
+_CLOCKS_S, _LONGEST_S = 10, 7 * 86400
+_FAULT = 'No valid host was found'
+_UNDECIDED = errors.StoreUnavailable, errors.ServiceBusy
+# Service host and node.
+_Node = tuple[str, str]
+
+
+class _Asked(msgspec.Struct, eq=False):
+    """A request, what we decided, and what really came of it.
+
+    :ivar request: None: it cannot be read
+    :ivar present: its instances that were on a host when it came
+    :ivar came_at: monotonic time
+    :ivar ours: of our trial; None: it is not decided yet
+    :ivar together: whether others were in flight with it
+    :ivar table: that it was decided on; None: it is not kept
+    :ivar looked_s: its age when it was last asked what was placed
+    :ivar places: instance -> its node, and amounts by resource class
+    :ivar ended: a verdict and its cause, where nothing is compared
+    """
+
+    request: Request | None
+    uuids: Sequence[str]
+    context: Mapping[str, Any]
+    present: Mapping[str, PlacedInstance]
+    came_at: float
+    ours: HostsAnswer | errors.SchedulerError | None
+    spent_ms: float = 0.0
+    together: bool = False
+    table: HostTable | None = None
+    looked_s: float = 0.0
+    places: dict[str, tuple[_Node, Mapping[str, int]]] = {}
+    refused: bool = False
+    ended: tuple[Verdict, str] | None = None
+    why: str = 'nothing within 60 s'
+
+    @property
+    def age(self) -> float:
+        return time.monotonic() - self.came_at
+
+    @property
+    def known(self) -> bool:
+        """Whether it is known what came of it."""
+        is_placed = len(self.places) == len(self.uuids)
+        return self.refused or is_placed or self.ended is not None
+
+
+class Shadow(Worker):
+    """A thread that decides copies of requests, and compares.
+
+    :param client: of the placement service, which is only read
+    :param rate: for how many instances that is asked in a second
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        store: Store,
+        endpoint: ComputeEndpoint,
+        rebuilds: RebuildCheck,
+        rate: float,
+        client: PlacementClient,
+        providers: ProviderFollower,
+        mirror: Mirror,
+    ) -> None:
+        super().__init__('shadow', scheduler.health.thread_ended)
+        self._scheduler, self._store = scheduler, store
+        self._endpoint, self._rebuilds = endpoint, rebuilds
+        self._client, self._providers, self._mirror = client, providers, mirror
+        self._rate = self._budget = rate
+        self._paid_at = self._faults_at = self._stored_at = time.monotonic()
+        self._inbox = collections.deque[Any](maxlen=_MOST_WAITING)
+        # In the order in which they came.
+        self._open: list[_Asked] = []
+        # Requests and instances -> monotonic time.
+        self._seen: dict[Any, float] = {}
+        self._counts: records.Counts = {}
+        self._read_until: int | None = None
+
+    def take(
+        self, message: dict[str, Any], context: Mapping[str, Any]
+    ) -> None:
+        """Have a request of a caller decided soon; any thread calls it."""
+        if message.get('method') == 'select_destinations':
+            self._inbox.append((time.monotonic(), message, context))
+            self.wake()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                while self._inbox:
+                    self._receive(*self._inbox.popleft())
+                    self._decide()
+                self._look()
+                self._read_faults()
+                self._decide()
+                self._store_counts()
+            except errors.StoreUnavailable:
+                # The engine's thread logs that the database is unreachable.
+                self._pause(_IDLE_S)
+            if not self._inbox:
+                self._pause(_TURN_S if self._open else _IDLE_S)
+        for asked in [*self._open]:
+            self._end(asked, Verdict.UNKNOWN, 'the shadow was stopped')
+        self._store_counts(is_last=True)
+
+    def _receive(
+        self, came_at: float, message: Any, context: Mapping[str, Any]
+    ) -> None:
+        """Read a request, unless it came before."""
+        request, fault, args = None, None, message.get('args')
+        args = args if isinstance(args, dict) else {}
+        uuids = args.get('instance_uuids')
+        uuids = uuids if isinstance(uuids, list) else []
+        uuids = [uuid for uuid in uuids if isinstance(uuid, str)]
+        try:
+            translated = self._endpoint.translated(message, context)[1]
+            self._rebuilds.verify(translated.request, context)
+            request = translated.request
+            uuids = request.instance_uuids
+        except Exception as error:
+            fault = errors.as_scheduler_error(error)
+        retry = request and request.retry
+        key = context.get('request_id'), *uuids, retry and retry.num_attempts
+        is_new = str(key) not in self._seen
+        self._seen.update(dict.fromkeys((str(key), *uuids), came_at))
+        snapshot = self._scheduler.snapshot()
+        if not is_new or snapshot is None:
+            return
+        asked = _Asked(
+            request,
+            uuids,
+            context,
+            snapshot.hosts.instances.among(uuids),
+            came_at,
+            fault,
+        )
+        if request is not None and request.is_rebuild:
+            return self._end(asked, Verdict.SKIPPED, 'a rebuild')
+        if not uuids or len(self._open) >= _MOST_OPEN:
+            return self._end(asked, Verdict.SKIPPED, 'too many at a time')
+        sent = DeliveredMessage(context=context)
+        if fault is not None:
+            self._scheduler.reject('shadow', fault, args, sent)
+        else:
+            self._endpoint.store_group(translated, sent)
+        # One alone before it may have its answer by now.
+        if len(self._in_flight()) == 1:
+            self._look_at(*self._in_flight())
+            self._read_faults(_FAULTS_S)
+        if others := self._in_flight():
+            for each in (*others, asked):
+                each.together, each.table = True, None
+        self._open.append(asked)
+
+    def _in_flight(self) -> list[_Asked]:
+        return [
+            each for each in self._open
+            if not each.known and each.age < _FLIGHT_S
+        ]  # fmt: skip
+
+    def _decide(self) -> None:
+        """Decide those that no earlier request holds any more."""
+        for asked in [*self._open]:
+            if asked.ours is None:
+                self._try(asked)
+            self._settle(asked)
+            if not asked.known and asked.age < _HOLD_S:
+                return
+
+    def _try(self, asked: _Asked) -> None:
+        """Decide a request as if we were in charge."""
+        assert asked.request is not None
+        job = ShadowJob(
+            request=asked.request.with_ids(),
+            moves_unsaid=bool(asked.present),
+            message=DeliveredMessage(context=asked.context),
+        )
+        try:
+            if not asked.together:
+                self._scheduler.refresh(_DECIDE_S)
+                asked.table = self._scheduler.newest_copy.table()
+            start = time.monotonic()
+            asked.ours = self._scheduler.put(job).result(_DECIDE_S)
+            asked.spent_ms = 1000 * (time.monotonic() - start)
+        except futures.TimeoutError:
+            asked.ours = errors.StoreUnavailable()
+        except Exception as fault:
+            asked.ours = errors.as_scheduler_error(fault)
+        # With the hosts that it cannot be on, where it moves.
+        asked.request = job.attempt.request or job.request
+
+    def _look(self) -> None:
+        """Ask what was placed, where that is due."""
+        for asked in [*self._open]:
+            if not asked.known and asked.age > _GIVE_UP_S:
+                self._end(asked, Verdict.UNKNOWN, asked.why)
+            elif not asked.known and any(
+                asked.looked_s < due <= asked.age for due in _LOOKS_S
+            ):
+                self._look_at(asked)
+
+    def _look_at(self, asked: _Asked) -> None:
+        """Ask what was placed for a request, as often as that is allowed."""
+        now = time.monotonic()
+        earned = self._rate * (now - self._paid_at)
+        self._budget = min(self._rate, self._budget + earned)
+        self._paid_at = now
+        if self._budget < 1:
+            if not asked.looked_s and asked.age > _FLIGHT_S:
+                self._end(asked, Verdict.SKIPPED, 'shadow_placement_rate')
+            return
+        asked.looked_s = asked.age
+        for uuid in asked.uuids[len(asked.places) :]:
+            self._budget -= 1
+            try:
+                found = self._client.allocations(uuid)['allocations']
+            except errors.PlacementUnavailable as error:
+                asked.why = error.name
+                return
+            node = self._node_of(asked, uuid, found)
+            if node is None:
+                return
+            amounts = collections.Counter[str]()
+            for each in found.values():
+                amounts.update(each['resources'])
+            asked.places[uuid] = node, amounts
+        self._settle(asked)
+
+    def _node_of(
+        self, asked: _Asked, uuid: str, providers: Mapping[str, Any]
+    ) -> _Node | None:
+        """Return the node that was taken for an instance; None: none yet.
+
+        What is evacuated has allocations on the host that it leaves, too.
+        """
+        snapshot, before = self._scheduler.snapshot(), asked.present.get(uuid)
+        if not providers or snapshot is None:
+            return None
+        table = snapshot.hosts
+        nodes = [
+            (table.host_at(int(row)), table.node_at(int(row)))
+            for provider in providers
+            for row in table.rows_with('uuid', provider)[:1]
+        ]
+        left = before and (before.host, before.node)
+        if left in nodes and asked.request:
+            others = [node for node in nodes if node != left]
+            stays = left[0].lower() not in asked.request.ignored
+            return others[0] if others else left if stays else None
+        # A host that is not mirrored yet has no name.
+        return nodes[0] if nodes else ('', '')
+
+    def _read_faults(self, sooner_s: float = 0.0) -> None:
+        """Read which requests were refused."""
+        waiting = {
+            uuid: asked
+            for asked in self._open
+            if not asked.known
+            for uuid in asked.uuids
+        }
+        now = time.monotonic()
+        if not waiting or now - self._faults_at < _FAULTS_S - sooner_s:
+            return
+        self._faults_at = now
+        since = _utc(time.time() - _GIVE_UP_S)
+        found, _ = self._mirror.read_cells(
+            lambda conn: databases.faults(conn, waiting, since)
+        )
+        for uuid, text, at in found:
+            asked = waiting[uuid]
+            # Rows have whole seconds.
+            if asked.known or at < _utc(time.time() - asked.age - 1):
+                continue
+            asked.refused = (text or '').startswith(_FAULT)
+            if not asked.refused:
+                asked.ended = Verdict.UNKNOWN, 'another fault'
+            self._settle(asked)
+
+    def _end(self, asked: _Asked, verdict: Verdict, cause: str) -> None:
+        """Compare nothing of a request."""
+        asked.ended = verdict, cause
+        self._settle(asked)
+
+    def _settle(self, asked: _Asked) -> None:
+        """Count a request that is decided, and of which all is known."""
+        if not asked.known or (asked.ours is None and not asked.ended):
+            return
+        # First: what a plug-in raises concerns this request alone.
+        if asked in self._open:
+            self._open.remove(asked)
+        key = asked.ended or self._compare(asked)
+        sent = DeliveredMessage(context=asked.context)
+        of = asked.request.request_id if asked.request else sent.sent_id()
+        count = Count(1, asked.spent_ms, asked.spent_ms, of)
+        self._counts[key] = self._counts.get(key, Count()).plus(count)
+        self._scheduler.health.count('shadow_verdicts', str(key[0]))
+        if asked.request is not None and asked.places and not asked.ended:
+            self._count_in(asked, asked.request)
+
+    def _count_in(self, asked: _Asked, request: Request) -> None:
+        """Have what was taken count until the mirror has the instances.
+
+        What moves is seen where it is read what its hosts have left.
+        """
+        if asked.present:
+            hosts = {node[0] for node, _ in asked.places.values()}
+            return self._providers.touch(hosts - {''})
+        taken = [
+            (
+                Instance(
+                    uuid=uuid,
+                    host=node[0],
+                    hypervisor_hostname=node[1],
+                    project_id=request.project_id,
+                    image_id=request.image.id if request.image else None,
+                    flavor={'flavorid': request.flavor.flavorid},
+                ),
+                amounts,
+            )
+            for uuid, (node, amounts) in asked.places.items()
+            if node[0]
+        ]
+        try:
+            self._store.write(lambda w: instance_rows.expect(w, taken))
+        except db_exception.DBDuplicateEntry:
+            # The mirror was faster.
+            self._providers.touch([each.host for each, _ in taken])
+
+    def _compare(self, asked: _Asked) -> tuple[Verdict, str]:
+        """Return how our decision compares, and the cause."""
+        ours = asked.ours
+        if isinstance(ours, _UNDECIDED):
+            return Verdict.SKIPPED, ours.name
+        if asked.refused:
+            is_placed = isinstance(ours, HostsAnswer)
+            return (Verdict.PLACES if is_placed else Verdict.SAME), ''
+        theirs = [asked.places[uuid][0] for uuid in asked.uuids]
+        if ('', '') in theirs:
+            return Verdict.UNKNOWN, 'a host that is not mirrored yet'
+        if isinstance(ours, errors.SchedulerError):
+            cause = self._parted(asked, theirs[0], None)[1]
+            cause = cause or decisive_filter(ours.facts) or ours.name
+            return Verdict.REFUSES, cause
+        assert ours is not None
+        if asked.together:
+            return Verdict.TOGETHER, ''
+        chosen = [p.selected for p in ours.placements]
+        nodes = [(each.host, each.node) for each in chosen]
+        if sorted(nodes) == sorted(theirs):
+            return Verdict.SAME, ''
+        pairs = zip(theirs, nodes, strict=True)
+        return self._parted(asked, *next(p for p in pairs if p[0] != p[1]))
+
+    def _parted(
+        self, asked: _Asked, theirs: _Node, chosen: _Node | None
+    ) -> tuple[Verdict, str]:
+        """Return what keeps a host out here, or has it weigh less than ours.
+
+        :param chosen: by us; None: we refuse
+        """
+        table, request = asked.table, asked.request
+        row = table.row_of_node(*theirs) if table is not None else None
+        if table is None or request is None or row is None:
+            return Verdict.OTHER, ''
+        pipeline = self._scheduler.pipeline()
+        ahead = comparison.standing(pipeline, table, request, row).ahead
+        if ahead is not None and ahead < pipeline.settings.host_subset_size:
+            return Verdict.EQUAL, ''
+        taken = table.row_of_node(*chosen) if chosen else None
+        nodes = comparison.of_host(pipeline, table, request, theirs[0], taken)
+        found = next(each for each in nodes if each['node'] == theirs[1])
+        for result in found['filters']:
+            if not result['passes']:
+                return Verdict.OTHER, result['filter']
+        gains = {
+            each['weigher']: each['best_weight'] - each['weight']
+            for each in found.get('weights', {}).get('weighers', ())
+        }
+        return Verdict.OTHER, max(gains, key=gains.__getitem__, default='')
+
+    def _store_counts(self, is_last: bool = False) -> None:
+        """Store counts, and count the instances that nobody asked for.
+
+        :raises StoreUnavailable: the database does not answer
+        """
+        now = time.monotonic()
+        if now - self._stored_at < _STORE_S and not is_last:
+            return
+        self._stored_at = now
+        self._seen = {
+            each: at for each, at in self._seen.items() if now - at < _SEEN_S
+        }
+        counts, until = {**self._counts}, int(time.time()) - _CLOCKS_S
+        if self._read_until is None:
+            with self._store.reading() as conn:
+                self._read_until = records.read_until(conn) or until
+        span = _utc(max(self._read_until, until - _LONGEST_S)), _utc(until)
+        new, is_whole = self._mirror.read_cells(
+            lambda conn: databases.new_instances(conn, *span)
+        )
+        missed = sum(uuid not in self._seen for uuid in new)
+        if missed and is_whole:
+            counts[Verdict.MISSED, ''] = Count(missed)
+        reached = until if is_whole else None
+        self._store.write(lambda writer: records.add(writer, counts, reached))
+        self._counts, self._read_until = {}, reached or self._read_until
+
+
+def _utc(stamp: float) -> datetime.datetime:
+    """Return a time as the compute service's rows have it."""
+    made = datetime.datetime.fromtimestamp(stamp, datetime.UTC)
+    return made.replace(tzinfo=None)
