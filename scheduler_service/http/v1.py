@@ -9,6 +9,7 @@ from __future__ import annotations
 import concurrent.futures
 import functools
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, NamedTuple
 from urllib import parse
 
@@ -19,7 +20,7 @@ from scheduler_service import extender_wire as wire
 from scheduler_service.http.access import Guard
 from scheduler_service.http.message import CSV, HttpRequest, Reply
 from scheduler_service.http.routes import Route
-from scheduler_service.listings import HostCriteria
+from scheduler_service.listings import HOST_ORDERS, HostCriteria
 from scheduler_service.model import (
     Request,
     client_documents,
@@ -39,6 +40,7 @@ _MOST_ID = 2**63 - 1
 _TIMEOUT_S = 30.0
 # Duplicate keys that an error names.
 _MOST_NAMED = 20
+_DAY = timedelta(days=1)
 _TIME = 'a date or time such as 2026-11-01T12:00, or an age such as 12h'
 
 
@@ -88,9 +90,16 @@ CRITERIA: Criteria = {
     ),
     'before': (_number(_MOST_ID), 'only those with a smaller id than this'),
 }
+OFFSET = _number(_MOST_HOSTS), 'how many are left out before'
 # As those of ``host list`` and ``capacity``.
 HOST_CRITERIA: Criteria = {
-    'limit': (_number(_MOST_HOSTS), 'the largest number, by their names'),
+    'limit': (_number(_MOST_HOSTS), 'the largest number'),
+    'offset': OFFSET,
+    'sort': (
+        one_of(*HOST_ORDERS, *(f'-{name}' for name in HOST_ORDERS)),
+        'the column to sort by, with - before it the largest first; host if '
+        'it is absent',
+    ),
     'zone': (str, 'hosts of this availability zone'),
     'aggregate': (str, 'hosts of this aggregate, by its id or name'),
     'state': (one_of('up', 'down'), 'hosts that report, or do not'),
@@ -99,6 +108,10 @@ HOST_CRITERIA: Criteria = {
         'hosts that may be selected, or may not',
     ),
     'name': (str, 'hosts with such a name; * stands for any text'),
+}
+RATES_CRITERIA: Criteria = {
+    'since': (moments.past, f'the first minute: {_TIME}; 24h if it is absent'),
+    'until': (moments.past, f'the end: {_TIME}'),
 }
 CAPACITY_CRITERIA: Criteria = {
     'zone': (str, 'only this availability zone'),
@@ -141,6 +154,7 @@ class V1:
             ('GET', '/v1/hosts/{name}', self.host),
             ('GET', '/v1/capacity', self.capacity),
             ('GET', '/v1/daemons', self.daemons),
+            ('GET', '/v1/rates', self.rates),
             ('GET', '/v1/openapi.json', self.openapi),
         ]
         most = min(max_bytes, MAX_BYTES)
@@ -222,9 +236,11 @@ class V1:
         limit = criteria.pop('limit', _MAX_LIMIT)
         wanted = HostCriteria(
             *map(criteria.get, ('zone', 'aggregate', 'state', 'status',
-                                'name'))
+                                'name', 'sort'))
         )  # fmt: skip
-        rows, remarks = self._scheduler.listings.hosts(wanted, limit + 1)
+        rows, remarks = self._scheduler.listings.hosts(
+            wanted, limit + 1, criteria.get('offset', 0)
+        )
         more = len(rows) > limit
         return {'hosts': rows[:limit], 'more': more, 'remarks': remarks}
 
@@ -254,6 +270,14 @@ class V1:
         self.authorize(request, 'list_daemons')
         parameters(request)
         return {'daemons': self._scheduler.listings.daemons()}
+
+    def rates(self, request: HttpRequest, content: bytes) -> Any:
+        """List how much daemons decided each minute, as ``rates`` does."""
+        self.authorize(request, 'list_decisions')
+        criteria = read_criteria(request, RATES_CRITERIA)
+        since = criteria.get('since', _DAY)
+        rows = self._scheduler.listings.rates(since, criteria.get('until'))
+        return {'rates': rows, 'remarks': []}
 
     def openapi(self, request: HttpRequest, content: bytes) -> Any:
         parameters(request)
@@ -366,6 +390,7 @@ _LIMIT = {
     'type': 'integer', 'minimum': 1, 'maximum': _MAX_LIMIT, 'default': 20,
 }  # fmt: skip
 _ID = {'type': 'integer', 'minimum': 1, 'maximum': _MOST_ID}
+_OFFSET = {'type': 'integer', 'minimum': 1, 'maximum': _MOST_HOSTS}
 _DECISION = _object(
     'created_at request_id kind outcome times first_at',
     created_at={'type': 'string', 'format': 'date-time'},
@@ -422,6 +447,12 @@ _DAEMON = _row(
     other_database=_NAMES,
     degraded=_NAMES,
 )
+_COUNTS = {'type': 'object', 'additionalProperties': {'type': 'integer'}}
+_RATE = _row(
+    'minute daemon decisions refused p50_ms p99_ms outcomes filters durations',
+    **dict.fromkeys(('decisions', 'refused', 'p50_ms', 'p99_ms'), _NUMBER),
+    **dict.fromkeys(('outcomes', 'filters', 'durations'), _COUNTS),
+)
 
 
 class _Table(NamedTuple):
@@ -450,7 +481,8 @@ class _Table(NamedTuple):
             limit = _LIMIT
         parameters = [
             {'name': name, 'in': 'query', 'description': text,
-             'schema': {'limit': limit, 'before': _ID}.get(name, _TEXT)}
+             'schema': {'limit': limit, 'before': _ID,
+                        'offset': _OFFSET}.get(name, _TEXT)}
             for name, (_, text) in self.known.items()
         ]  # fmt: skip
         csv = {'text/csv': {'schema': _STRING}}
@@ -473,6 +505,10 @@ _TABLES = {
     ),
     '/v1/daemons': _Table(
         'daemons', _DAEMON, 'Daemons that share the store', {}
+    ),
+    '/v1/rates': _Table(
+        'rates', _RATE, 'How much each daemon decided in each minute',
+        RATES_CRITERIA,
     ),
 }  # fmt: skip
 _ERROR = _object(
