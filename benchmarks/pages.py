@@ -48,8 +48,7 @@ PAGES = {
     'hosts': '/hosts',
     'hosts of a zone': '/hosts?zone=zone-1',
     'host': f'/hosts/{common.host_name(7)}',
-    'fit': '/fit',
-    'fit of a flavor': '/fit?flavor=vcpus%3D2,memory_mb%3D4096',
+    'cloud of a flavor': '/cloud?flavor=vcpus%3D2,memory_mb%3D4096',
     'try': '/try?flavor=vcpus%3D2,memory_mb%3D4096',
 }
 CLIENTS = 10

@@ -9,11 +9,12 @@ the database.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import platform
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from typing import Any
 
@@ -110,20 +111,31 @@ class Introspection:
         :return: as of :meth:`Health.recent`, and ``zones``: zone, resource,
             free, and full in percent
         """
+        zones = itertools.islice(self._fullest(), _ZONES_SHOWN)
+        return {**self._health.recent(), 'zones': [*zones]}
+
+    def fullest_zones(self) -> list[dict[str, Any]]:
+        """Return each zone with what ends first there, the fullest first.
+
+        :return: as ``zones`` of :meth:`recent`
+        """
+        zones: dict[str, dict[str, Any]] = {}
+        for row in self._fullest():
+            zones.setdefault(row['zone'], row)
+        return [*zones.values()]
+
+    def _fullest(self) -> Iterator[dict[str, Any]]:
         fullest = sorted(
             (use for use in self.usage() if use.capacity > 0),
             key=lambda use: use.free / use.capacity,
         )
-        zones = [
-            {
+        for use in fullest:
+            yield {
                 'zone': use.zone,
                 'resource': use.resource_class,
                 'free': round(use.free),
                 'full': round(100 * (1 - use.free / use.capacity), 1),
             }
-            for use in fullest[:_ZONES_SHOWN]
-        ]
-        return {**self._health.recent(), 'zones': zones}
 
     # Metrics that are measured at the moment when they are read.
 

@@ -6,21 +6,25 @@ table, so they are there while the database is away; the rest is read from it.
 
 from __future__ import annotations
 
+import heapq
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 import msgspec
+from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
 from scheduler_service.columns import HostTable
+from scheduler_service.columns.dictionary import Mask
 from scheduler_service.engine.newest_copy import NewestCopy
 from scheduler_service.model import Flavor, Request
 from scheduler_service.moments import Moment
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.planning import headroom, host_listing
 from scheduler_service.settings import Settings
+from scheduler_service.store import clock
 from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.connection import Store
 from scheduler_service.store.reading import loading
@@ -28,17 +32,25 @@ from scheduler_service.store.records import (
     daemons,
     decision_list,
     decisions,
+    event_log,
     host_documents,
+    rates,
     shadow,
 )
 from scheduler_service.store.writing import zones
 
 HostCriteria = host_listing.HostCriteria
+HOST_ORDERS = host_listing.ORDERS
 # How long a statement may take, in seconds: who looks does not wait longer.
 READ_S = 5.0
 # Of a host, the newest.
 _MOST_CLAIMS = 500
-_MOST_FLAVORS = 8
+_MOST_FLAVORS = 10
+# Host names that a field offers.
+_MOST_NAMES = 1000
+_DAY_S = 86_400.0
+# Rates and durations of daemons are those of this time, in seconds.
+_LATELY_S = 900.0
 
 
 class Listings:
@@ -74,15 +86,16 @@ class Listings:
         return table
 
     def hosts(
-        self, criteria: HostCriteria, limit: int
+        self, criteria: HostCriteria, limit: int, offset: int = 0
     ) -> tuple[list[dict[str, Any]], list[str]]:
-        """Return hosts by their names, and what is wrong with the criteria.
+        """Return hosts in their order, and what is wrong with the criteria.
 
         :param limit: the largest number
+        :param offset: how many are left out before
         """
         table = self.table()
         found = host_listing.rows(table, criteria, self.settings)
-        rows = list(itertools.islice(found, limit))
+        rows = list(itertools.islice(found, offset, offset + limit))
         return rows, self._remarks(table, rows, criteria)
 
     def host(self, name: str) -> dict[str, Any]:
@@ -137,6 +150,28 @@ class Listings:
         criteria = HostCriteria(request.availability_zone)
         return rows, self._remarks(table, rows, criteria)
 
+    def fitting(self, table: HostTable, request: Request) -> Mask:
+        """Return which hosts an instance of a request fits on, bool[n].
+
+        :raises FilterFault: a filter failed
+        """
+        pipeline = self._pipeline().for_another_thread()
+        return headroom.passing(pipeline, table, request.with_ids())
+
+    def names(self) -> dict[str, list[str]]:
+        """Return names to choose from: ``zones``, and the first ``hosts``.
+
+        There are none before the hosts are loaded.
+        """
+        table = self._newest.table()
+        if table is None:
+            return {'zones': [], 'hosts': []}
+        aggregates = table.topology.aggregates.values()
+        zones = {*host_listing.zones_of((), self.settings)}
+        zones.update(*(aggregate.zones for aggregate in aggregates))
+        hosts = heapq.nsmallest(_MOST_NAMES, table.coded['host'].values)
+        return {'zones': sorted(zones), 'hosts': hosts}
+
     def _remarks(
         self, table: HostTable, rows: list[Any], criteria: HostCriteria
     ) -> list[str]:
@@ -159,25 +194,59 @@ class Listings:
         with self._store.reading(READ_S) as conn:
             return shadow.report(conn, since)
 
-    def overview(self) -> dict[str, Any]:
-        """Return what the store says of the last hour, in short.
+    def overview(self, places: Sequence[tuple[str, str]]) -> dict[str, Any]:
+        """Return what the store says of the last day, in short.
 
-        :return: ``refusals`` by filter, most first; ``daemons``; the
+        :param places: zones, each with a resource class
+        :return: ``refusals`` of the last hour by filter, most first;
+            ``daemons``, with ``causes`` of what is degraded and since when,
+            whether ``database`` and ``broker`` are away and since when that
+            is so, and of the last 15 minutes their ``rate`` a minute and what
+            half (``p50_ms``) and 99 % (``p99_ms``) took at most; the
             ``oldest`` claim without confirmation; numbers of ``dns_zones``
-            and ``pools``
+            and ``pools``; and of the day until ``now``
+            ``rates``, ``events`` and ``trends`` of the places
         :raises StoreUnavailable: the database does not answer
         """
         with self._store.reading(READ_S) as conn:
+            now = clock.read(conn)
+            events = [
+                *event_log.since(conn, now - _DAY_S), *daemons.lasting(conn)
+            ]  # fmt: skip
+            events.sort(key=lambda event: float(event['begun_at']))
+            rated = rates.between(conn, now - _DAY_S)
             oldest = claim_queries.listing(
                 conn, state='claimed', limit=1, oldest=True
             )
             return {
                 'refusals': decision_list.refusals(conn, timedelta(hours=1)),
-                'daemons': daemons.rows(conn),
+                'daemons': _lately(conn, now, rated, events),
+                'now': now,
+                'rates': rated,
+                'events': events,
+                'trends': rates.trends(conn, places, now - _DAY_S),
                 'oldest': oldest[0] if oldest else None,
                 'dns_zones': zones.count(conn),
                 'pools': len(loading.pools(conn)),
             }
+
+    def rates(
+        self, since: Moment, until: Moment | None
+    ) -> list[dict[str, Any]]:
+        """Return what daemons decided in each minute, oldest first.
+
+        :raises StoreUnavailable: the database does not answer
+        """
+        with self._store.reading(READ_S) as conn:
+            return rates.listing(conn, since, until)
+
+    def asked(self, ids: Sequence[int]) -> dict[int, str]:
+        """Return what decisions were asked for, a line each, by their ids.
+
+        :raises StoreUnavailable: the database does not answer
+        """
+        with self._store.reading(READ_S) as conn:
+            return decisions.asked_lines(conn, ids)
 
     def flavors(self) -> list[tuple[Flavor, int]]:
         """Return the flavors requested most in the last day, and how often.
@@ -197,3 +266,46 @@ class Listings:
         """Return DNS zones with their pools, as ``zone list`` does."""
         with self._store.reading(READ_S) as conn:
             return [zone._asdict() for zone in zones.listing(conn)]
+
+
+def _lately(
+    conn: Connection,
+    now: float,
+    rated: Sequence[rates.Rate],
+    events: Sequence[Mapping[str, Any]],
+) -> list[dict[str, Any]]:
+    """Return the daemons of :meth:`Listings.overview`.
+
+    :param rated: at least of the last 15 minutes
+    :param events: that may say when a server was away
+    """
+    lately: dict[str, rates.Counts] = {}
+    for rate in rated:
+        if rate.at >= now - _LATELY_S:
+            counts = lately.setdefault(rate.daemon, rates.Counts())
+            counts.add(rate.counts)
+    made = []
+    stored = daemons.listing(conn)
+    for row, of_daemon in zip(daemons.rows(conn), stored, strict=False):
+        seen_at, started_at = of_daemon['seen_at'], of_daemon['started_at']
+        causes = [(text, seen_at - age) for text, age in of_daemon['degraded']]
+        servers = {}
+        for server in ('database', 'broker'):
+            away = [since for text, since in causes if text.startswith(server)]
+            ends = [
+                event['ended_at'] or 0.0
+                for event in events
+                if event['event'] == f'{server} away'
+                and event['who'] == row['name']
+            ]
+            since = min(away) if away else max([started_at, *ends])
+            servers[server] = bool(away), since
+        counts = lately.get(row['name'], rates.Counts())
+        minutes = max(1.0, min(_LATELY_S, now - started_at) / 60)
+        figures = {
+            'rate': counts.decisions / minutes,
+            'p50_ms': counts.quantile(0.5),
+            'p99_ms': counts.quantile(0.99),
+        }
+        made.append({**row, **servers, **figures, 'causes': causes})
+    return made

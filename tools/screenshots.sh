@@ -32,4 +32,4 @@ mkdir -p "$folder"
 refused=$(curl -fsS "$address/v1/decisions?filter=RamFilter&limit=1" |
     grep -o '"request_id": *"[^"]*"' | head -n 1 | cut -d '"' -f 4)
 shoot decision "/decisions/${refused:?nothing was refused by RamFilter}" 1160,740
-shoot cloud /cloud 800,1205
+shoot cloud /cloud 1200,900

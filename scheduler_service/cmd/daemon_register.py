@@ -3,7 +3,8 @@
 Owns the thread that writes it: who the daemon is, how it is configured, and
 every few seconds a sign of life, also over the bus. The thread warns where
 others that live are configured differently, or have another store: then the
-same request may be decided differently, by whichever takes it.
+same request may be decided differently, by whichever takes it. Every ten
+minutes the thread of one of them records how full zones are.
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ from scheduler_service.moments import Occurrence
 from scheduler_service.rpc.peers import Peer, Peers
 from scheduler_service.store import version
 from scheduler_service.store.connection import Store, Writer
-from scheduler_service.store.records import daemons, event_log
+from scheduler_service.store.records import daemons, event_log, rates
 from scheduler_service.store.records.daemons import Registration
+from scheduler_service.store.records.leases import Lease, new_holder
 from scheduler_service.worker import Worker
 
 LOG = logging.getLogger(__name__)
 _INTERVAL_S = 5.0
 # Daemons that ended without a word are forgotten after a day.
 _KEPT_S = 86_400.0
+_LEASE = 'zone-usage'
 
 
 class DaemonRegister(Worker):
@@ -58,6 +61,8 @@ class DaemonRegister(Worker):
         self._peers = peers
         self._cast = cast
         self._introspection = introspection
+        self._lease = Lease(store, _LEASE, new_holder(entry.name))
+        self._zones_due = 0.0
         self._stored: Registration | None = None
         text = f'release {entry.version}, configuration {entry.fingerprint}'
         self._happen('started', text)
@@ -105,6 +110,7 @@ class DaemonRegister(Worker):
     def _attempt(self) -> None:
         try:
             self._record()
+            self._record_zones()
             with self._store.reading() as conn:
                 others = daemons.listing(conn)
         except errors.StoreUnavailable:
@@ -135,6 +141,17 @@ class DaemonRegister(Worker):
                 store = version.store_id(conn)
             self._peers.own = Peer(entry.id, entry.name, store)
         self._stored = entry
+
+    def _record_zones(self) -> None:
+        """Record how full zones are, if no other daemon does."""
+        start = time.monotonic()
+        if start < self._zones_due:
+            return
+        usage = self._introspection.usage()
+        if usage and self._lease.take():
+            self._zones_due = start + self._store.write(
+                lambda writer: rates.record_zones(writer, usage)
+            )
 
     def _compare(self, others: list[dict[str, object]]) -> None:
         """Warn of daemons that are configured differently, once of each.

@@ -159,8 +159,8 @@ _ALL = (
     _do('db check', 'database:check',
         'compare the tables with this release'),
     _set('db purge', 'database:purge', 'delete old records',
-        _flag('--decisions', 'delete decisions with their reasons',
-              required=True),
+        _flag('--decisions', 'delete decisions with their reasons, and their '
+              'numbers', required=True),
         argument('--before', f'delete those made before this: {_TIME_HELP}',
                  type=_past, required=True, metavar='TIME'),
         argument('--batch', 'how many to delete in a transaction (default: '
@@ -346,6 +346,9 @@ _ALL = (
         'list what happened to an instance', _INSTANCE, _SINCE),
     _list('history daemons', 'history:of_daemons',
         'list starts, stops, reloads and outages, and commands', _SINCE),
+    _list('rates', 'records:rates_listing',
+        'list how much each daemon decided in each minute, for a week',
+        _SINCE),
     _do('why', 'why:why',
         'print why a request was decided as it was, and what would change it',
         argument('request_id', 'of the request, or the uuid of an instance'),

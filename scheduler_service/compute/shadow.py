@@ -28,7 +28,8 @@ from scheduler_service.compute.follower.mirror import Mirror
 from scheduler_service.compute.follower.providers import ProviderFollower
 from scheduler_service.compute.placement.client import PlacementClient
 from scheduler_service.compute.rebuilds import RebuildCheck
-from scheduler_service.engine.jobs import DeliveredMessage, ShadowJob
+from scheduler_service.engine.jobs import ShadowJob
+from scheduler_service.engine.messages import DeliveredMessage
 from scheduler_service.model import HostsAnswer, Instance, Request
 from scheduler_service.pipeline.explain import decisive_filter
 from scheduler_service.planning import comparison

@@ -20,7 +20,7 @@ from scheduler_service import extender_wire as wire
 from scheduler_service.http.access import Guard
 from scheduler_service.http.message import CSV, HttpRequest, Reply
 from scheduler_service.http.routes import Route
-from scheduler_service.listings import HostCriteria
+from scheduler_service.listings import HOST_ORDERS, HostCriteria
 from scheduler_service.model import (
     Request,
     client_documents,
@@ -40,6 +40,7 @@ _MOST_ID = 2**63 - 1
 _TIMEOUT_S = 30.0
 # Duplicate keys that an error names.
 _MOST_NAMED = 20
+_DAY = timedelta(days=1)
 _TIME = 'a date or time such as 2026-11-01T12:00, or an age such as 12h'
 
 
@@ -89,9 +90,16 @@ CRITERIA: Criteria = {
     ),
     'before': (_number(_MOST_ID), 'only those with a smaller id than this'),
 }
+OFFSET = _number(_MOST_HOSTS), 'how many are left out before'
 # As those of ``host list`` and ``capacity``.
 HOST_CRITERIA: Criteria = {
-    'limit': (_number(_MOST_HOSTS), 'the largest number, by their names'),
+    'limit': (_number(_MOST_HOSTS), 'the largest number'),
+    'offset': OFFSET,
+    'sort': (
+        one_of(*HOST_ORDERS, *(f'-{name}' for name in HOST_ORDERS)),
+        'the column to sort by, with - before it the largest first; host if '
+        'it is absent',
+    ),
     'zone': (str, 'hosts of this availability zone'),
     'aggregate': (str, 'hosts of this aggregate, by its id or name'),
     'state': (one_of('up', 'down'), 'hosts that report, or do not'),
@@ -103,6 +111,10 @@ HOST_CRITERIA: Criteria = {
 }
 SHADOW_CRITERIA: Criteria = {
     'since': (moments.past, f'the earliest hour: {_TIME}; 7d without it'),
+}
+RATES_CRITERIA: Criteria = {
+    'since': (moments.past, f'the first minute: {_TIME}; 24h if it is absent'),
+    'until': (moments.past, f'the end: {_TIME}'),
 }
 CAPACITY_CRITERIA: Criteria = {
     'zone': (str, 'only this availability zone'),
@@ -146,6 +158,7 @@ class V1:
             ('GET', '/v1/capacity', self.capacity),
             ('GET', '/v1/daemons', self.daemons),
             ('GET', '/v1/shadow', self.shadow),
+            ('GET', '/v1/rates', self.rates),
             ('GET', '/v1/openapi.json', self.openapi),
         ]
         most = min(max_bytes, MAX_BYTES)
@@ -227,9 +240,11 @@ class V1:
         limit = criteria.pop('limit', _MAX_LIMIT)
         wanted = HostCriteria(
             *map(criteria.get, ('zone', 'aggregate', 'state', 'status',
-                                'name'))
+                                'name', 'sort'))
         )  # fmt: skip
-        rows, remarks = self._scheduler.listings.hosts(wanted, limit + 1)
+        rows, remarks = self._scheduler.listings.hosts(
+            wanted, limit + 1, criteria.get('offset', 0)
+        )
         more = len(rows) > limit
         return {'hosts': rows[:limit], 'more': more, 'remarks': remarks}
 
@@ -266,6 +281,14 @@ class V1:
         criteria = read_criteria(request, SHADOW_CRITERIA)
         since = criteria.get('since', timedelta(days=7))
         return self._scheduler.listings.shadow(since)
+
+    def rates(self, request: HttpRequest, content: bytes) -> Any:
+        """List how much daemons decided each minute, as ``rates`` does."""
+        self.authorize(request, 'list_decisions')
+        criteria = read_criteria(request, RATES_CRITERIA)
+        since = criteria.get('since', _DAY)
+        rows = self._scheduler.listings.rates(since, criteria.get('until'))
+        return {'rates': rows, 'remarks': []}
 
     def openapi(self, request: HttpRequest, content: bytes) -> Any:
         parameters(request)
@@ -378,6 +401,7 @@ _LIMIT = {
     'type': 'integer', 'minimum': 1, 'maximum': _MAX_LIMIT, 'default': 20,
 }  # fmt: skip
 _ID = {'type': 'integer', 'minimum': 1, 'maximum': _MOST_ID}
+_OFFSET = {'type': 'integer', 'minimum': 1, 'maximum': _MOST_HOSTS}
 _DECISION = _object(
     'created_at request_id kind outcome times first_at',
     created_at={'type': 'string', 'format': 'date-time'},
@@ -438,6 +462,12 @@ _VERDICT = _row(
     'verdict cause requests mean_ms slowest_ms request_id',
     **dict.fromkeys(('requests', 'mean_ms', 'slowest_ms'), _NUMBER),
 )
+_COUNTS = {'type': 'object', 'additionalProperties': {'type': 'integer'}}
+_RATE = _row(
+    'minute daemon decisions refused p50_ms p99_ms outcomes filters durations',
+    **dict.fromkeys(('decisions', 'refused', 'p50_ms', 'p99_ms'), _NUMBER),
+    **dict.fromkeys(('outcomes', 'filters', 'durations'), _COUNTS),
+)
 
 
 class _Table(NamedTuple):
@@ -466,7 +496,8 @@ class _Table(NamedTuple):
             limit = _LIMIT
         parameters = [
             {'name': name, 'in': 'query', 'description': text,
-             'schema': {'limit': limit, 'before': _ID}.get(name, _TEXT)}
+             'schema': {'limit': limit, 'before': _ID,
+                        'offset': _OFFSET}.get(name, _TEXT)}
             for name, (_, text) in self.known.items()
         ]  # fmt: skip
         csv = {'text/csv': {'schema': _STRING}}
@@ -493,6 +524,10 @@ _TABLES = {
     '/v1/shadow': _Table(
         'shadow', _VERDICT, 'How decisions of a shadow compare',
         SHADOW_CRITERIA,
+    ),
+    '/v1/rates': _Table(
+        'rates', _RATE, 'How much each daemon decided in each minute',
+        RATES_CRITERIA,
     ),
 }  # fmt: skip
 _ERROR = _object(

@@ -7,7 +7,7 @@ from typing import Any
 from scheduler_service import adapter as base
 from scheduler_service.http.routes import Pages
 from scheduler_service.http.v1 import V1
-from scheduler_service.pages import decisions, hosts, start, trial, why
+from scheduler_service.pages import cloud, decisions, hosts, start, trial, why
 from scheduler_service.pages.frame import Frame
 from scheduler_service.scheduler import Scheduler
 
@@ -16,16 +16,13 @@ _PAGES = {
     '/decisions': decisions.listing,
     '/decisions/{request_id}': decisions.decision,
     '/try': trial.page,
-    '/cloud': hosts.cloud,
-    '/cloud.png': hosts.image,
-    '/cloud/{block}': hosts.cell,
+    '/cloud': cloud.page,
+    '/cloud.png': cloud.image,
+    '/cloud/{block}': cloud.cell,
     '/hosts': hosts.listing,
     '/hosts/{name}': hosts.host,
-    '/fit': start.fit,
-    '/daemons': start.daemons,
     '/shadow': start.shadow,
-    '/pools': start.pools,
-    '/dns-zones': start.dns_zones,
+    **dict.fromkeys(start.LISTS, start.listing),
 }
 
 
@@ -39,5 +36,6 @@ class Adapter(base.Adapter):
     def pages(self, api: V1) -> Pages:
         """Return the pages, and the files that they load."""
         frame = Frame(self._scheduler, api)
-        pages = {**_PAGES, why.PATH: self._why.page}
+        of_hosts = dict.fromkeys(why.OF_HOSTS, self._why.of_host)
+        pages = {**_PAGES, why.PATH: self._why.page, **of_hosts}
         return Pages(frame.routes(pages), frame.show_error)

@@ -12,15 +12,19 @@ from scheduler_service import errors, texts
 from scheduler_service.http.message import HttpRequest, Reply
 from scheduler_service.http.v1 import CRITERIA, parameters
 from scheduler_service.model import documents, plain
+from scheduler_service.pages import words
 from scheduler_service.pages.frame import Frame, without_empty
+from scheduler_service.pipeline.explain import decisive_filter
 from scheduler_service.store.records import decision_list
 from scheduler_service.store.records.decisions import OF_ONE
 
 # A question is a link; servers and proxies take no longer ones. In bytes.
 MOST_BYTES = 6000
+# Decisions of which the list says what was asked for.
+_LINES = 100
 _OUTCOMES = ['refused', 'chosen', 'ordered', 'passed', *errors.names()]
 _COLUMNS = [
-    'created_at', 'outcome', 'request_id', 'kind', 'project_id', 'filter',
+    'created_at', 'outcome', 'asked', 'request_id', 'kind', 'project_id',
     'hosts', 'instances',
 ]  # fmt: skip
 
@@ -31,9 +35,13 @@ def listing(frame: Frame, request: HttpRequest) -> Reply:
     found = frame.api.decisions(wanted, b'')
     asked = dict(parse.parse_qsl(wanted.query))
     rows, older = found['decisions'], None
+    lines = frame.listings.asked([row['id'] for row in rows[:_LINES]])
     for row in rows:
+        row['outcome'] = words.outcome(row)
         if row['times'] > 1:
-            row['outcome'] += f', {row["times"]} times'
+            row['outcome'] += f', {row["times"]:,} times'
+        row['kind'] = words.kind(row['kind'])
+        row['asked'] = lines.get(row['id'], '')
     if found['more']:
         older = parse.urlencode({**asked, 'before': rows[-1]['id']})
     return frame.page(
@@ -53,8 +61,12 @@ def decision(frame: Frame, request: HttpRequest) -> Reply:
     query, nodes = parse.urlencode({'request': text}), None
     if host and again:
         nodes = explained(frame, request, again, host)['nodes']
+    for each in found:
+        facts = each.get('error', {}).get('facts', {})
+        each['filter'] = decisive_filter(facts)
     return frame.page(
         'decision.html', decisions=found, host=host or '', nodes=nodes,
+        recorded=found[-1].get('recorded'),
         text=text, link=len(query) <= MOST_BYTES and f'/try?{query}',
         stacks=stacks,
     )  # fmt: skip

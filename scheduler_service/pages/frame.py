@@ -22,14 +22,17 @@ from scheduler_service import errors, moments, texts
 from scheduler_service.http.message import JSON, HttpRequest, Reply
 from scheduler_service.http.routes import READ, Route
 from scheduler_service.http.v1 import V1, segment
+from scheduler_service.pages import words
 from scheduler_service.pages.picture import Pictures
 from scheduler_service.scheduler import Scheduler
 
 _HTML = 'text/html; charset=utf-8'
 # The threads of a page that takes long; all others share some.
-_THREADS = {'/why/{request_id}': 'why'}
+_THREADS = dict.fromkeys(
+    ('/why/{request_id}', '/history/{name}', '/drain/{name}'), 'why'
+)
 # What costs the daemon much also without a query.
-_COSTLY = ('/why/{request_id}', '/fit', '/cloud.png', '/cloud/{block}')
+_COSTLY = (*_THREADS, '/cloud', '/cloud.png', '/cloud/{block}')
 _FOLDER = pathlib.Path(__file__).parent
 _TYPES = {
     '.css': 'text/css',
@@ -55,7 +58,6 @@ MENU = {
     '/try': 'Try',
     '/cloud': 'Cloud',
     '/hosts': 'Hosts',
-    '/fit': 'Fit',
 }
 
 Page = Callable[['Frame', HttpRequest], Reply]
@@ -91,8 +93,9 @@ class Frame:
             undefined=jinja2.StrictUndefined,
         )
         self._templates.filters['path'] = segment
-        self._templates.filters['cell'] = texts.cell
+        self._templates.filters.update(words.FILTERS)
         self._templates.globals['menu'] = MENU
+        self._templates.globals['names'] = self.listings.names
         self._names: set[str] = set()
 
     def routes(self, pages: Mapping[str, Page]) -> list[Route]:

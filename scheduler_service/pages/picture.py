@@ -13,14 +13,20 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from scheduler_service import errors, texts
 from scheduler_service.columns import HostTable
-from scheduler_service.columns.dictionary import DictionaryColumn, Ints, Rows
+from scheduler_service.columns.dictionary import (
+    DictionaryColumn,
+    Ints,
+    Mask,
+    Rows,
+)
 from scheduler_service.listings import Listings
-from scheduler_service.model import STANDARD_CLASSES
+from scheduler_service.model import STANDARD_CLASSES, Flavor, Request
 from scheduler_service.planning import headroom, host_listing
 from scheduler_service.settings import Settings
 
@@ -28,10 +34,10 @@ Pixels = npt.NDArray[np.uint8]
 PLACES = ('zone', 'aggregate', 'cell')
 # All who look within this time see the same picture, in seconds.
 _SHARED_S = 2.0
-# In pixels.
-WIDTH = 720
+# In pixels: a block is whole on a telephone, and others stand beside it.
+WIDTH = 360
 # The largest number of hosts, and the width of a cell in pixels for it.
-_SIZES = ((3_000, 12), (30_000, 6), (float('inf'), 4))
+_SIZES = ((1_500, 12), (30_000, 6), (float('inf'), 4))
 # Hosts by tenths of their fullest resource; the last two are full or over,
 # and without capacity.
 LEVELS = (
@@ -40,19 +46,29 @@ LEVELS = (
     'no capacity',
 )
 _FULL, _NONE = 10, 11
-# From blue over grey to orange, which the colour-blind tell apart.
-_STOPS = np.array([[43, 131, 186], [140, 140, 140], [217, 95, 2]])
-_SCALE = np.array(
-    [np.interp(np.arange(11), (0, 5, 10), stops) for stops in _STOPS.T]
-).T.astype(np.uint8)
-# Nothing, the scale, no capacity, disabled, down.
-_PALETTE = np.concatenate(
-    [[(0, 0, 0)], _SCALE, [(90, 98, 109), (130, 80, 223), (209, 36, 47)]]
-).astype(np.uint8)
-_HEX = [f'#{r:02x}{g:02x}{b:02x}' for r, g, b in _PALETTE.tolist()]
-_DISABLED, _DOWN = 13, 14
-COLOURS = _HEX[1:_DISABLED]
-MARKS = {'disabled': _HEX[_DISABLED], 'down': _HEX[_DOWN]}
+# What cells stand on, by day and night.
+_GROUND = np.array([29, 35, 42])
+# From dark blue to bright yellow, most of the way from 50 % on: also told
+# apart by lightness, and by blue and yellow alone.
+_STOPS = {0: (74, 90, 154), 5: (124, 92, 186), 7: (205, 110, 160),
+          9: (250, 172, 80), 10: (255, 240, 110)}  # fmt: skip
+_SCALE = np.array([
+    np.interp(np.arange(11), [*_STOPS], stops)
+    for stops in zip(*_STOPS.values(), strict=True)
+]).T  # fmt: skip
+_COLOURS = np.vstack([_SCALE, [(122, 130, 140)]])
+# Nothing, the colour of each level, and these where a flavor does not fit.
+_PALETTE = (
+    np.vstack([[_GROUND], _COLOURS, 0.3 * _COLOURS + 0.7 * _GROUND])
+    .round()
+    .astype(np.uint8)
+)
+COLOURS = [
+    f'#{r:02x}{g:02x}{b:02x}'
+    for r, g, b in _PALETTE[1 : len(LEVELS) + 1].tolist()
+]
+# Shapes of cells.
+_DISABLED, _DOWN = 1, 2
 # Names that are made an array at once; another thread may run between.
 _PART = 10_000
 
@@ -62,8 +78,10 @@ class Picture:
 
     :param by: one of :data:`PLACES`
     :param resource: class whose use colours the cells; None: the fullest
+    :param fitting: hosts that stand out, bool[n]; None: all
     :ivar size: width and height of a cell in pixels
     :ivar blocks: by names of places: rows of the table, as cells stand
+    :ivar fitting: the hosts that stand out
     :ivar levels: the place in :data:`LEVELS` of each host, int8[n]
     :ivar disabled: how many are
     :ivar down: how many are
@@ -76,8 +94,9 @@ class Picture:
         settings: Settings,
         by: str,
         resource: str | None,
+        fitting: Mask | None = None,
     ) -> None:
-        self.table = table
+        self.table, self.fitting = table, fitting
         self.size = next(s for most, s in _SIZES if len(table) <= most)
         names, codes = headroom.largest(*_places(table, by, settings))
         # By place, host and node.
@@ -95,10 +114,11 @@ class Picture:
         self.counts = np.bincount(levels, minlength=len(LEVELS)).tolist()
         disabled, down = ~table.number('enabled'), ~table.number('up')
         self.disabled, self.down = int(disabled.sum()), int(down.sum())
-        tiles = levels + 1
-        tiles[disabled] = _DISABLED
-        tiles[down] = _DOWN
-        self._tiles = tiles
+        colours = levels + 1
+        if fitting is not None:
+            colours[~fitting] += len(LEVELS)
+        self._colours = colours
+        self._shapes = np.where(down, _DOWN, np.where(disabled, _DISABLED, 0))
         self._made: dict[str, bytes] = {}
 
     @property
@@ -123,9 +143,12 @@ class Picture:
         if made is None:
             size, columns, rows = self.size, self.columns, self.blocks[block]
             lines = self.height(block) // size
-            tiles = np.zeros(lines * columns, np.int8)
-            tiles[: len(rows)] = self._tiles[rows]
-            cells = _glyphs(size)[tiles].reshape(lines, columns, size, size)
+            filled = np.zeros((lines * columns, size, size), np.uint8)
+            filled[: len(rows)] = (
+                _glyphs(size)[self._shapes[rows]]
+                * self._colours[rows].astype(np.uint8)[:, None, None]
+            )
+            cells = filled.reshape(lines, columns, size, size)
             pixels = cells.transpose(0, 2, 1, 3).reshape(lines * size, -1)
             made = self._made[block] = png(pixels, _PALETTE)
         return made
@@ -137,16 +160,20 @@ class Pictures:
     def __init__(self, listings: Listings) -> None:
         self._listings = listings
         self._lock = threading.Lock()
-        # By place and resource, with when it was made.
-        self._made: dict[tuple[str, str | None], tuple[Picture, float]] = {}
+        # By place, resource and flavor, with when it was made.
+        self._made: dict[Any, tuple[Picture, float]] = {}
 
-    def get(self, by: str, resource: str | None) -> Picture:
+    def get(
+        self, by: str, resource: str | None, flavor: Flavor | None = None
+    ) -> Picture:
         """Return a picture that is at most two seconds old.
 
+        :param flavor: hosts that it fits on stand out
         :raises NotFound: no host offers the resource
         """
         with self._lock:
-            now, key = time.monotonic(), (by, resource)
+            now = time.monotonic()
+            key = by, resource, flavor and msgspec.json.encode(flavor)
             self._made = {
                 each: (made, at)
                 for each, (made, at) in self._made.items()
@@ -156,7 +183,13 @@ class Pictures:
                 table = self._listings.table()
                 if resource:
                     check('resource', resource, table.resources)
-                made = Picture(table, self._listings.settings, by, resource)
+                fitting = None
+                if flavor is not None:
+                    wanted = Request(flavor=flavor)
+                    fitting = self._listings.fitting(table, wanted)
+                made = Picture(
+                    table, self._listings.settings, by, resource, fitting
+                )
                 self._made[key] = made, now
             return self._made[key][0]
 
@@ -200,18 +233,18 @@ def png(pixels: Pixels, palette: Pixels) -> bytes:
 
 
 def _glyphs(size: int) -> Pixels:
-    """Return the cell of each colour: a square, a frame or a cross.
+    """Return the shapes of cells: a square, a frame and a cross.
 
-    :return: uint8[m, size, size]; the first is empty
+    :return: uint8[3, size, size]; 1 where there is colour
     """
-    glyphs = np.zeros((len(_PALETTE), size, size), np.uint8)
+    glyphs = np.zeros((3, size, size), np.uint8)
     inner = size - 1
-    glyphs[:, :inner, :inner] = np.arange(len(_PALETTE))[:, None, None]
+    glyphs[:, :inner, :inner] = 1
     edge = max(1, inner // 5)
     glyphs[_DISABLED, edge : inner - edge, edge : inner - edge] = 0
     distance = np.abs(np.subtract.outer(np.arange(inner), np.arange(inner)))
     cross = (distance < edge) | (distance[::-1] < edge)
-    glyphs[_DOWN, :inner, :inner] = np.where(cross, _DOWN, 0)
+    glyphs[_DOWN, :inner, :inner] = cross
     return glyphs
 
 

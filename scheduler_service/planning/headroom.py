@@ -325,6 +325,18 @@ def fits(
     ]
 
 
+def passing(
+    pipeline: HostPipeline, table: HostTable, request: Request
+) -> Mask:
+    """Return which hosts an instance of a request fits on, bool[n].
+
+    :raises FilterFault: a filter failed
+    """
+    masks = [mask for _, mask in pipeline.masks(table, request)]
+    passed: Mask = np.logical_or.reduce(masks)
+    return passed
+
+
 def _rooms(
     pipeline: HostPipeline, table: HostTable, request: Request
 ) -> tuple[Mask, Ints, dict[str, Ints]]:

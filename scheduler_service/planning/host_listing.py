@@ -23,6 +23,12 @@ from scheduler_service.model import (
 )
 from scheduler_service.settings import Settings
 
+# Columns by which hosts may be sorted.
+ORDERS = (
+    'host', 'zone', 'status', 'state', 'used', 'instances',
+    *(f'{fields[0]}_used' for fields in STANDARD_FIELDS.values()),
+)  # fmt: skip
+
 
 class HostCriteria(NamedTuple):
     """Which hosts to list; None and empty criteria do not count.
@@ -32,6 +38,8 @@ class HostCriteria(NamedTuple):
     :ivar state: up or down
     :ivar status: enabled or disabled
     :ivar pattern: of service hosts, with ``*`` and ``?``
+    :ivar order: one of :data:`ORDERS`, with a dash before it the largest
+        first; equal ones are in the order of their names
     """
 
     zone: str | None = None
@@ -39,6 +47,7 @@ class HostCriteria(NamedTuple):
     state: str | None = None
     status: str | None = None
     pattern: str | None = None
+    order: str | None = None
 
     def has(self, aggregates: Sequence[Aggregate], settings: Settings) -> bool:
         """Whether the aggregates of a host meet the zone and the aggregate."""
@@ -84,7 +93,7 @@ def _labels(aggregates: Iterable[Aggregate]) -> set[str]:
 def rows(
     table: HostTable, criteria: HostCriteria, settings: Settings
 ) -> Iterator[dict[str, Any]]:
-    """Yield the hosts that meet the criteria, by their names.
+    """Yield the hosts that meet the criteria, in their order.
 
     Of each standard class a row has the use, the total and the capacity:
     ``vcpus_used``, ``vcpus``, ``vcpus_capacity``. ``used`` is the use of the
@@ -120,11 +129,26 @@ def rows(
         )
     }
     fullest = percent_used(table, settings).round(1).tolist()
-    by_name = sorted(
+    ordered = sorted(
         (table.host_at(row), table.node_at(row), row)
         for row in np.flatnonzero(accepted).tolist()
     )
-    for host, node, row in by_name:
+    order = criteria.order or 'host'
+    by_row = {
+        **amounts, 'used': fullest, 'instances': instances, 'state': ~up,
+        'status': ~enabled,
+    }.get(order.lstrip('-'))  # fmt: skip
+    if by_row is not None:
+        keys = [by_row[row] for *_, row in ordered]
+    elif order.endswith('zone'):
+        keys = [places[sets.at(row)]['zone'] for *_, row in ordered]
+    else:
+        keys = [host for host, *_ in ordered]
+    is_falling = order.startswith('-')
+    for at in sorted(
+        range(len(keys)), key=keys.__getitem__, reverse=is_falling
+    ):
+        host, node, row = ordered[at]
         place = places[sets.at(row)]
         yield {
             'host': host,

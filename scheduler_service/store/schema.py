@@ -83,7 +83,7 @@ metadata = sa.MetaData(
 )
 
 # The migration that makes these tables.
-VERSION = '0003'
+VERSION = '0004'
 
 # Versions of which the releases may use the tables as they are now: this one,
 # and those before it for which the migrations are declared safe.
@@ -395,6 +395,33 @@ decisions = _table(
     sa.Index(None, 'caller_request_id'),
     sa.Index(None, 'global_request_id'),
     sa.Index(None, 'project_id'),
+)
+
+# What each daemon decided in each minute, for a week; see ``records.rates``.
+decision_rates = _table(
+    'decision_rates',
+    # Since the epoch, by the database's clock.
+    _id('minute'),
+    # A random number for each run of a daemon.
+    _id('run'),
+    sa.Column('daemon', _NAME, nullable=False),
+    # JSON: numbers by outcome, filter and duration.
+    sa.Column('document', _DOCUMENT, nullable=False),
+)
+
+# How full zones were, every ten minutes, for a week.
+zone_usage = _table(
+    'zone_usage',
+    sa.Column('zone', _NAME, primary_key=True),
+    sa.Column('resource_class', _NAME, primary_key=True),
+    # The number of the ten minutes since the epoch.
+    _id('period'),
+    # In the unit of the class; unavailable: what is left on hosts that are
+    # down or disabled.
+    sa.Column('capacity', _BIG, nullable=False),
+    sa.Column('used', _BIG, nullable=False),
+    sa.Column('unavailable', _BIG, nullable=False),
+    sa.Index(None, 'period'),
 )
 
 # What daemons saw and decided; see ``store.records.recordings``.

@@ -112,7 +112,10 @@ class Watched:
 
 
 def content(page: Any) -> str:
-    """Return the text of a page, but for the time."""
+    """Return the text of a page, but for times and ages."""
+    page.evaluate(
+        "document.querySelectorAll('main time').forEach(e => e.remove())"
+    )
     return str(page.inner_text('main')).replace(
         page.inner_text('footer time'), ''
     )

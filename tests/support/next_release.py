@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from scheduler_service.store import migrate, schema
 from tests.support.paths import ROOT
 
-VERSION = '0003'
+VERSION = f'{int(schema.VERSION) + 1:04}'
 # What follows the columns of the table.
 _LAST = "    sa.UniqueConstraint('host', 'node'),\n"
 _MIGRATION = '''"""Add a column that this release does not need"""

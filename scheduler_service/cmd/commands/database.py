@@ -18,7 +18,7 @@ from scheduler_service.store.driver_errors import (
     first_line,
     translate_errors,
 )
-from scheduler_service.store.records import decisions
+from scheduler_service.store.records import decisions, rates
 
 _FAULTS = (util.CommandError, db_exception.DBError, sa.exc.SQLAlchemyError)
 
@@ -43,7 +43,7 @@ def check(args: Any, conf: Any) -> int:
 
 
 def purge(args: Any, conf: Any) -> None:
-    """Delete decisions that were made before a time, batch by batch.
+    """Delete decisions before a time, batch by batch, and their rates.
 
     An interrupt undoes no finished batch.
     """
@@ -59,6 +59,7 @@ def purge(args: Any, conf: Any) -> None:
             deleted += count
             if not count:
                 break
+        store.write(lambda writer: rates.prune(writer, before))
     print(f'{deleted} decisions were deleted.')
 
 

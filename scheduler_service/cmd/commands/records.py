@@ -1,7 +1,8 @@
-"""``scheduler-manage decision show``, ``claim``, ``message`` and ``shadow``.
+"""``decision show``, ``rates``, ``shadow``, ``claim`` and ``message``.
 
-Records of requests: decisions with their reasons, claims with their
-allocations, and messages that no daemon could process.
+Records of requests: decisions with their reasons, their numbers, and how those
+of a shadow compare; claims with their allocations; and messages that no daemon
+could process.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from scheduler_service.cmd.connections import call, open_store, read, write
 from scheduler_service.model.inventory import dashed
 from scheduler_service.store.claims import claim_queries, lifecycle, outcomes
 from scheduler_service.store.reading import loading
-from scheduler_service.store.records import decisions, quarantine, shadow
+from scheduler_service.store.records import (
+    decisions,
+    quarantine,
+    rates,
+    shadow,
+)
 
 
 def decision_show(args: Any, conf: Any) -> None:
@@ -26,6 +32,16 @@ def decision_show(args: Any, conf: Any) -> None:
         return
     for row in rows:
         output.decision(row)
+
+
+def rates_listing(args: Any, conf: Any) -> output.Listing:
+    """List how much each daemon decided in each minute."""
+    rows = read(conf, lambda conn: rates.listing(conn, args.since, None))
+    columns = [
+        'minute', 'daemon', 'decisions', 'refused', 'p50_ms', 'p99_ms',
+        'filters',
+    ]  # fmt: skip
+    return output.Listing(rows, columns, ['outcomes', 'durations'])
 
 
 def claim_list(args: Any, conf: Any) -> output.Listing:

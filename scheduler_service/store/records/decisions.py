@@ -83,6 +83,8 @@ class Decision:
     :param lacks_request: whether the reasons have no request, since the
         recording has it, if it gets there
     :ivar document: JSON, the reasons
+    :ivar filter: that left no host or pool; None: no filter did
+    :ivar duration_ms: from its arrival on; None: it was not measured
     """
 
     def __init__(
@@ -99,14 +101,17 @@ class Decision:
         facts = reasons['error']['facts'] if 'error' in reasons else reasons
         self.request_id, self.kind = str(request_id), kind
         self.outcome, self._reasons, self.document = outcome, reasons, ''
+        self.duration_ms: float | None = reasons.get('duration_ms')
+        self.filter = (
+            None if outcome in GOOD else decisive_filter(facts) or None
+        )
         self._more = (
             caller_request_id,
             global_request_id,
             reasons.get('project_id'),
             # A caller's text, of any length.
             (reasons.get('user_id') or '')[:NAME_LENGTH] or None,
-            # The filter that left no host or pool; None: no filter did.
-            None if outcome in GOOD else decisive_filter(facts) or None,
+            self.filter,
         )
         self._placements = reasons.get('placements') or ()
         self._instances = reasons.get('instance_uuids') or ()
@@ -400,6 +405,34 @@ def _reasons(conn: Connection, row: Any) -> dict[str, Any]:
     if columns and 'finalists' in columns:
         reasons['explanation'] = explanation(columns)
     return reasons
+
+
+def asked_lines(conn: Connection, ids: Sequence[int]) -> dict[int, str]:
+    """Return what some decisions were asked for, as far as it is kept.
+
+    :param ids: of their rows
+    :return: by id, a line each
+    """
+    columns = schema.decisions.c
+    query = sa.select(
+        columns.id, columns.kind, columns.document, columns.run,
+        columns.block, columns.place,
+    )  # fmt: skip
+    lines, places = {}, {}
+    for row in rows.select_in(conn, query, columns.id, ids):
+        reasons = msgspec.json.decode(row.document)
+        if request := reasons.get('request'):
+            lines[row.id] = _line_of(row.kind, request)
+        elif 'asked' in reasons:
+            lines[row.id] = reasons['asked']
+        elif row.run is not None:
+            places[row.id] = row.kind, (row.run, row.block, row.place)
+    recorded = recordings.requests(conn, {at for _, at in places.values()})
+    for number, (kind, at) in places.items():
+        if at in recorded:
+            request = msgspec.to_builtins(recorded[at])
+            lines[number] = _line_of(kind, request)
+    return lines
 
 
 def flavors(

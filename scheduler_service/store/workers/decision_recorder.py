@@ -3,8 +3,9 @@
 Owns both queues, and the thread that empties them off the request path.
 Whichever thread decides or sets a result adds to a queue, which is a deque and
 needs no lock. A message with many requests gets one line. The same thread
-prunes old decisions, old entries of the change feed, old outcomes of requests
-and old entries of the quarantine.
+counts what it stores, for a row of rates each minute, and prunes old
+decisions, rates, entries of the change feed, outcomes of requests and entries
+of the quarantine.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from scheduler_service.store.records import (
     decisions,
     event_log,
     quarantine,
+    rates,
     recordings,
 )
 from scheduler_service.store.records.decisions import Decision
@@ -114,6 +116,7 @@ class DecisionRecorder(Worker):
         self._recording = RecordingWriter(
             journal or Journal(), self._signature, health or Health()
         )
+        self._rates = rates.RateCounter()
         self._stored_since_pruning = 0
         self._waiting = collections.deque[Decision](maxlen=_MAX_WAITING)
         self._lines = collections.deque[tuple[LogLine, Future[Any], float]](
@@ -211,9 +214,10 @@ class DecisionRecorder(Worker):
         self._write_lines()
         return ended
 
-    def flush(self) -> None:
+    def flush(self, is_last: bool = False) -> None:
         """Write and store what waits, in the caller's thread.
 
+        :param is_last: store the rates of this minute, too
         :raises StoreUnavailable: the database does not answer; what is not
             stored yet stays in the queue
         """
@@ -221,6 +225,8 @@ class DecisionRecorder(Worker):
         # Lock: a batch of another thread is stored when this returns, too.
         with self._storing:
             self._store_waiting()
+            daemon = self.origin.get('daemon', '')
+            self._rates.store(self._writer.write, daemon, is_last)
 
     def _store_waiting(self) -> None:
         # What comes now waits for its place in the recording.
@@ -247,6 +253,7 @@ class DecisionRecorder(Worker):
                 self._waiting.extendleft(reversed(batch))
                 raise
             self._recording.stored(blocks)
+            self._rates.count(batch)
             self._stored_since_pruning += more
             if self._stored_since_pruning > min(_PRUNE_AFTER, keep // 10):
                 self._stored_since_pruning = 0
@@ -270,7 +277,9 @@ class DecisionRecorder(Worker):
     def _prune_recordings(self) -> None:
         keep_s, most = self._history_kept_s, self._options.history_keep_bytes
         with self._store.reading() as conn:
-            before = clock.read(conn) - keep_s
+            now = clock.read(conn)
+        before = now - keep_s
+        self._store.write(partial(rates.prune, before=now - rates.KEPT_S))
         self._repeat(partial(event_log.prune, before=before, most=_PRUNE_STEP))
         while not self._stopping.is_set():
             with self._store.reading() as conn:
@@ -296,7 +305,7 @@ class DecisionRecorder(Worker):
                 self._attempt(self._prune_by_age)
                 self._attempt(self._prune_recordings)
         self._recording.stop()
-        self._attempt(self.flush)
+        self._attempt(partial(self.flush, is_last=True))
         self._writer.drop()
 
     def _prune_changes(self) -> None:

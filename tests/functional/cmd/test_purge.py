@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
+import msgspec
 import pytest
 import sqlalchemy as sa
 
 from scheduler_service.cmd import manage
 from scheduler_service.store import clock, schema
 from scheduler_service.store.connection import Store
-from scheduler_service.store.records import decision_list, decisions
+from scheduler_service.store.records import decision_list, decisions, rates
 from scheduler_service.store.records.decision_list import DecisionFilter
 from scheduler_service.store.records.decisions import Decision
 from tests.support.databases import DATABASES
@@ -70,6 +73,23 @@ def test_what_is_older_is_deleted_batch_by_batch(store, purge):
     assert purge('--before', '2999-01-01T00:00') == (
         '1 decisions were deleted.\n'
     )
+
+
+def test_their_rates_go_with_decisions(store, purge):
+    def numbers():
+        with store.reading() as conn:
+            return [rate.counts.decisions for rate in rates.between(conn, 0)]
+
+    now = time.time()
+    minutes = [int((now - days * DAY) // 60) for days in (3, 1)]
+    for minute, run in zip(minutes, (2, 1), strict=True):
+        counts = msgspec.json.encode(rates.Counts({'chosen': run})).decode()
+        row = {'minute': minute, 'run': run, 'daemon': 'a', 'document': counts}
+        with store.engine.begin() as conn:
+            conn.execute(sa.insert(schema.decision_rates), row)
+    assert numbers() == [2, 1]
+    purge('--before', '2d')
+    assert numbers() == [1]
 
 
 @pytest.mark.parametrize(

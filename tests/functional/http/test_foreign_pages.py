@@ -12,10 +12,10 @@ import pytest
 from tests.support.waiting import LIMIT_S
 
 # What costs the daemon nothing: another site may link it.
-LINKED = ['/', '/decisions', '/try', '/cloud', '/hosts', '/daemons', '/pools',
+LINKED = ['/', '/decisions', '/try', '/hosts', '/daemons', '/pools',
           '/dns-zones', '/hosts/compute-1']  # fmt: skip
 COSTLY = [
-    '/why/x', '/try?flavor=vcpus%3D2', '/fit', '/cloud.png?block=nova',
+    '/why/x', '/try?flavor=vcpus%3D2', '/cloud', '/cloud.png?block=nova',
     '/decisions/x?host=compute-1', '/decisions?outcome=refused',
     '/cloud/zone:nova?1,1', '/v1/capacity?flavor=vcpus%3D1&by=host',
     '/v1/hosts', '/v1/hosts.csv', '/metrics', '/readyz',
@@ -64,7 +64,7 @@ def test_another_site_may_only_link_what_costs_nothing(serve_http, site):
 @pytest.mark.parametrize('site', ['none', 'same-origin'])
 def test_our_own_pages_and_people_may_send_anything(serve_http, site):
     port = serve_http().port
-    for path in (*LINKED, '/try?flavor=vcpus%3D2', '/fit', '/metrics'):
+    for path in (*LINKED, '/try?flavor=vcpus%3D2', '/cloud', '/metrics'):
         for how in (LINK, IMAGE):
             status = fetch(port, path, **{'Sec-Fetch-Site': site}, **how)[0]
             assert status == 200, path
@@ -77,7 +77,7 @@ def test_a_password_of_a_browser_is_no_leave_for_other_sites(
     port = serve_http(http__token_file=str(tmp_path / 'token')).port
     basic = b64encode(b'anybody:s3cret').decode()
     known = {'Authorization': f'Basic {basic}', 'Sec-Fetch-Site': 'cross-site'}
-    assert fetch(port, '/fit', **known, **LINK)[0] == 403
+    assert fetch(port, '/cloud', **known, **LINK)[0] == 403
     assert fetch(port, '/metrics', **known, **IMAGE)[0] == 403
     assert fetch(port, '/', **known, **LINK)[0] == 200
     # Whoever has the token itself is no page that borrows it.

@@ -77,12 +77,15 @@ SAME = [
      'capacity --flavor vcpus=1 --zone north'),
     ('daemons', 'daemons', 'daemon list'),
     ('decisions?user=u', 'decisions', 'decision list --user u'),
+    ('rates', 'rates', 'rates'),
+    ('rates?since=1h', 'rates', 'rates --since 1h'),
 ]  # fmt: skip
 
 
 def test_a_resource_has_what_the_command_prints(http, printed):
     wait_until(lambda: printed('daemon', 'list'))
     wait_until(lambda: printed('decision', 'list'))
+    wait_until(lambda: printed('rates'))
     for path, key, words in SAME:
         expected = printed(*words.split())
         status, told = http.send('GET', f'/v1/{path}')
@@ -120,11 +123,33 @@ def test_csv_has_the_rows_and_no_formulas(http):
     assert list(rows[0]) == list(told['hosts'][0])
     assert rows[3]['aggregates'] == "'@fast"
     assert rows[2]['disabled_reason'] == "'=cmd|\\u202e<b>\\x07"
-    for path in ('capacity.csv', 'daemons.csv', 'decisions.csv'):
+    for path in ('capacity.csv', 'daemons.csv', 'decisions.csv',
+                 'rates.csv'):  # fmt: skip
         status, text = http.send('GET', f'/v1/{path}')
         assert (status, text.count('\n') > 0) == (200, True), path
     _, text = http.send('GET', '/v1/hosts.csv?name=none')
     assert text.splitlines() == [','.join(rows[0])]
+
+
+def test_hosts_are_sorted_and_in_parts(http):
+    def names(query):
+        status, told = http.send('GET', f'/v1/hosts?{query}')
+        assert status == 200
+        return [row['host'] for row in told['hosts']], told['more']
+
+    every, _ = names('')
+    assert names('sort=-host') == (every[::-1], False)
+    assert names('limit=2&offset=1') == (every[1:3], True)
+    # The host with the claim; the others are in the order of their names.
+    first, *rest = names('sort=-vcpus_used')[0]
+    _, told = http.send('GET', f'/v1/hosts/{first}')
+    assert len(told['claims']) == 1
+    assert rest == [name for name in every if name != first]
+    assert names('sort=-status')[0][0] == 'compute-3'
+    zones = {row['host']: row['zone'] for row in
+             http.send('GET', '/v1/hosts')[1]['hosts']}  # fmt: skip
+    by_zone = names('sort=zone')[0]
+    assert by_zone == sorted(every, key=lambda name: zones[name])
 
 
 def test_names_that_nothing_has_are_told_with_the_nearest(http):
@@ -148,12 +173,16 @@ def test_parameters_that_cannot_be_read_are_named(http):
         ('hosts?zones=a', 'zones'),
         ('hosts?state=sideways', 'state'),
         ('hosts?limit=0', 'limit'),
+        ('hosts?sort=aggregates', 'sort'),
+        ('hosts?offset=-1', 'offset'),
         ('hosts?limit=' + '9' * 5000, 'limit'),
         ('hosts.csv?zone=', 'zone'),
         ('hosts/compute-1?zone=north', 'zone'),
         ('capacity?flavor=vcpus', 'flavor'),
         ('capacity?by=host', 'by'),
         ('daemons?name=a', 'name'),
+        ('rates?since=soon', 'since'),
+        ('rates?limit=1', 'limit'),
     ):
         status, told = http.send('GET', f'/v1/{query}')
         found = status, told['error']['facts'].get('at')

@@ -12,6 +12,7 @@ from urllib import parse
 import pytest
 
 from scheduler_service import texts
+from scheduler_service.pages import words
 from scheduler_service.store.connection import Store
 from tests.support.browsers import (
     HOSTILE,
@@ -98,7 +99,7 @@ def test_a_browser_asks_for_the_token(
         page = pages.open('/cloud', http_credentials=login)
         page.locator('.cells img').first.click(position={'x': 1, 'y': 1})
         page.wait_for_url('**/hosts/*')
-        assert 'What is left' in page.inner_text('main')
+        assert 'Capacity' in page.inner_text('main')
         pages.close()
         assert pages.complaints == []
 
@@ -116,7 +117,7 @@ def test_open_pages_go_on_with_the_next_daemon(
     try:
         page.locator('.cells img').first.click(position={'x': 1, 'y': 1})
         page.wait_for_url('**/hosts/*')
-        assert 'What is left' in page.inner_text('main')
+        assert 'Capacity' in page.inner_text('main')
         tried.fill('[name=host]', '')
         tried.click('form button')
         tried.wait_for_url('**&host=')
@@ -134,14 +135,20 @@ def test_lists_have_what_the_command_prints(
     rows = page.locator('tbody tr').all()
     shown = [row.locator('td').all_inner_texts() for row in rows]
     listed = daemon.daemon.scheduler.decisions(20)
-    assert [row[2] for row in shown] == [
-        texts.cell(each['request_id']) for each in listed
+    times = page.locator('tbody time').all()
+    assert [each.get_attribute('title') for each in times] == [
+        each['created_at'] for each in listed
     ]
     for row, each in zip(shown, listed, strict=True):
-        assert row[0] == each['created_at']
-        assert row[5:] == [
-            texts.cell(each[name]) for name in ('filter', 'hosts', 'instances')
+        assert row[1] == words.outcome(each)
+        assert row[3] == texts.cell(each['request_id'])
+        assert row[6:] == [
+            texts.cell(each[name]) for name in ('hosts', 'instances')
         ]
+    asked = dict(zip([row[3] for row in shown], shown, strict=True))
+    assert asked['req-chosen'][2].startswith('2 x flavor')
+    assert asked['req-refused'][2].startswith('1 x flavor')
+    assert asked['req-zone'][2] == 'DNS zone example.org.'
 
 
 def test_the_bars_of_a_funnel_are_its_numbers(
@@ -155,7 +162,10 @@ def test_the_bars_of_a_funnel_are_its_numbers(
         strict=True,
     ):  # fmt: skip
         width = float(row.locator('.part').get_attribute('width'))
-        assert width == pytest.approx(100 * step['end'] / facts['hosts'], 0.1)
+        share = 100 * step['end'] / step['start']
+        assert width == pytest.approx(share, 0.1)
+        text = row.locator('td').nth(0).inner_text()
+        assert text.strip() == words.percent(share)
         assert row.locator('td').nth(1).inner_text() == str(step['end'])
     sentence = texts.printable(shown['error']['message'])
     assert page.inner_text('.sentence') == sentence
@@ -193,6 +203,7 @@ def test_a_refusal_is_found_and_asked_about_by_keyboard_alone(
     page.wait_for_url('**/decisions/req-refused')
     focus(page.locator('input[name=host]'))
     page.keyboard.type('compute-1')
+    focus(page.get_by_text('Ask as of now'))
     press('Enter')
     page.wait_for_url('**host=compute-1')
     text = page.inner_text('main')

@@ -21,7 +21,7 @@ from tests.support.services import Service, shared
 
 HOSTS = 10_000
 HOSTILE_HOST = f'/hosts/{parse.quote(HOSTILE, safe="")}'
-FIT = '/fit?flavor=vcpus%3D1&by=host&zone=north'
+FIT = '/cloud?flavor=vcpus%3D1,memory_mb%3D4096'
 PAGES = [
     '/',
     '/cloud',
@@ -30,7 +30,6 @@ PAGES = [
     '/hosts',
     '/hosts/compute-00007',
     HOSTILE_HOST,
-    '/fit',
     FIT,
     '/daemons',
     '/pools',
@@ -38,7 +37,7 @@ PAGES = [
     '/shadow',
 ]
 # For axe, which takes as long for each of many rows.
-FEW = {'/hosts': '/hosts?limit=9', FIT: FIT.replace('by=host', 'by=zone')}
+FEW = {'/hosts': '/hosts?limit=9'}
 
 
 def inventory() -> dict[str, Any]:
@@ -98,7 +97,7 @@ def test_pages_are_for_all(watched: Watched) -> None:
 def test_names_with_markup_are_text(watched: Watched) -> None:
     shown = texts.printable(HOSTILE)
     page = watched.open('/')
-    for path in ('/cloud', '/cloud?by=aggregate', HOSTILE_HOST, '/fit',
+    for path in ('/cloud', '/cloud?by=aggregate', HOSTILE_HOST,
                  '/hosts?status=disabled&name=*evil*'):  # fmt: skip
         watched.go(page, path)
         assert shown in page.inner_text('main'), path
@@ -154,10 +153,35 @@ def test_a_reload_keeps_the_place(watched: Watched) -> None:
     page.get_by_label('Reload every 10 s').uncheck()
 
 
-def test_the_legend_counts_all_hosts(watched: Watched) -> None:
+def test_the_scale_counts_all_hosts(watched: Watched) -> None:
     page = watched.open('/cloud?resource=VCPU')
-    rows = page.locator('[aria-label="Legend and histogram"] tbody tr').all()
-    numbers = [int(row.locator('td.number').inner_text()) for row in rows]
-    assert sum(numbers[:-2]) == HOSTS
-    disabled = HOSTS // 33 + 1
-    assert numbers[-2:] == [disabled, (HOSTS - 1) // 50]
+    cells = page.locator('.scale tbody td').all_inner_texts()
+    assert sum(int(text.replace(',', '')) for text in cells) == HOSTS
+    text = page.inner_text('main')
+    assert f'A frame is disabled: {HOSTS // 33 + 1};' in text
+    assert f'a cross is down: {(HOSTS - 1) // 50}.' in text
+
+
+def test_the_cloud_is_whole_on_a_telephone_below_a_scale_of_one_line(
+    watched: Watched,
+) -> None:
+    page = watched.open('/cloud', viewport={'width': 400, 'height': 800})
+    scale = page.locator('.scale').bounding_box()
+    assert scale['height'] < 80
+    for picture in page.locator('.cells').all():
+        box = picture.bounding_box()
+        assert box['x'] >= 0
+        assert box['x'] + box['width'] <= 400
+
+
+def test_a_flavor_is_chosen_of_the_matrix_by_keyboard_without_script(
+    watched: Watched,
+) -> None:
+    page = watched.open('/cloud', java_script_enabled=False)
+    link = page.locator('[aria-label="How many more fit"] tbody a').first
+    name = link.inner_text()
+    link.focus()
+    page.keyboard.press('Enter')
+    page.wait_for_url('**/cloud?flavor=**')
+    assert page.input_value('[name=flavor]') == name
+    assert f'Bright cells have room for {name}' in page.inner_text('main')

@@ -18,13 +18,13 @@ import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.http.v1 import (
-    CAPACITY_CRITERIA,
     CRITERIA,
     HOST_CRITERIA,
     SHADOW_CRITERIA,
 )
-from scheduler_service.pages import picture, trial
+from scheduler_service.pages import picture, trial, words
 from scheduler_service.pages.adapter import _PAGES
+from scheduler_service.pages.why import OF_HOSTS
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
 from tests.support import engines, kube, nova_wire, processes
@@ -72,17 +72,18 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     '/decisions': tuple(CRITERIA),
     '/decisions/{request_id}': ('host',),
     '/why/{request_id}': ('host',),
+    '/history/{name}': (),
+    '/drain/{name}': (),
     '/try': trial._ALL,
-    '/cloud': ('by', 'resource', 'block'),
-    '/cloud.png': ('by', 'resource', 'block'),
+    '/cloud': ('by', 'resource', 'flavor', 'block'),
+    '/cloud.png': ('by', 'resource', 'flavor', 'block'),
     '/cloud/{block}': (),
     '/hosts': tuple(HOST_CRITERIA),
     '/hosts/{name}': (),
-    '/fit': tuple(CAPACITY_CRITERIA),
-    '/daemons': (),
-    '/pools': (),
-    '/dns-zones': (),
     '/shadow': tuple(SHADOW_CRITERIA),
+    '/daemons': ('sort', 'offset'),
+    '/pools': ('sort', 'offset'),
+    '/dns-zones': ('sort', 'offset'),
 }
 # Percent-encoded, or bytes as they are.
 ODD = [
@@ -204,7 +205,7 @@ def get(port: int, target: str, **headers: str) -> Any:
 
 
 def test_the_table_has_every_page() -> None:
-    assert {*PARAMETERS} == {*_PAGES, '/why/{request_id}'}
+    assert {*PARAMETERS} == {*_PAGES, '/why/{request_id}', *OF_HOSTS}
     assert set(picture.PLACES)
 
 
@@ -219,8 +220,9 @@ def test_each_page_shows_each_kind_of_decision(process: Any) -> None:
         ):
             status, _, body = get(port, path)
             assert status == 200, (path, body)
-            assert kind in body.decode(), path
-            assert outcome in body.decode(), path
+            assert words.kind(kind) in body.decode(), path
+            verdict = words.outcome({'outcome': outcome})
+            assert verdict in body.decode(), path
 
 
 # Each runs a command, so there are fewer.
@@ -245,7 +247,8 @@ def test_the_command_answers_for_each_kind_of_decision(
     status, _, body = get(port, path)
     assert status == 200, body
     kind, outcome = DECISIONS[request_id]
-    for text in (kind, outcome, told):
+    verdict = words.outcome({'outcome': outcome})
+    for text in (words.kind(kind), verdict, told):
         assert text in body.decode(), text
     assert 'No single change' not in body.decode()
 
@@ -257,7 +260,8 @@ def test_odd_values_of_parameters_and_names_are_answered(
     daemon, port = process
     page, brace, _ = path.partition('{')
     # Most of these would run a command each.
-    odd = ['%00', '%ED%A0%80%00'] if path.startswith('/why') else ODD
+    runs = path in ('/why/{request_id}', *OF_HOSTS)
+    odd = ['%00', '%ED%A0%80%00'] if runs else ODD
     names = (*PARAMETERS[path], 'bogus', '\xff', '%ff')
     targets = [
         f'{page}{"req-chosen" if brace else ""}?{name}={value}'

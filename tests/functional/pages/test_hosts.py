@@ -99,8 +99,8 @@ def test_what_the_cloud_does_not_have_is_named(http):
         ('/hosts?zone=nvoa', 200, 'is nova meant?'),
         ('/hosts?zone=&state=up', 200, 'compute-1'),
         ('/hosts/compte-1', 404, 'is compute-1 meant?'),
-        ('/fit?flavor=cpus%3D1', 400, 'cpus: neither a size'),
-        ('/fit?flavor=vcpus%3D1&zone=nvoa', 200, 'is nova meant?'),
+        ('/cloud?flavor=cpus%3D1', 400, 'cpus: neither a size'),
+        ('/cloud?flavor=vcpus%3D-1', 400, 'flavor'),
         ('/?a=1', 400, 'a: not a parameter'),
         ('/daemons?a=1', 400, 'a: not a parameter'),
     ):
@@ -124,6 +124,11 @@ def test_a_host_is_shown_with_all_about_it(http):
     assert '<td>rejects it</td>' in page(http, link)
     (link,) = re.findall('/decisions[?]host=compute-1', body)
     assert page(http, link).count('<td>chosen</td>') == 2
+    assert 'zone <a href="/hosts?zone=nova">nova</a>' in body
+    assert '<span class="good">up</span>' in body
+    body = page(http, '/hosts/compute-2')
+    assert '<span class="bad">down</span>' in body
+    assert f'<span class="bad">disabled</span>: {SHOWN}' in body
     body = page(http, f'/hosts/{parse.quote(HOSTILE, safe="")}')
     assert f'<h1>Host {SHOWN}</h1>' in body
     assert f'Aggregates: {SHOWN}' in body
@@ -134,28 +139,52 @@ def test_a_host_is_shown_with_all_about_it(http):
 def test_the_first_page_says_what_was_refused_and_what_lasts(http):
     body = page(http, '/')
     assert '2 of <a href="/hosts">3 hosts</a> are up' in body
+    assert 'All is well' in body
     _, told = http.send('GET', '/v1/decisions?outcome=refused')
     assert f'filter={told["decisions"][0]["filter"]}"' in body
     assert 'on host <a href="/hosts/compute-1">' in body
     assert '<a href="/dns-zones">0 DNS zones</a>' in body
-    assert '<th scope="row">choose</th>' in body
     for path in ('/daemons', '/pools', '/dns-zones', '/shadow'):
         page(http, path)
 
 
 def test_what_fits_is_shown_for_flavors_of_requests_and_for_ones_own(http):
-    body = page(http, '/fit')
-    assert f'{SHOWN}: 1 vCPUs, 512 MB, 1 GB; requested 2 times' in body
-    body = page(http, '/fit?flavor=vcpus%3D1&zone=nova')
-    _, told = http.send('GET', '/v1/capacity?flavor=vcpus%3D1&zone=nova')
-    (row,) = told['capacity']
-    assert f'<td class="number">{row["instances"]}</td>' in body
+    body = page(http, '/cloud')
+    assert f'{SHOWN}</a><br><span class="quiet">vcpus=1,memory_mb' in body
+    sizes = 'vcpus%3D1,memory_mb%3D512,root_gb%3D1'
+    _, told = http.send('GET', f'/v1/capacity?flavor={sizes}')
+    cells = [f'<td class="number">{row["instances"]} <span'
+             for row in told['capacity']]  # fmt: skip
+    assert all(cell in re.sub(r'\s+', ' ', body) for cell in cells), cells
+    for flavor in (sizes, parse.quote(HOSTILE, safe='')):
+        shown = re.sub(r'\s+', ' ', page(http, f'/cloud?flavor={flavor}'))
+        for row in told['capacity']:
+            end = f', {row["instances"]} times; ' if row['instances'] else '<'
+            assert f'It fits on {row["hosts"]} hosts{end}' in shown
+
+
+def test_lists_are_in_the_order_of_a_heading_and_leave_out_what_is_empty(
+    http,
+):
+    body = page(http, '/hosts?zone=nova')
+    assert '>Node<' not in body
+    link = re.search(r'href="([?][^"]*sort=-vcpus_used[^"]*)"', body)[1]
+    shown = page(http, '/hosts' + link.replace('&amp;', '&'))
+    assert 'aria-sort="descending"' in shown
+    assert shown.index('"/hosts/compute-1"') < shown.index('/hosts/compute-2')
+    assert 'zone=nova' in link
+    body = page(http, '/hosts?zone=nova&limit=1')
+    after = re.search(r'href="([?][^"]+)">After<', body)[1]
+    body = page(http, '/hosts' + after.replace('&amp;', '&'))
+    assert ('compute-2' in body, 'compute-1' in body) == (True, False)
+    assert '>Before<' in body
+    assert 'is name meant?' in page(http, '/daemons?sort=nane', 404)
+    assert '>Other database<' not in page(http, '/daemons?sort=-name')
 
 
 NOISE = st.text(st.characters(codec='utf-8'), max_size=30)
 PATHS = ['/', '/cloud', '/cloud.png', '/cloud/{}', '/hosts', '/hosts/{}',
-         '/fit', '/daemons', '/pools', '/dns-zones',
-         '/shadow']  # fmt: skip
+         '/daemons', '/pools', '/dns-zones', '/shadow']  # fmt: skip
 NAMES = st.sampled_from(
     [
         'by',
@@ -167,6 +196,8 @@ NAMES = st.sampled_from(
         'flavor',
         'state',
         'since',
+        'sort',
+        'offset',
     ]
 )
 
@@ -198,13 +229,13 @@ def test_the_snapshot_is_shown_while_the_database_is_away(postgresql):
             missing = 'Only what the daemon holds in memory is shown'
             assert missing in page(http, '/hosts/compute-1')
             assert 'The rest is missing' in page(http, '/')
-            assert 'The flavors are missing' in page(http, '/fit')
+            assert 'The flavors are missing' in page(http, '/cloud')
             for path in ('/cloud', '/hosts'):
                 assert 'compute-1' in page(http, path) or path == '/cloud'
             assert page(http, '/daemons', 503)
             assert page(http, '/hosts/compute-0', 503)
             proxy.become(Mode.FORWARD)
-            for path in ('/hosts/compute-1', '/', '/fit'):
+            for path in ('/hosts/compute-1', '/', '/cloud'):
                 assert 'missing' not in page(http, path)
             assert page(http, '/daemons')
         finally:

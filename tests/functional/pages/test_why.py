@@ -128,6 +128,27 @@ def test_a_host_is_shown_beside_the_best(shown: Watched) -> None:
     check(page)
 
 
+def test_the_history_of_a_host_and_its_drain_plan_are_pages(
+    shown: Watched,
+) -> None:
+    page = shown.open('/decisions/req-chosen')
+    page.click('[aria-label="Chosen hosts"] tbody a')
+    page.wait_for_url('**/hosts/*')
+    name = page.url.rpartition('/')[2]
+    page.click('text=What happened to it')
+    page.wait_for_url(f'**/history/{name}')
+    assert 'claimed' in page.inner_text('main')
+    check(page)
+    page.go_back()
+    page.click('text=where its instances could go')
+    page.wait_for_url(f'**/drain/{name}')
+    row = page.locator('tbody tr').first.inner_text()
+    assert 'compute-' in row
+    check(page)
+    told = shown.open('/drain/compute-0', 404).inner_text('main')
+    assert 'HostNotFound, status 404' in told
+
+
 def test_what_cannot_be_said_is_an_error(shown: Watched) -> None:
     # What begins like an option is the id of a request.
     told = shown.open('/why/--help', 404).inner_text('main')

@@ -100,10 +100,61 @@ def test_the_colour_says_how_full_and_the_shape_who_is_out():
     middle = size // 2 - 1
     assert (shapes[3][0].all(), shapes[3][middle, middle]) == (True, False)
     assert (shapes[4][0, middle], shapes[4][middle, middle]) == (False, True)
-    assert '#' + bytes(cells[3][0, 0]).hex() == picture.MARKS['disabled']
-    assert '#' + bytes(cells[4][0, 0]).hex() == picture.MARKS['down']
+    # Who is out keeps the colour.
+    for n in (3, 4):
+        assert '#' + bytes(cells[n][0, 0]).hex() == picture.COLOURS[0]
     # Nothing stands behind the last host.
     assert not filled[:, 6 * size :].any()
+
+
+def test_hosts_that_a_flavor_does_not_fit_on_are_darker():
+    table = build_table({'hosts': [host('a', 5), host('b', 5)]})
+    fitting = np.array([True, False])
+    made = Picture(table, SETTINGS, 'zone', None, fitting)
+    pixels, filled = decoded(made.png('nova'))
+    bright, dark = pixels[0, 0], pixels[0, made.size]
+    assert '#' + bytes(bright).hex() == picture.COLOURS[0]
+    assert filled[0, made.size]
+    assert (dark < bright).all()
+
+
+# Red, green and blue as those see them who lack one kind of cones, after
+# Machado, Oliveira and Fernandes (2009).
+SIGHT = {
+    'all': np.eye(3),
+    'no red': np.array([[0.152286, 1.052583, -0.204868],
+                        [0.114503, 0.786281, 0.099216],
+                        [-0.003882, -0.048116, 1.051998]]),
+    'no green': np.array([[0.367322, 0.860646, -0.227968],
+                          [0.280085, 0.672501, 0.047413],
+                          [-0.011820, 0.042940, 0.968881]]),
+}  # fmt: skip
+
+
+def lab(rgb):
+    """Return colours of linear RGB as CIE L*a*b*, float64[n, 3]."""
+    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722],
+                       [0.0193, 0.1192, 0.9505]])  # fmt: skip
+    xyz = np.clip(rgb, 0, 1) @ to_xyz.T / (0.9505, 1.0, 1.089)
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    x, y, z = f.T
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)]).T
+
+
+def test_colours_from_half_to_full_are_told_apart_by_all_who_see():
+    codes = [*picture.COLOURS[5:11], '#1d232a']
+    rgb = np.array([[*bytes.fromhex(code[1:])] for code in codes]) / 255
+    linear = np.where(
+        rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4
+    )
+    for name, sight in SIGHT.items():
+        seen = lab(linear @ sight.T)
+        steps = np.linalg.norm(np.diff(seen[:-1], axis=0), axis=1)
+        # A step of 2.3 is just noticed side by side.
+        assert steps.min() > 12, (name, steps)
+        # The fuller, the lighter; and all are lighter than the ground.
+        assert (np.diff(seen[:-1, 0]) > 3).all(), (name, seen[:, 0])
+        assert seen[0, 0] - seen[-1, 0] > 25, name
 
 
 def test_one_resource_colours_where_it_is_chosen():
@@ -123,8 +174,8 @@ def test_blocks_are_by_aggregate_and_cell_too():
 def test_shapes_are_told_apart_at_every_size():
     for size in (4, 6, 12):
         square, frame, cross = (
-            picture._glyphs(size)[colour] > 0
-            for colour in (1, picture._DISABLED, picture._DOWN)
+            picture._glyphs(size)[shape] > 0
+            for shape in (0, picture._DISABLED, picture._DOWN)
         )
         assert 0 < frame.sum() < square.sum()
         assert 0 < cross.sum() < square.sum()

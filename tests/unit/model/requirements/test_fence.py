@@ -46,6 +46,8 @@ AS_THEY_ARE = {
     'planning/relaxations.py': {
         'extra_specs', 'properties', 'scheduler_hints',
     },
+    # A flavor is shown as it can be typed.
+    'pages/cloud.py': {'extra_specs'},
     # What an instance was asked with is shown, and kept with it.
     'pipeline/selection.py': {'image_pairs'},
 }  # fmt: skip
