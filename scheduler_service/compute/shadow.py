@@ -10,6 +10,7 @@ little later. The thread owns all but :meth:`Shadow.take`.
 from __future__ import annotations
 
 import collections
+import contextlib
 import datetime
 import time
 from collections.abc import Mapping, Sequence
@@ -145,22 +146,19 @@ class Shadow(Worker):
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            try:
-                while self._inbox:
-                    self._receive(*self._inbox.popleft())
-                    self._decide()
-                self._look()
-                self._read_faults()
+            while self._inbox:
+                self._receive(*self._inbox.popleft())
                 self._decide()
+            self._look()
+            self._read_faults()
+            self._decide()
+            if time.monotonic() - self._stored_at > _STORE_S:
                 self._store_counts()
-            except errors.StoreUnavailable:
-                # The engine's thread logs that the database is unreachable.
-                self._pause(_IDLE_S)
             if not self._inbox:
                 self._pause(_TURN_S if self._open else _IDLE_S)
         for asked in [*self._open]:
             self._end(asked, Verdict.UNKNOWN, 'the shadow was stopped')
-        self._store_counts(is_last=True)
+        self._store_counts()
 
     def _receive(
         self, came_at: float, message: Any, context: Mapping[str, Any]
@@ -381,8 +379,8 @@ class Shadow(Worker):
         ]
         try:
             self._store.write(lambda w: instance_rows.expect(w, taken))
-        except db_exception.DBDuplicateEntry:
-            # The mirror was faster.
+        except (db_exception.DBDuplicateEntry, errors.StoreUnavailable):
+            # The mirror was faster, or the database is away.
             self._providers.touch([each.host for each, _ in taken])
 
     def _compare(self, asked: _Asked) -> tuple[Verdict, str]:
@@ -437,32 +435,31 @@ class Shadow(Worker):
         }
         return Verdict.OTHER, max(gains, key=gains.__getitem__, default='')
 
-    def _store_counts(self, is_last: bool = False) -> None:
+    def _store_counts(self) -> None:
         """Store counts, and count the instances that nobody asked for.
 
-        :raises StoreUnavailable: the database does not answer
+        While the database is away, both are left to the next time.
         """
-        now = time.monotonic()
-        if now - self._stored_at < _STORE_S and not is_last:
-            return
-        self._stored_at = now
+        now = self._stored_at = time.monotonic()
         self._seen = {
             each: at for each, at in self._seen.items() if now - at < _SEEN_S
         }
         counts, until = {**self._counts}, int(time.time()) - _CLOCKS_S
-        if self._read_until is None:
-            with self._store.reading() as conn:
-                self._read_until = records.read_until(conn) or until
-        span = _utc(max(self._read_until, until - _LONGEST_S)), _utc(until)
-        new, is_whole = self._mirror.read_cells(
-            lambda conn: databases.new_instances(conn, *span)
-        )
-        missed = sum(uuid not in self._seen for uuid in new)
-        if missed and is_whole:
-            counts[Verdict.MISSED, ''] = Count(missed)
-        reached = until if is_whole else None
-        self._store.write(lambda writer: records.add(writer, counts, reached))
-        self._counts, self._read_until = {}, reached or self._read_until
+        with contextlib.suppress(errors.StoreUnavailable):
+            if self._read_until is None:
+                with self._store.reading() as conn:
+                    self._read_until = records.read_until(conn) or until
+            since = max(self._read_until, until - _LONGEST_S)
+            span = _utc(since), _utc(until)
+            new, is_whole = self._mirror.read_cells(
+                lambda conn: databases.new_instances(conn, *span)
+            )
+            missed = sum(uuid not in self._seen for uuid in new)
+            if missed and is_whole:
+                counts[Verdict.MISSED, ''] = Count(missed)
+            reached = until if is_whole else None
+            self._store.write(lambda w: records.add(w, counts, reached))
+            self._counts, self._read_until = {}, reached or self._read_until
 
 
 def _utc(stamp: float) -> datetime.datetime:
