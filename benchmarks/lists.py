@@ -13,6 +13,7 @@ from scheduler_service.store.records import decisions
 _FILTERS = 'AvailabilityZoneFilter', 'ComputeFilter', 'CoreFilter', 'RamFilter'
 _PART = 1000
 _PROJECTS = 50
+_FLAVORS = 10
 
 
 def with_zones(document: dict[str, Any], zones: int = 3) -> dict[str, Any]:
@@ -50,7 +51,12 @@ def decision(number: int, hosts: int) -> decisions.Decision:
         for name in _FILTERS
     ]}  # fmt: skip
     name = common.host_name(number % hosts)
-    why: dict[str, Any] = {'project_id': f'project-{number % _PROJECTS}'}
+    size = 1 + number % _FLAVORS
+    flavor = {'name': f'm{size}', 'vcpus': size, 'memory_mb': 2048 * size}
+    why: dict[str, Any] = {
+        'project_id': f'project-{number % _PROJECTS}',
+        'request': {'flavor': flavor},
+    }
     if refused:
         why['instance_uuids'] = [instance(number)]
         why['error'] = {
