@@ -47,7 +47,7 @@ def test_a_cloud_with_decisions_is_served_until_an_interrupt(
         for path in ('/', '/cloud'):
             assert '</html>' in page(path)
         # Decisions are stored soon after their answers.
-        for text in ('<td>RamFilter</td>', 'project-3'):
+        for text in (' by RamFilter', 'project-3'):
             wait_until(
                 lambda text=text: (
                     text in page('/decisions?outcome=refused&limit=99')

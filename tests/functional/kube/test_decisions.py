@@ -115,8 +115,8 @@ def test_pod_that_is_tried_again_has_one_decision_for_each_verdict(
     path = f'/decisions?request=shop/{name}'
     _, answer = http.send('GET', f'/v1{path}')
     assert [row['times'] for row in answer['decisions']] == [3, 1]
-    assert 'NoValidHost, 3 times' in http.send('GET', path)[1]
-    assert '3 times since' in http.send('GET', f'/decisions/uid-of-{name}')[1]
+    assert 'Filter, 3 times' in http.send('GET', path)[1]
+    assert '3 times, first' in http.send('GET', f'/decisions/uid-of-{name}')[1]
 
 
 def test_pods_of_a_gang_are_found_by_their_group(http, run, name):

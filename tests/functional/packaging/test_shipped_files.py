@@ -94,6 +94,7 @@ AFTER_THE_CALLS = [
     (f'history instance {INSTANCE}', 0),
     ('decision list', 0),
     ('rates', 0),
+    ('shadow', 0),
     ('db purge --decisions --before 30d', 0),
     ('zone list', 0),
     ('daemon list', 0),
