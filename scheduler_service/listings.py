@@ -13,7 +13,6 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
 from scheduler_service.columns import HostTable
@@ -184,7 +183,7 @@ class Listings:
         :raises StoreUnavailable: the database does not answer
         """
         with self._store.reading(READ_S) as conn:
-            return daemons.rows(conn)
+            return daemons.rows(conn, daemons.listing(conn))
 
     def shadow(self, since: Moment) -> dict[str, Any]:
         """Return how a shadow's decisions compare: ``records.shadow:report``.
@@ -209,9 +208,9 @@ class Listings:
         :raises StoreUnavailable: the database does not answer
         """
         with self._store.reading(READ_S) as conn:
-            now = clock.read(conn)
+            now, stored = clock.read(conn), daemons.listing(conn)
             events = [
-                *event_log.since(conn, now - _DAY_S), *daemons.lasting(conn)
+                *event_log.since(conn, now - _DAY_S), *daemons.lasting(stored)
             ]  # fmt: skip
             events.sort(key=lambda event: float(event['begun_at']))
             rated = rates.between(conn, now - _DAY_S)
@@ -220,7 +219,9 @@ class Listings:
             )
             return {
                 'refusals': decision_list.refusals(conn, timedelta(hours=1)),
-                'daemons': _lately(conn, now, rated, events),
+                'daemons': _lately(
+                    stored, daemons.rows(conn, stored), now, rated, events
+                ),
                 'now': now,
                 'rates': rated,
                 'events': events,
@@ -269,13 +270,16 @@ class Listings:
 
 
 def _lately(
-    conn: Connection,
+    stored: Sequence[Mapping[str, Any]],
+    listed: Sequence[Mapping[str, Any]],
     now: float,
     rated: Sequence[rates.Rate],
     events: Sequence[Mapping[str, Any]],
 ) -> list[dict[str, Any]]:
     """Return the daemons of :meth:`Listings.overview`.
 
+    :param stored: the daemons, as of :func:`daemons.listing`
+    :param listed: the same, as of :func:`daemons.rows`
     :param rated: at least of the last 15 minutes
     :param events: that may say when a server was away
     """
@@ -285,8 +289,7 @@ def _lately(
             counts = lately.setdefault(rate.daemon, rates.Counts())
             counts.add(rate.counts)
     made = []
-    stored = daemons.listing(conn)
-    for row, of_daemon in zip(daemons.rows(conn), stored, strict=False):
+    for row, of_daemon in zip(listed, stored, strict=True):
         seen_at, started_at = of_daemon['seen_at'], of_daemon['started_at']
         causes = [(text, seen_at - age) for text, age in of_daemon['degraded']]
         servers = {}

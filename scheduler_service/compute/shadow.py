@@ -64,7 +64,7 @@ _UNDECIDED = errors.StoreUnavailable, errors.ServiceBusy
 _Node = tuple[str, str]
 
 
-class _Asked(msgspec.Struct, eq=False):
+class _RequestCopy(msgspec.Struct, eq=False):
     """A request, what we decided, and what really came of it.
 
     :ivar request: None: it cannot be read
@@ -130,7 +130,7 @@ class Shadow(Worker):
         self._paid_at = self._faults_at = self._stored_at = time.monotonic()
         self._inbox = collections.deque[Any](maxlen=_MOST_WAITING)
         # In the order in which they came.
-        self._open: list[_Asked] = []
+        self._open: list[_RequestCopy] = []
         # Requests and instances -> monotonic time.
         self._seen: dict[Any, float] = {}
         self._counts: records.Counts = {}
@@ -156,8 +156,8 @@ class Shadow(Worker):
                 self._store_counts()
             if not self._inbox:
                 self._pause(_TURN_S if self._open else _IDLE_S)
-        for asked in [*self._open]:
-            self._end(asked, Verdict.UNKNOWN, 'the shadow was stopped')
+        for copy in [*self._open]:
+            self._end(copy, Verdict.UNKNOWN, 'the shadow was stopped')
         self._store_counts()
 
     def _receive(
@@ -183,7 +183,7 @@ class Shadow(Worker):
         snapshot = self._scheduler.snapshot()
         if not is_new or snapshot is None:
             return
-        asked = _Asked(
+        copy = _RequestCopy(
             request,
             uuids,
             context,
@@ -192,9 +192,9 @@ class Shadow(Worker):
             fault,
         )
         if request is not None and request.is_rebuild:
-            return self._end(asked, Verdict.SKIPPED, 'a rebuild')
+            return self._end(copy, Verdict.SKIPPED, 'a rebuild')
         if not uuids or len(self._open) >= _MOST_OPEN:
-            return self._end(asked, Verdict.SKIPPED, 'too many at a time')
+            return self._end(copy, Verdict.SKIPPED, 'too many at a time')
         sent = DeliveredMessage(context=context)
         if fault is not None:
             self._scheduler.reject('shadow', fault, args, sent)
@@ -205,11 +205,11 @@ class Shadow(Worker):
             self._look_at(*self._in_flight())
             self._read_faults(_FAULTS_S)
         if others := self._in_flight():
-            for each in (*others, asked):
+            for each in (*others, copy):
                 each.together, each.table = True, None
-        self._open.append(asked)
+        self._open.append(copy)
 
-    def _in_flight(self) -> list[_Asked]:
+    def _in_flight(self) -> list[_RequestCopy]:
         return [
             each for each in self._open
             if not each.known and each.age < _FLIGHT_S
@@ -217,80 +217,80 @@ class Shadow(Worker):
 
     def _decide(self) -> None:
         """Decide those that no earlier request holds any more."""
-        for asked in [*self._open]:
-            if asked.ours is None:
-                self._try(asked)
-            self._settle(asked)
-            if not asked.known and asked.age < _HOLD_S:
+        for copy in [*self._open]:
+            if copy.ours is None:
+                self._try(copy)
+            self._settle(copy)
+            if not copy.known and copy.age < _HOLD_S:
                 return
 
-    def _try(self, asked: _Asked) -> None:
+    def _try(self, copy: _RequestCopy) -> None:
         """Decide a request as if we were in charge."""
-        assert asked.request is not None
+        assert copy.request is not None
         job = ShadowJob(
-            request=asked.request.with_ids(),
-            moves_unsaid=bool(asked.present),
-            message=DeliveredMessage(context=asked.context),
+            request=copy.request.with_ids(),
+            moves_unsaid=bool(copy.present),
+            message=DeliveredMessage(context=copy.context),
         )
         try:
-            if not asked.together:
+            if not copy.together:
                 self._scheduler.refresh(_DECIDE_S)
-                asked.table = self._scheduler.newest_copy.table()
+                copy.table = self._scheduler.newest_copy.table()
             start = time.monotonic()
-            asked.ours = self._scheduler.put(job).result(_DECIDE_S)
-            asked.spent_ms = 1000 * (time.monotonic() - start)
+            copy.ours = self._scheduler.put(job).result(_DECIDE_S)
+            copy.spent_ms = 1000 * (time.monotonic() - start)
         except futures.TimeoutError:
-            asked.ours = errors.StoreUnavailable()
+            copy.ours = errors.StoreUnavailable()
         except Exception as fault:
-            asked.ours = errors.as_scheduler_error(fault)
+            copy.ours = errors.as_scheduler_error(fault)
         # With the hosts that it cannot be on, where it moves.
-        asked.request = job.attempt.request or job.request
+        copy.request = job.attempt.request or job.request
 
     def _look(self) -> None:
         """Ask what was placed, where that is due."""
-        for asked in [*self._open]:
-            if not asked.known and asked.age > _GIVE_UP_S:
-                self._end(asked, Verdict.UNKNOWN, asked.why)
-            elif not asked.known and any(
-                asked.looked_s < due <= asked.age for due in _LOOKS_S
+        for copy in [*self._open]:
+            if not copy.known and copy.age > _GIVE_UP_S:
+                self._end(copy, Verdict.UNKNOWN, copy.why)
+            elif not copy.known and any(
+                copy.looked_s < due <= copy.age for due in _LOOKS_S
             ):
-                self._look_at(asked)
+                self._look_at(copy)
 
-    def _look_at(self, asked: _Asked) -> None:
+    def _look_at(self, copy: _RequestCopy) -> None:
         """Ask what was placed for a request, as often as that is allowed."""
         now = time.monotonic()
         earned = self._rate * (now - self._paid_at)
         self._budget = min(self._rate, self._budget + earned)
         self._paid_at = now
         if self._budget < 1:
-            if not asked.looked_s and asked.age > _FLIGHT_S:
-                self._end(asked, Verdict.SKIPPED, 'shadow_placement_rate')
+            if not copy.looked_s and copy.age > _FLIGHT_S:
+                self._end(copy, Verdict.SKIPPED, 'shadow_placement_rate')
             return
-        asked.looked_s = asked.age
-        for uuid in asked.uuids[len(asked.places) :]:
+        copy.looked_s = copy.age
+        for uuid in copy.uuids[len(copy.places) :]:
             self._budget -= 1
             try:
                 found = self._client.allocations(uuid)['allocations']
             except errors.PlacementUnavailable as error:
-                asked.why = error.name
+                copy.why = error.name
                 return
-            node = self._node_of(asked, uuid, found)
+            node = self._node_of(copy, uuid, found)
             if node is None:
                 return
             amounts = collections.Counter[str]()
             for each in found.values():
                 amounts.update(each['resources'])
-            asked.places[uuid] = node, amounts
-        self._settle(asked)
+            copy.places[uuid] = node, amounts
+        self._settle(copy)
 
     def _node_of(
-        self, asked: _Asked, uuid: str, providers: Mapping[str, Any]
+        self, copy: _RequestCopy, uuid: str, providers: Mapping[str, Any]
     ) -> _Node | None:
         """Return the node that was taken for an instance; None: none yet.
 
         What is evacuated has allocations on the host that it leaves, too.
         """
-        snapshot, before = self._scheduler.snapshot(), asked.present.get(uuid)
+        snapshot, before = self._scheduler.snapshot(), copy.present.get(uuid)
         if not providers or snapshot is None:
             return None
         table = snapshot.hosts
@@ -300,9 +300,9 @@ class Shadow(Worker):
             for row in table.rows_with('uuid', provider)[:1]
         ]
         left = before and (before.host, before.node)
-        if left in nodes and asked.request:
+        if left in nodes and copy.request:
             others = [node for node in nodes if node != left]
-            stays = left[0].lower() not in asked.request.ignored
+            stays = left[0].lower() not in copy.request.ignored
             return others[0] if others else left if stays else None
         # A host that is not mirrored yet has no name.
         return nodes[0] if nodes else ('', '')
@@ -310,10 +310,10 @@ class Shadow(Worker):
     def _read_faults(self, sooner_s: float = 0.0) -> None:
         """Read which requests were refused."""
         waiting = {
-            uuid: asked
-            for asked in self._open
-            if not asked.known
-            for uuid in asked.uuids
+            uuid: copy
+            for copy in self._open
+            if not copy.known
+            for uuid in copy.uuids
         }
         now = time.monotonic()
         if not waiting or now - self._faults_at < _FAULTS_S - sooner_s:
@@ -324,43 +324,43 @@ class Shadow(Worker):
             lambda conn: databases.faults(conn, waiting, since)
         )
         for uuid, text, at in found:
-            asked = waiting[uuid]
+            copy = waiting[uuid]
             # Rows have whole seconds.
-            if asked.known or at < _utc(time.time() - asked.age - 1):
+            if copy.known or at < _utc(time.time() - copy.age - 1):
                 continue
-            asked.refused = (text or '').startswith(_FAULT)
-            if not asked.refused:
-                asked.ended = Verdict.UNKNOWN, 'another fault'
-            self._settle(asked)
+            copy.refused = (text or '').startswith(_FAULT)
+            if not copy.refused:
+                copy.ended = Verdict.UNKNOWN, 'another fault'
+            self._settle(copy)
 
-    def _end(self, asked: _Asked, verdict: Verdict, cause: str) -> None:
+    def _end(self, copy: _RequestCopy, verdict: Verdict, cause: str) -> None:
         """Compare nothing of a request."""
-        asked.ended = verdict, cause
-        self._settle(asked)
+        copy.ended = verdict, cause
+        self._settle(copy)
 
-    def _settle(self, asked: _Asked) -> None:
+    def _settle(self, copy: _RequestCopy) -> None:
         """Count a request that is decided, and of which all is known."""
-        if not asked.known or (asked.ours is None and not asked.ended):
+        if not copy.known or (copy.ours is None and not copy.ended):
             return
         # First: what a plug-in raises concerns this request alone.
-        if asked in self._open:
-            self._open.remove(asked)
-        key = asked.ended or self._compare(asked)
-        sent = DeliveredMessage(context=asked.context)
-        of = asked.request.request_id if asked.request else sent.sent_id()
-        count = Count(1, asked.spent_ms, asked.spent_ms, of)
+        if copy in self._open:
+            self._open.remove(copy)
+        key = copy.ended or self._compare(copy)
+        sent = DeliveredMessage(context=copy.context)
+        of = copy.request.request_id if copy.request else sent.sent_id()
+        count = Count(1, copy.spent_ms, copy.spent_ms, of)
         self._counts[key] = self._counts.get(key, Count()).plus(count)
         self._scheduler.health.count('shadow_verdicts', str(key[0]))
-        if asked.request is not None and asked.places and not asked.ended:
-            self._count_in(asked, asked.request)
+        if copy.request is not None and copy.places and not copy.ended:
+            self._count_in(copy, copy.request)
 
-    def _count_in(self, asked: _Asked, request: Request) -> None:
+    def _count_in(self, copy: _RequestCopy, request: Request) -> None:
         """Have what was taken count until the mirror has the instances.
 
         What moves is seen where it is read what its hosts have left.
         """
-        if asked.present:
-            hosts = {node[0] for node, _ in asked.places.values()}
+        if copy.present:
+            hosts = {node[0] for node, _ in copy.places.values()}
             return self._providers.touch(hosts - {''})
         taken = [
             (
@@ -374,7 +374,7 @@ class Shadow(Worker):
                 ),
                 amounts,
             )
-            for uuid, (node, amounts) in asked.places.items()
+            for uuid, (node, amounts) in copy.places.items()
             if node[0]
         ]
         try:
@@ -383,39 +383,39 @@ class Shadow(Worker):
             # The mirror was faster, or the database is away.
             self._providers.touch([each.host for each, _ in taken])
 
-    def _compare(self, asked: _Asked) -> tuple[Verdict, str]:
+    def _compare(self, copy: _RequestCopy) -> tuple[Verdict, str]:
         """Return how our decision compares, and the cause."""
-        ours = asked.ours
+        ours = copy.ours
         if isinstance(ours, _UNDECIDED):
             return Verdict.SKIPPED, ours.name
-        if asked.refused:
+        if copy.refused:
             is_placed = isinstance(ours, HostsAnswer)
             return (Verdict.PLACES if is_placed else Verdict.SAME), ''
-        theirs = [asked.places[uuid][0] for uuid in asked.uuids]
+        theirs = [copy.places[uuid][0] for uuid in copy.uuids]
         if ('', '') in theirs:
             return Verdict.UNKNOWN, 'a host that is not mirrored yet'
         if isinstance(ours, errors.SchedulerError):
-            cause = self._parted(asked, theirs[0], None)[1]
+            cause = self._parted(copy, theirs[0], None)[1]
             cause = cause or decisive_filter(ours.facts) or ours.name
             return Verdict.REFUSES, cause
         assert ours is not None
-        if asked.together:
+        if copy.together:
             return Verdict.TOGETHER, ''
         chosen = [p.selected for p in ours.placements]
         nodes = [(each.host, each.node) for each in chosen]
         if sorted(nodes) == sorted(theirs):
             return Verdict.SAME, ''
         pairs = zip(theirs, nodes, strict=True)
-        return self._parted(asked, *next(p for p in pairs if p[0] != p[1]))
+        return self._parted(copy, *next(p for p in pairs if p[0] != p[1]))
 
     def _parted(
-        self, asked: _Asked, theirs: _Node, chosen: _Node | None
+        self, copy: _RequestCopy, theirs: _Node, chosen: _Node | None
     ) -> tuple[Verdict, str]:
         """Return what keeps a host out here, or has it weigh less than ours.
 
         :param chosen: by us; None: we refuse
         """
-        table, request = asked.table, asked.request
+        table, request = copy.table, copy.request
         row = table.row_of_node(*theirs) if table is not None else None
         if table is None or request is None or row is None:
             return Verdict.OTHER, ''

@@ -222,7 +222,7 @@ def test_decisions_are_told_apart_and_found_by_the_request(both):
     assert made['placements'][0]['selected']['host'] == host
     with store.reading() as conn:
         wait_until(lambda: [
-            each['state'] for each in daemons.rows(conn)
+            each['state'] for each in daemons.rows(conn, daemons.listing(conn))
         ] == ['shadow'])  # fmt: skip
 
 

@@ -32,7 +32,10 @@ _CALLERS: dict[str, dict[str, Any]] = {
 
 
 def daemons(args: Any, conf: Any) -> output.Listing:
-    rows = read(conf, daemon_rows.rows)
+    rows = read(
+        conf,
+        lambda conn: daemon_rows.rows(conn, daemon_rows.listing(conn)),
+    )
     columns = [
         'name', 'state', 'version', 'configuration', 'differs',
         'other_database', 'degraded', 'degraded_since', 'started', 'last_sign',

@@ -81,7 +81,10 @@ def of_daemons(args: Any, conf: Any) -> output.Listing:
     """List what happened to daemons, and what operators did."""
     with open_store(conf) as store, store.reading() as conn:
         since = moments.stamp(args.since, clock.read(conn))
-        happened = [*event_log.since(conn, since), *daemons.lasting(conn)]
+        happened = [
+            *event_log.since(conn, since),
+            *daemons.lasting(daemons.listing(conn)),
+        ]
         output.say_oldest(event_log.oldest(conn), since)
     rows = [
         _in_text(row, 'begun_at')

@@ -6,7 +6,7 @@ Times are the database's, so the clocks of the daemons do not matter.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -171,12 +171,13 @@ def prune(writer: Writer, seconds: float) -> None:
             event_log.record_silence(conn, row['name'], row['seen_at'])
 
 
-def lasting(conn: Connection) -> Iterator[dict[str, Any]]:
+def lasting(stored: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield what lasts still: daemons that are silent or degraded.
 
+    :param stored: as of :func:`listing`
     :return: as of :func:`event_log.since`
     """
-    for row in listing(conn):
+    for row in stored:
         causes = [(event_log.SILENT, '', 0.0)]
         if row['silent_for'] <= SILENT_S:
             causes = [('degraded', *cause) for cause in row['degraded']]
@@ -211,9 +212,13 @@ def _state(conn: Connection, fingerprint: str) -> str:
     return 'shadow' if group.get('shadow', {}).get('value') else 'up'
 
 
-def rows(conn: Connection) -> list[dict[str, Any]]:
-    """Return the daemons as rows of a list: whether they live, and agree."""
-    stored = listing(conn)
+def rows(
+    conn: Connection, stored: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the daemons as rows of a list: whether they live, and agree.
+
+    :param stored: as of :func:`listing`, whose order they keep
+    """
     counts = Counter(row['fingerprint'] for row in stored)
     states = {each: _state(conn, each) for each in counts}
     return [

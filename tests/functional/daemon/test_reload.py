@@ -192,7 +192,7 @@ def test_a_configuration_with_faults_changes_nothing(
 
     def listed():
         with running.store.reading() as conn:
-            (row,) = daemons.rows(conn)
+            (row,) = daemons.rows(conn, daemons.listing(conn))
         return row
 
     wait_until(
