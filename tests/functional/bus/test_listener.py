@@ -104,10 +104,16 @@ def test_requests_are_copied_and_stay_in_the_queue(listening):
     sent = [listening.send() for _ in range(3)]
     assert [listening.read() for _ in sent] == sent
     with listening.connection() as conn:
-        real = conn.default_channel.queue_declare(
-            listening.topic, passive=True
-        )
-        assert (real.message_count, real.consumer_count) == (3, 0)
+
+        def counts():
+            # A queue may get a message later than the queue of its copies.
+            real = conn.default_channel.queue_declare(
+                listening.topic, passive=True
+            )
+            return real.message_count, real.consumer_count
+
+        wait_until(lambda: counts()[0] == len(sent))
+        assert counts() == (3, 0)
 
 
 def test_only_a_queue_of_its_own_is_declared(bus):
