@@ -30,6 +30,14 @@ def printable(text: str) -> str:
     )
 
 
+def figure(value: float) -> str:
+    """Return a number as people read it: thousands apart, and short."""
+    number = float(value)
+    if number.is_integer():
+        return f'{int(number):,}'
+    return f'{number:,.2f}'.rstrip('0').rstrip('.')
+
+
 def cell(value: Any) -> str:
     """Return a value as a line of text."""
     if value is None:

@@ -17,7 +17,7 @@ import msgspec
 
 from scheduler_service import errors, moments, texts
 from scheduler_service.cmd.program import WrongUsage
-from scheduler_service.texts import cell, printable
+from scheduler_service.texts import cell, figure, printable
 
 # Escape sequences of a terminal for a style, and back.
 _STYLES = {'bold': '\x1b[1m', 'title': '\x1b[3m', 'error': '\x1b[1;31m'}
@@ -316,9 +316,8 @@ def rejections(filters: Sequence[Mapping[str, Any]]) -> None:
     for item in filters:
         closest = None
         if miss := item.get('closest'):
-            lacks = cell(float(miss['lacks']))
             name = miss.get('host') or miss['pool']
-            closest = f'{name} lacks {lacks} {miss["unit"]}'
+            closest = f'{name} lacks {figure(miss["lacks"])} {miss["unit"]}'
         rows.append({**item, 'closest': closest})
     columns = ['filter', 'out', 'alone', 'closest', 'reason']
     if rows:

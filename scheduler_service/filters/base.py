@@ -19,14 +19,18 @@ from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import EACH_TIME, Key
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
+from scheduler_service.texts import figure
 
 
-def figure(value: float) -> str:
-    """Return a number as people read it: whole where it is, else short."""
-    number = float(value)
-    if number.is_integer():
-        return str(int(number))
-    return f'{number:.2f}'.rstrip('0').rstrip('.')
+def too_large(asked: float, limits: Floats, unit: str) -> str:
+    """Return that no host takes so much; empty: one does when it is empty.
+
+    :param limits: what each host takes in all, float64[n]
+    """
+    most = float(limits.max(initial=0))
+    if asked <= most:
+        return ''
+    return f'can never fit: no host takes more than {figure(most)} {unit}'
 
 
 class HostFilter:
@@ -106,6 +110,12 @@ class HostFilter:
         Only filters on capacity have a nearest miss.
         """
         return None
+
+    def never(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> str:
+        """Return why no host can ever pass, however empty; empty: one may."""
+        return ''
 
     def limits(
         self, table: HostTable, row: int, settings: Settings

@@ -14,11 +14,12 @@ from scheduler_service.columns.table import HostTable
 from scheduler_service.filters.base import (
     Comparison,
     ComparisonFilter,
-    figure,
+    too_large,
 )
 from scheduler_service.model import Request
 from scheduler_service.model.inventory import provider_of
 from scheduler_service.settings import Settings
+from scheduler_service.texts import figure
 
 
 def used_of_aggregate(
@@ -133,6 +134,17 @@ class CapacityFilter(ComparisonFilter, abc.ABC):
         columns = self._columns(table, settings)
         return self.requested(request) - np.minimum.reduce(columns), self.unit
 
+    def never(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> str:
+        size = self.limit(table, settings)
+        if not settings.allow_self_overcommit:
+            size = np.minimum(size, self.total(table))
+        exempt = self.exempt(table)
+        if exempt is not None:
+            size = np.where(exempt, np.inf, size)
+        return too_large(self.requested(request), size, self.unit)
+
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
@@ -140,14 +152,14 @@ class CapacityFilter(ComparisonFilter, abc.ABC):
         total = self.total(table)[row]
         if not settings.allow_self_overcommit and requested > total:
             return (
-                f'{requested} {self.unit} requested, more than the '
+                f'{requested:,} {self.unit} requested, more than the '
                 f'{figure(total)} that the host has in all'
             )
         limit = self.limit(table, settings)[row]
         used = self.used(table)(row)
         return (
-            f'{requested} {self.unit} requested, {figure(limit - used)} free '
-            f'(limit {figure(limit)}, {figure(used)} used)'
+            f'{requested:,} {self.unit} requested, {figure(limit - used)} '
+            f'free (limit {figure(limit)}, {figure(used)} used)'
         )
 
     def limits(
@@ -251,6 +263,6 @@ class ExactCapacityFilter(ComparisonFilter, abc.ABC):
     ) -> str:
         free = figure(self.free(table)[row])
         return (
-            f'exactly {self.requested(request)} {self.unit} must be free, '
+            f'exactly {self.requested(request):,} {self.unit} must be free, '
             f'{free} are'
         )

@@ -20,12 +20,13 @@ from scheduler_service.columns import HostTable
 from scheduler_service.columns.dictionary import Floats, Mask
 from scheduler_service.columns.load import Formula
 from scheduler_service.columns.topology import Key
-from scheduler_service.filters.base import Comparison, HostFilter, figure
+from scheduler_service.filters.base import Comparison, HostFilter
 from scheduler_service.filters.capacity import CapacityFilter, CountFilter
 from scheduler_service.filters.hosts.compute_filter import ComputeFilter
 from scheduler_service.kube.node_reader import is_checked_by_scheduler
 from scheduler_service.model import STANDARD_CLASSES, Request
 from scheduler_service.settings import Settings
+from scheduler_service.texts import figure
 
 # Filters that depend on load, which changes as pods come and go.
 _MAY_PASS_LATER = frozenset(

@@ -13,12 +13,12 @@ import numpy as np
 
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.dictionary import Floats, Ints, Rows
-from scheduler_service.filters.base import figure
 from scheduler_service.filters.capacity import used_of_aggregate
 from scheduler_service.kube.pod_reader import PARTS, PodUsage, parts_of
 from scheduler_service.kube.pod_use import PodUse
 from scheduler_service.model import STANDARD_CLASSES
 from scheduler_service.settings import Settings
+from scheduler_service.texts import figure
 
 MAX_SCORE = 10
 # A score this little below a whole number counts as that number.

@@ -18,7 +18,6 @@ from scheduler_service.filters.base import (
     Comparison,
     ComparisonFilter,
     HostFilter,
-    figure,
 )
 from scheduler_service.filters.capacity import (
     CapacityFilter,
@@ -26,7 +25,7 @@ from scheduler_service.filters.capacity import (
 )
 from scheduler_service.model import STANDARD_CLASSES, Request
 from scheduler_service.settings import Settings
-from scheduler_service.texts import nearest
+from scheduler_service.texts import figure, nearest
 
 
 class CapacityCheck(ComparisonFilter):
@@ -172,7 +171,7 @@ class CapacityCheck(ComparisonFilter):
             elif not 0 < lacks < np.inf:
                 shared = 'not offered in such units'
             reasons.append(
-                f'{amount} {name} asked, '
+                f'{amount:,} {name} asked, '
                 + (shared or f'lacks {figure(lacks)}')
             )
         return '; '.join(reasons)

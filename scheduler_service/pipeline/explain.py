@@ -15,12 +15,13 @@ import numpy as np
 from scheduler_service import errors
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.dictionary import Mask
-from scheduler_service.filters.base import HostFilter, figure
+from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.hosts.aggregate_filter import unknown_zone
 from scheduler_service.model import Request
 from scheduler_service.pipeline.filtering import FilterResult, as_rows
 from scheduler_service.request_filters import short_query
 from scheduler_service.settings import Settings
+from scheduler_service.texts import figure
 from scheduler_service.time_slice import Counts
 
 FilterResults = Sequence[FilterResult]
@@ -76,7 +77,8 @@ def rejections(
     ``out``: number of rejected hosts; ``alone``: number of rejected hosts that
     every other filter passes; ``closest``: the host that misses least, among
     the ``alone`` hosts where there are any, else among those that are as the
-    request names them; ``reason``: that of the closest or first host.
+    request names them; ``reason``: that of the closest or first host;
+    ``never``: why no host can ever pass.
     """
     failing = np.zeros(len(subject.table), np.int32)
     named = np.ones(len(subject.table), np.bool_)
@@ -123,7 +125,13 @@ def _rejection(
                 'lacks': float(lacking[row]),
                 'unit': unit,
             }
-    entry['reason'] = _reason(host_filter, subject, row)
+    reasons = [
+        _reason(host_filter, subject, row),
+        host_filter.never(table, request, settings),
+    ]
+    entry['reason'] = '; '.join(filter(None, reasons))
+    if reasons[1]:
+        entry['never'] = reasons[1]
     entry['sentence'] = (
         f'{host_filter.name}: {entry["out"]:,} of {len(table):,}: '
         f'{entry["reason"]}'
@@ -142,12 +150,12 @@ def summary(facts: dict[str, Any]) -> str:
             'have found one'
         )
     steps = [
-        f'{step["filter"]} left {step["end"]} of {step["start"]}'
+        f'{step["filter"]} left {step["end"]:,} of {step["start"]:,}'
         for step in facts['funnel']
         if step['end'] < step['start']
     ]
     sentences.append(
-        f'{facts["hosts"]} hosts: ' + (', '.join(steps) or 'none')
+        f'{facts["hosts"]:,} hosts: ' + (', '.join(steps) or 'none')
     )
     causes = facts['filters']
     alone = [cause for cause in causes if cause['alone']]
@@ -164,13 +172,14 @@ def decisive_filter(facts: Mapping[str, Any]) -> str:
 
 
 def _short_cause(cause: dict[str, Any]) -> str:
-    text = f'{cause["filter"]} keeps out {cause["out"]}'
+    text = f'{cause["filter"]} keeps out {cause["out"]:,}'
     if cause['alone']:
-        text = f'{cause["filter"]} alone keeps out {cause["alone"]}'
+        text = f'{cause["filter"]} alone keeps out {cause["alone"]:,}'
     closest = cause.get('closest')
     if closest:
         lacks = f'lacks {figure(closest["lacks"])} {closest["unit"]}'
-        return f'{text} (closest: {closest["host"]} {lacks})'
+        never = f'; {cause["never"]}' if 'never' in cause else ''
+        return f'{text} (closest: {closest["host"]} {lacks}{never})'
     return f'{text} ({cause["reason"]})'
 
 

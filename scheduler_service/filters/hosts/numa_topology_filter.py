@@ -18,11 +18,12 @@ from scheduler_service.columns.reports import decoded
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
 from scheduler_service.filters import host_attributes, numa
-from scheduler_service.filters.base import HostFilter, figure
+from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.numa_placement import fits_near
 from scheduler_service.filters.unreadable import where_readable
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
+from scheduler_service.texts import figure
 
 # The result of a host whose devices and networks are near enough, too.
 _NEAR = 2
@@ -198,7 +199,7 @@ class _Missed(NamedTuple):
 
 def _sentence(demand: numa.Demand) -> str:
     needed = ' + '.join(map(str, demand.needed))
-    free = ', '.join(map(figure, -np.sort(-demand.free)))
+    free = ' + '.join(map(figure, -np.sort(-demand.free)))
     return f'{needed} {demand.unit} requested of NUMA cells, free: {free}'
 
 

@@ -176,7 +176,7 @@ def _line_of(kind: str, request: Mapping[str, Any]) -> str:
     count, size = (
         request.get('num_instances', 1),
         [
-            f'{flavor[name]} {unit}'
+            f'{flavor[name]:,} {unit}'
             for name, unit in _SIZES.items()
             if flavor.get(name)
         ],

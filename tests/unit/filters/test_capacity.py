@@ -151,16 +151,16 @@ def test_the_reason_of_self_overcommit_gives_the_size_of_the_host():
         (CORE, cpus(4, 7, 2.0), {'vcpus': 3},
          '3 vCPUs requested, 1 free (limit 8, 7 used)'),
         (RAM, memory(1000, 600, 1.0), {'memory_mb': 512},
-         '512 MB requested, 400 free (limit 1000, 600 used)'),
+         '512 MB requested, 400 free (limit 1,000, 600 used)'),
         (DISK, disk(used=6), {'root_gb': 5},
-         '5120 MB of disk requested, 4096 free (limit 10240, 6144 used)'),
+         '5,120 MB of disk requested, 4,096 free (limit 10,240, 6,144 used)'),
         (EXACT_CORE, cpus(2, 0, 2.0), {'vcpus': 4},
          'exactly 4 vCPUs must be free, 2 are'),
         (EXACT_CORE, cpus(0), {'vcpus': 0}, 'the host reports no vCPUs'),
         (EXACT_RAM, memory(1024), {'memory_mb': 512},
-         'exactly 512 MB must be free, 1024 are'),
+         'exactly 512 MB must be free, 1,024 are'),
         (EXACT_DISK, disk(4), {'root_gb': 1},
-         'exactly 1024 MB of disk must be free, 4096 are'),
+         'exactly 1,024 MB of disk must be free, 4,096 are'),
     ],
 )  # fmt: skip
 def test_the_reason_gives_the_figures(host_filter, host, flavor, sentence):
@@ -307,11 +307,11 @@ def test_the_least_value_of_the_aggregates_counts(case, values, expected):
     ('case', 'value', 'sentence'),
     [
         (OF_CORE, '2', '1 vCPUs requested, -2 free (limit 8, 10 used)'),
-        (OF_RAM, '2', '2500 MB requested, 2000 free (limit 2000, 0 used)'),
+        (OF_RAM, '2', '2,500 MB requested, 2,000 free (limit 2,000, 0 used)'),
         (
             OF_DISK,
             '1.2',
-            '15360 MB of disk requested, 12288 free (limit 12288, 0 used)',
+            '15,360 MB of disk requested, 12,288 free (limit 12,288, 0 used)',
         ),
         (
             OF_IO_OPS,

@@ -202,7 +202,7 @@ def test_an_image_cannot_ask_for_any_number_of_cells(nodes):
             {'vcpus': 3, 'numa_nodes': '2',
              'numa_cpus.0': '0,1', 'numa_mem.0': '256',
              'numa_cpus.1': '2', 'numa_mem.1': '256'},
-            '2 + 1 shared CPUs requested of NUMA cells, free: 1, 0',
+            '2 + 1 shared CPUs requested of NUMA cells, free: 1 + 0',
         ),
         (
             [{'pinned_cpus': [0, 1, 2]}],
@@ -212,7 +212,7 @@ def test_an_image_cannot_ask_for_any_number_of_cells(nodes):
         (
             [{'memory': 512, 'memory_usage': 100}, {'memory': 300}],
             {'cpu_policy': 'dedicated'},
-            '512 MB of memory requested of NUMA cells, free: 412, 300',
+            '512 MB of memory requested of NUMA cells, free: 412 + 300',
         ),
         (
             [{'mempages': [{'size_kb': 4, 'total': 262144, 'used': 0},
@@ -237,8 +237,8 @@ def test_an_image_cannot_ask_for_any_number_of_cells(nodes):
             [{'cpu_usage': 4}, {'memory': 100}],
             {'numa_nodes': '1'},
             'no NUMA cell has all of 2 shared CPUs requested of NUMA cells, '
-            'free: 4, 0; 512 MB of memory requested of NUMA cells, free: '
-            '1024, 100',
+            'free: 4 + 0; 512 MB of memory requested of NUMA cells, free: '
+            '1,024 + 100',
         ),
     ],
 )  # fmt: skip

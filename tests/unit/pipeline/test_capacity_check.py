@@ -108,7 +108,7 @@ def test_a_host_passes_when_it_has_room_for_all(host, amounts, fits):
         (
             {'local_gb': 2000, 'disk_available_least': 900},
             {'DISK_GB': 1000},
-            '1000 DISK_GB asked, lacks 100',
+            '1,000 DISK_GB asked, lacks 100',
         ),
         (
             offers(total=9, used=9, min_unit=2),

@@ -355,6 +355,27 @@ def test_the_nearest_miss_is_a_host_as_the_request_names_it(named):
     assert 'closest: near lacks' in str(caught.value)
 
 
+def test_a_refusal_says_that_a_request_is_larger_than_every_host():
+    largest = max(host['memory_mb'] for host in FOUR['hosts'])
+    for memory_mb in (largest, largest + 1):
+        # A host takes the first one when it is empty.
+        refused = refusal(
+            {
+                'hosts': [
+                    {**host, 'memory_mb_used': 9} for host in FOUR['hosts']
+                ]
+            },
+            flavor={'memory_mb': memory_mb},
+        )
+        (cause,) = [
+            cause for cause in refused.facts['filters']
+            if cause['filter'] == 'RamFilter'
+        ]  # fmt: skip
+        never = f'can never fit: no host takes more than {largest:,} MB'
+        for text in (str(refused), cause['reason']):
+            assert (never in text) == (memory_mb > largest)
+
+
 def test_no_miss_is_near_where_no_host_is_as_the_request_names_it():
     refused = refusal(
         IN_ZONES, flavor={'memory_mb': 800}, availability_zone='west'
@@ -393,7 +414,7 @@ def test_host_report_gives_every_verdict():
         {
             'filter': 'RamFilter',
             'passes': False,
-            'reason': '1500 MB requested, 1000 free (limit 1000, 0 used)',
+            'reason': '1,500 MB requested, 1,000 free (limit 1,000, 0 used)',
             'lacks': 500.0,
             'unit': 'MB',
         }
