@@ -80,14 +80,17 @@ class Introspection:
         """Return how the engine is: what it holds, what waits, counters."""
         snapshot = self._source.snapshot
         age = time.monotonic() - self._source.refreshed_at
-        up = int(snapshot.hosts.number('up').sum()) if snapshot else 0
+        hosts = snapshot.hosts if snapshot else None
+        up = int(hosts.number('up').sum()) if hosts else 0
+        enabled = int(hosts.number('enabled').sum()) if hosts else 0
         degraded = self._health.degradations()
         longest = max((seconds for _, seconds in degraded), default=None)
         return {
             'release': self._release,
             'shadow': self.is_shadow,
-            'hosts': len(snapshot.hosts) if snapshot else 0,
+            'hosts': len(hosts) if hosts else 0,
             'hosts_up': up,
+            'hosts_disabled': len(hosts) - enabled if hosts else 0,
             'pools': len(snapshot.pools) if snapshot else 0,
             'revision': snapshot.revision if snapshot else 0,
             'snapshot_age': round(age, 3) if snapshot else None,
@@ -109,13 +112,13 @@ class Introspection:
         """Return the last minute's figures, and the fullest zones.
 
         :return: as of :meth:`Health.recent`, and ``zones``: zone, resource,
-            free, and full in percent
+            free, and in percent full and out, which is a part of that
         """
         zones = itertools.islice(self._fullest(), _ZONES_SHOWN)
         return {**self._health.recent(), 'zones': [*zones]}
 
     def fullest_zones(self) -> list[dict[str, Any]]:
-        """Return each zone with what ends first there, the fullest first.
+        """Return each zone with what runs out first there, the fullest first.
 
         :return: as ``zones`` of :meth:`recent`
         """
@@ -127,7 +130,8 @@ class Introspection:
     def _fullest(self) -> Iterator[dict[str, Any]]:
         fullest = sorted(
             (use for use in self.usage() if use.capacity > 0),
-            key=lambda use: use.free / use.capacity,
+            # Where all hosts are out, what is used most.
+            key=lambda use: (use.free / use.capacity, use.out / use.capacity),
         )
         for use in fullest:
             yield {
@@ -135,6 +139,7 @@ class Introspection:
                 'resource': use.resource_class,
                 'free': round(use.free),
                 'full': round(100 * (1 - use.free / use.capacity), 1),
+                'out': round(100 * use.out / use.capacity, 1),
             }
 
     # Metrics that are measured at the moment when they are read.

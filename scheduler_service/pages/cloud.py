@@ -21,9 +21,14 @@ from scheduler_service.model import (
     client_documents,
     documents,
 )
-from scheduler_service.pages import picture
+from scheduler_service.pages import picture, words
 from scheduler_service.pages.frame import Frame, file, without_empty
 
+# Of a flavor: the resource class that has the same unit, and what it is.
+_SIZES = {'vcpus': ('VCPU', 'vCPUs'), 'memory_mb': ('MEMORY_MB', 'memory'),
+          'root_gb': ('DISK_GB', 'disk'),
+          'ephemeral_gb': ('DISK_GB', 'ephemeral disk'),
+          'swap': ('MEMORY_MB', 'swap')}  # fmt: skip
 _POINT = re.compile(r'(\d{1,6}),(\d{1,6})(,name)?', re.ASCII)
 _LOOK: Criteria = {
     'by': (one_of(*picture.PLACES), 'zone'),
@@ -31,7 +36,6 @@ _LOOK: Criteria = {
     'flavor': (str, ''),
     'block': (str, ''),
 }
-_SIZES = 'vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb', 'swap'
 
 
 def page(frame: Frame, request: HttpRequest) -> Reply:
@@ -44,8 +48,8 @@ def page(frame: Frame, request: HttpRequest) -> Reply:
         flavor = _flavor(frame, typed)
         flavors, text = {typed: flavor} | flavors, _text(flavor)
     made = frame.pictures.get(by, resource or None, flavor)
-    matrix = [(name, _text(each), _fits(frame, each))
-              for name, each in flavors.items()]  # fmt: skip
+    matrix = [(key, one.name or one.flavorid, _shown(one), _fits(frame, one))
+              for key, one in flavors.items()]  # fmt: skip
     zones, _ = frame.listings.zones(None)
     shown = {'by': by, 'resource': resource, 'flavor': typed}
     filled = {name: value for name, value in shown.items() if value}
@@ -53,7 +57,7 @@ def page(frame: Frame, request: HttpRequest) -> Reply:
         'cloud.html', made=made, look=look, places=picture.PLACES,
         width=picture.WIDTH, flavor=flavor, missing=missing, matrix=matrix,
         picture_of=parse.urlencode(filled), zones=zones, text=text,
-        chosen=matrix[0][2] if flavor else {},
+        chosen=matrix[0][-1] if flavor else {},
         columns=sorted({zone for *_, fits in matrix for zone in fits}),
         levels=zip(picture.LEVELS, made.counts, picture.COLOURS, strict=True),
     )  # fmt: skip
@@ -95,6 +99,16 @@ def _text(flavor: Flavor) -> str:
     filled = {name: size for name, size in sizes.items() if size}
     pairs = (filled | flavor.extra_specs).items()
     return ','.join(f'{name}={value}' for name, value in pairs)
+
+
+def _shown(flavor: Flavor) -> str:
+    """Return what a flavor has, such as 2 vCPUs, 4 GB memory, hw:x=y."""
+    sizes = [
+        f'{words.amount(getattr(flavor, name), of)} {what}'
+        for name, (of, what) in _SIZES.items() if getattr(flavor, name)
+    ]  # fmt: skip
+    specs = flavor.extra_specs.items()
+    return ', '.join([*sizes, *(f'{name}={spec}' for name, spec in specs)])
 
 
 def _flavor(frame: Frame, text: str) -> Flavor:

@@ -45,9 +45,8 @@ def overview(frame: Frame, request: HttpRequest) -> Reply:
             'strip': timeline.Timeline(rates, events, now),
             'problems': _problems(stored['daemons'], engine['degraded']),
             'events': events[: -_EVENTS - 1 : -1],
-            'outage': max((each['ended_at'] or 0 for each in events
-                           if each['event'].endswith(' away')), default=None),
-        }  # fmt: skip
+            'since': _well_since(stored['daemons'], events),
+        }
         for use in fullest:
             points = stored['trends'].get((use['zone'], use['resource']))
             if points:
@@ -57,6 +56,16 @@ def overview(frame: Frame, request: HttpRequest) -> Reply:
         'start.html', stored=stored, missing=missing, engine=engine,
         fullest=fullest, timeline=timeline, **shown,
     )  # fmt: skip
+
+
+def _well_since(
+    daemons: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]
+) -> float | None:
+    """Return since when there is a daemon, and no outage; None: no daemon."""
+    starts = [max(row['database'][1], row['broker'][1]) for row in daemons]
+    ends = [each['ended_at'] or each['begun_at'] for each in events
+            if each['event'] in timeline.LANES['outages']]  # fmt: skip
+    return max(min(starts), *ends, 0) if starts else None
 
 
 def _problems(

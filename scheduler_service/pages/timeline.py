@@ -20,7 +20,7 @@ WIDTH = DAY_S // _BAR_S * _BAR
 _FILTERS = 3
 _OTHERS = 'others'
 # Lanes of events, from above.
-_LANES = {
+LANES = {
     'outages': ('database away', 'broker away', 'silent', 'degraded'),
     'starts and stops': ('started', 'stopped'),
     'reloads': ('reloaded', 'not reloaded'),
@@ -50,7 +50,7 @@ class Timeline:
     :ivar filters: those with a colour of their own, then ``others``, each
         with its refusals and the link to these
     :ivar most: the highest bar, in decisions a minute
-    :ivar lanes: kinds of events, each with the number of them
+    :ivar lanes: kinds of events, each with their marks
     :ivar hours: links and numbers of the hours with decisions
     :ivar ticks: times below the strip
     """
@@ -61,8 +61,7 @@ class Timeline:
         events: Sequence[Mapping[str, Any]],
         now: float,
     ) -> None:
-        # More marks would stand on each other.
-        self._now, self._events = now, events[-1000:]
+        self._now = now
         self._start = int(now // _BAR_S + 1) * _BAR_S - DAY_S
         self.totals = Counts()
         bars: dict[int, Counts] = {}
@@ -86,9 +85,10 @@ class Timeline:
              for at, each in self._bars.items()), default=0.0,
         )  # fmt: skip
         self.lanes = [
-            (name, sum(each['event'] in kinds for each in events))
-            for name, kinds in _LANES.items()
-        ]
+            (name, [self._mark(name, f'lane{place}', each)
+                    for each in events if each['event'] in kinds])
+            for place, (name, kinds) in enumerate(LANES.items())
+        ]  # fmt: skip
         self.hours = [
             (time.strftime('%m-%d %H:%M', time.gmtime(at)),
              self._link(at, at + 3600), hours[at])
@@ -115,14 +115,10 @@ class Timeline:
         filled = {name: value for name, value in query.items() if value}
         return f'/decisions?{parse.urlencode(filled)}'
 
-    def shapes(self) -> Iterator[Shape]:
-        """Yield the bars of each time, from below, and the marks of events."""
+    def bars(self) -> Iterator[Shape]:
+        """Yield the bars of each time, from below."""
         for at, counts in sorted(self._bars.items()):
             yield from self._bar(at, counts)
-        for lane, (name, kinds) in enumerate(_LANES.items()):
-            for event in self._events:
-                if event['event'] in kinds:
-                    yield self._mark(lane, name, event)
 
     def _bar(self, at: int, counts: Counts) -> Iterator[Shape]:
         refused = dict(counts.filters)
@@ -148,18 +144,19 @@ class Timeline:
                     f'{begin}: {number:,} {text}, {a_minute:.1f} a minute',
                 )  # fmt: skip
 
-    def _mark(self, lane: int, name: str, event: Mapping[str, Any]) -> Shape:
+    def _mark(self, lane: str, shape: str, event: Mapping[str, Any]) -> Shape:
         begun = max(event['begun_at'], self._start)
-        is_open = name == 'outages'
+        is_open = lane == 'outages'
         ended = event['ended_at'] or (self._now if is_open else begun)
         scale = WIDTH / DAY_S
+        width = max(3.0, round((ended - begun) * scale))
+        x = min(round((begun - self._start) * scale, 1), WIDTH - width)
         begin = time.strftime('%H:%M', time.gmtime(event['begun_at']))
         return Shape(
-            f'lane{lane}', round((begun - self._start) * scale, 1),
-            HEIGHT + 4 + lane * LANE, max(3.0, round((ended - begun) * scale)),
-            LANE - 2, self._link(begun - _BAR_S, max(ended, begun + _BAR_S)),
+            shape, x, 0, width, LANE,
+            self._link(begun - _BAR_S, max(ended, begun + _BAR_S)),
             f'{begin}: {event["event"]}, {event["who"]} '
-            f'{event["detail"]}'[:200],
+            f'{event["detail"]}'[:150],
         )  # fmt: skip
 
 

@@ -81,12 +81,8 @@ def _of_fields(sent: Mapping[str, str]) -> dict[str, Any]:
                 'num_instances', 'expected a number'
             )
         document['num_instances'] = int(number)
-    for field, name in (
-        ('zone', 'availability_zone'),
-        ('project_id', 'project_id'),
-    ):
-        if field in sent:
-            document[name] = sent[field]
+    document['availability_zone'] = sent.get('zone')
+    document['project_id'] = sent.get('project_id')
     return {name: value for name, value in document.items() if value}
 
 

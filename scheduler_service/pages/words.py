@@ -44,16 +44,17 @@ def when(value: str | float | None, form: str = '{} ago') -> Any:
     """Return how long ago a time is; the time is the title.
 
     :param value: seconds since the epoch, or as in RFC 3339
-    :param form: where the age stands in the text
+    :param form: where the age stands in the text, and as {1} the time
     """
     if not value:
         return ''
     if isinstance(value, str):
         value = datetime.fromisoformat(value).timestamp()
     text = moments.text(value)
+    words = form.format(age(time.time() - value), f'{text[:10]} {text[11:16]}')
     return markupsafe.Markup(
         '<time datetime="{0}" title="{0}">{1}</time>'
-    ).format(text, form.format(age(time.time() - value)))
+    ).format(text, words)
 
 
 def number(value: float | None) -> str:
@@ -66,7 +67,7 @@ def number(value: float | None) -> str:
 
 def percent(value: float | None) -> str:
     """Return a number of percent with its sign."""
-    return '' if value is None else f'{value:.{int(abs(value) < 10)}f} %'
+    return '' if value is None else f'{value:.{int(0 < abs(value) < 10)}f} %'
 
 
 def amount(value: float, resource: str) -> str:
@@ -78,11 +79,6 @@ def amount(value: float, resource: str) -> str:
     if abs(size) >= 1024:
         size, unit = size / 1024, 'TB'
     return f'{number(size)} {unit}'
-
-
-def resource(name: str) -> str:
-    """Return the name of a resource class."""
-    return _CLASSES.get(name, name)
 
 
 def kind(name: str) -> str:
@@ -108,5 +104,6 @@ def linked(sent: dict[str, str], **changes: str) -> str:
 FILTERS = {
     'age': age, 'amount': amount, 'cell': texts.cell,
     'kind': kind, 'linked': linked, 'number': number, 'outcome': outcome,
-    'percent': percent, 'resource': resource, 'when': when,
+    'percent': percent, 'resource': lambda name: _CLASSES.get(name, name),
+    'when': when,
 }  # fmt: skip

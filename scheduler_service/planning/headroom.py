@@ -205,7 +205,9 @@ def zone_rows(
     uses = by_zone(table, settings, whole=True)
     scarcest: dict[str, ZoneUsage] = {}
     some = (use for use in uses if use.capacity)
-    for use in sorted(some, key=lambda use: use.free / use.capacity):
+    for use in sorted(
+        some, key=lambda use: (use.free / use.capacity, use.out / use.capacity)
+    ):
         scarcest.setdefault(use.zone, use)
     return [
         {

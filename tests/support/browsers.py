@@ -123,14 +123,30 @@ def content(page: Any) -> str:
 
 def overflow_on_a_telephone(page: Any) -> int:
     """Return by how many pixels a page is wider than such a window."""
+    overflow = _on_a_telephone(
+        page,
+        'document.documentElement.scrollWidth'
+        ' - document.documentElement.clientWidth',
+    )
+    return int(overflow)
+
+
+def cut_on_a_telephone(page: Any) -> Any:
+    """Return the tables of a page of which a part is outside such a window."""
+    return _on_a_telephone(
+        page,
+        "[...document.querySelectorAll('.wide')]"
+        '.filter(each => each.scrollWidth > each.clientWidth)'
+        '.map(each => each.ariaLabel)',
+    )
+
+
+def _on_a_telephone(page: Any, expression: str) -> Any:
     before = page.viewport_size
     page.set_viewport_size({'width': 400, 'height': 800})
-    overflow = page.evaluate(
-        'document.documentElement.scrollWidth'
-        ' - document.documentElement.clientWidth'
-    )
+    result = page.evaluate(expression)
     page.set_viewport_size(before)
-    return int(overflow)
+    return result
 
 
 def serious(page: Any) -> list[tuple[str, str, str]]:

@@ -150,7 +150,8 @@ def test_pods_of_a_gang_are_found_by_their_group(http, run, name):
     assert f'of group shop/{name}' in shown
     page = http.send('GET', f'/decisions?request=shop/{name}')[1]
     assert '>Scheduling group</th>' in page
-    assert f'<td>shop/{name}-1</td><td>shop/{name}</td>' in page
+    assert f'data-label="Pod">shop/{name}-1<' in page
+    assert f'data-label="Scheduling group">shop/{name}<' in page
     page = http.send('GET', f'/decisions/uid-of-{name}-1')[1]
     assert f'<dt>Scheduling group</dt><dd>shop/{name}</dd>' in page
 

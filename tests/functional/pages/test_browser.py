@@ -19,6 +19,7 @@ from tests.support.browsers import (
     LONG,
     Watched,
     content,
+    cut_on_a_telephone,
     overflow_on_a_telephone,
     serious,
 )
@@ -56,6 +57,7 @@ def test_pages_are_for_all(watched: Watched) -> None:
         assert page.locator('h1').count() == 1, path
         assert serious(page) == [], path
         assert overflow_on_a_telephone(page) <= 0, path
+        assert cut_on_a_telephone(page) == [], path
         grounds = set()
         for scheme in ('light', 'dark'):
             page.emulate_media(color_scheme=scheme)
@@ -133,7 +135,7 @@ def test_lists_have_what_the_command_prints(
 ) -> None:
     page = watched.open('/decisions')
     rows = page.locator('tbody tr').all()
-    shown = [row.locator('td').all_inner_texts() for row in rows]
+    shown = [row.locator('th, td').all_inner_texts() for row in rows]
     listed = daemon.daemon.scheduler.decisions(20)
     times = page.locator('tbody time').all()
     assert [each.get_attribute('title') for each in times] == [
@@ -149,6 +151,14 @@ def test_lists_have_what_the_command_prints(
     assert asked['req-chosen'][2].startswith('2 x flavor')
     assert asked['req-refused'][2].startswith('1 x flavor')
     assert asked['req-zone'][2] == 'DNS zone example.org.'
+
+
+def test_a_link_opens_each_row_on_a_telephone(watched: Watched) -> None:
+    page = watched.open('/decisions', viewport={'width': 400, 'height': 800})
+    for row in page.locator('tbody tr').all():
+        box = row.locator('a').first.bounding_box()
+        assert box['x'] >= 0
+        assert box['x'] + box['width'] <= 400
 
 
 def test_the_bars_of_a_funnel_are_its_numbers(
@@ -203,11 +213,11 @@ def test_a_refusal_is_found_and_asked_about_by_keyboard_alone(
     page.wait_for_url('**/decisions/req-refused')
     focus(page.locator('input[name=host]'))
     page.keyboard.type('compute-1')
-    focus(page.get_by_text('Ask as of now'))
+    focus(page.get_by_text('Check the host as it is now'))
     press('Enter')
     page.wait_for_url('**host=compute-1')
     text = page.inner_text('main')
-    assert 'As of now, not as of then' in text
+    assert 'not as it was decided' in text
     assert 'rejects it' in page.inner_text('[aria-label=compute-1]')
     focus(page.get_by_text('Try it again'))
     press('Enter')

@@ -121,9 +121,9 @@ def test_a_host_is_shown_with_all_about_it(http):
     (refused,) = told['decisions']
     link = f'/decisions/{refused["request_id"]}?host=compute-1'
     assert f'{refused["filter"]} left no host; <a href="{link}">' in body
-    assert '<td>rejects it</td>' in page(http, link)
+    assert '>rejects it<' in page(http, link)
     (link,) = re.findall('/decisions[?]host=compute-1', body)
-    assert page(http, link).count('<td>chosen</td>') == 2
+    assert page(http, link).count('data-label="Outcome">chosen') == 2
     assert 'zone <a href="/hosts?zone=nova">nova</a>' in body
     assert '<span class="good">up</span>' in body
     body = page(http, '/hosts/compute-2')
@@ -139,7 +139,12 @@ def test_a_host_is_shown_with_all_about_it(http):
 def test_the_first_page_says_what_was_refused_and_what_lasts(http):
     body = page(http, '/')
     assert '2 of <a href="/hosts">3 hosts</a> are up' in body
+    assert '<a href="/hosts?status=disabled">1</a> disabled' in body
     assert 'All is well' in body
+    since = re.search(r'since ([-\d]+ [\d:]+) UTC \(\d+ s\)', body)
+    _, told = http.send('GET', '/v1/daemons')
+    # Not for longer than there is a daemon.
+    assert told['daemons'][0]['started'].replace('T', ' ').startswith(since[1])
     _, told = http.send('GET', '/v1/decisions?outcome=refused')
     assert f'filter={told["decisions"][0]["filter"]}"' in body
     assert 'on host <a href="/hosts/compute-1">' in body
@@ -150,17 +155,20 @@ def test_the_first_page_says_what_was_refused_and_what_lasts(http):
 
 def test_what_fits_is_shown_for_flavors_of_requests_and_for_ones_own(http):
     body = page(http, '/cloud')
-    assert f'{SHOWN}</a><br><span class="quiet">vcpus=1,memory_mb' in body
+    assert f'{SHOWN}</a><br><span class="quiet">1 vCPUs, 0.5 GB' in body
     sizes = 'vcpus%3D1,memory_mb%3D512,root_gb%3D1'
     _, told = http.send('GET', f'/v1/capacity?flavor={sizes}')
-    cells = [f'<td class="number">{row["instances"]} <span'
+    cells = [f'class="number">{row["instances"]} <span'
              for row in told['capacity']]  # fmt: skip
     assert all(cell in re.sub(r'\s+', ' ', body) for cell in cells), cells
-    for flavor in (sizes, parse.quote(HOSTILE, safe='')):
+    for flavor, name in (
+        (sizes, '1 vCPUs, 0.5 GB memory, 1 GB disk'),
+        (parse.quote(HOSTILE, safe=''), SHOWN),
+    ):
         shown = re.sub(r'\s+', ' ', page(http, f'/cloud?flavor={flavor}'))
         for row in told['capacity']:
             end = f', {row["instances"]} times; ' if row['instances'] else '<'
-            assert f'It fits on {row["hosts"]} hosts{end}' in shown
+            assert f'{name} fits on {row["hosts"]} hosts{end}' in shown
 
 
 def test_lists_are_in_the_order_of_a_heading_and_leave_out_what_is_empty(

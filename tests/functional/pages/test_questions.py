@@ -92,7 +92,7 @@ def test_a_trial_has_what_explain_returns(http: HttpClient) -> None:
     ]
     assert results[0] == results[1]
     for cause in told['error']['facts']['filters']:
-        assert f'<th scope="row">{cause["filter"]}</th>' in results[0]
+        assert f'<th scope="row">{cause["filter"]}<' in results[0]
 
 
 def test_a_request_that_was_decided_can_be_tried_again(

@@ -106,7 +106,7 @@ def check(page: Any) -> None:
 
 def test_a_click_says_what_would_let_hosts_pass(shown: Watched) -> None:
     page = shown.open('/decisions/req-refused', java_script_enabled=False)
-    page.click('text=Ask as of then')
+    page.click('text=Explain as it was decided')
     page.wait_for_url(f'**{WHY}?host=')
     text = page.inner_text('main')
     assert 'On the hosts of then, judged by configuration' in text
@@ -120,7 +120,7 @@ def test_a_host_is_shown_beside_the_best(shown: Watched) -> None:
     narrow = {'width': 400, 'height': 800}
     page = shown.open('/decisions/req-chosen', viewport=narrow)
     page.fill('input[name=host]', 'compute-1')
-    page.click('text=Ask as of then')
+    page.click('text=Explain as it was decided')
     page.wait_for_url('**/why/req-chosen?host=compute-1')
     amounts = page.inner_text('[aria-label="Amounts of compute-1"]')
     assert 'MEMORY_MB' in amounts
@@ -161,7 +161,7 @@ def test_one_at_a_time_which_ends_when_its_page_is_left(
     shown: Watched, process: Process
 ) -> None:
     page = shown.open('/decisions/req-refused')
-    page.click('text=Ask as of then', no_wait_after=True)
+    page.click('text=Explain as it was decided', no_wait_after=True)
     (running,) = wait_until(lambda: commands(process))
     # It takes long.
     os.kill(running, signal.SIGSTOP)

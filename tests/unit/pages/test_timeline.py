@@ -25,7 +25,7 @@ def event(name, ago, lasts=None):
 
 def shapes(rates=(), events=()):
     made = timeline.Timeline(rates, events, NOW)
-    return made, [*made.shapes()]
+    return made, [*made.bars(), *(m for _, marks in made.lanes for m in marks)]
 
 
 def test_bars_of_daemons_add_up_and_are_numbers_a_minute():
@@ -65,16 +65,22 @@ def test_events_stand_where_they_were_and_outages_as_long_as_they_took():
     events = [event('reloaded', 43_200), event('broker away', 7200, 3600),
               event('silent', 3600)]  # fmt: skip
     made, drawn = shapes(events=events)
-    assert made.lanes == [('outages', 2), ('starts and stops', 0),
-                          ('reloads', 1), ('commands', 0)]  # fmt: skip
+    assert [(name, len(marks)) for name, marks in made.lanes] == [
+        ('outages', 2), ('starts and stops', 0), ('reloads', 1),
+        ('commands', 0),
+    ]  # fmt: skip
     scale = timeline.WIDTH / 86_400
     away, silent, reload = drawn
     assert away.width == round(3600 * scale)
     # One that lasts goes on to the end.
     assert silent.width == away.width
     assert silent.x == pytest.approx(away.x + 3600 * scale, abs=0.2)
-    assert reload.y > away.y
     assert 'reloaded, w d' in reload.title
+
+
+def test_a_mark_of_now_is_whole():
+    _, (mark,) = shapes(events=[event('started', -900)])
+    assert mark.x + mark.width == timeline.WIDTH
 
 
 def test_a_day_without_anything_is_empty():

@@ -37,8 +37,8 @@ def test_amounts_are_in_large_units(value, resource, text):
 
 
 def test_percent_has_its_sign():
-    assert [words.percent(n) for n in (9.96, 93.4, None)] == [
-        '10.0 %', '93 %', '',
+    assert [words.percent(n) for n in (9.96, 93.4, 0, None)] == [
+        '10.0 %', '93 %', '0 %', '',
     ]  # fmt: skip
 
 
