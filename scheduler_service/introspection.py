@@ -80,17 +80,19 @@ class Introspection:
         """Return how the engine is: what it holds, what waits, counters."""
         snapshot = self._source.snapshot
         age = time.monotonic() - self._source.refreshed_at
-        hosts = snapshot.hosts if snapshot else None
-        up = int(hosts.number('up').sum()) if hosts else 0
-        enabled = int(hosts.number('enabled').sum()) if hosts else 0
+        up, enabled = [
+            int(snapshot.hosts.number(name).sum()) if snapshot else 0
+            for name in ('up', 'enabled')
+        ]
+        hosts = len(snapshot.hosts) if snapshot else 0
         degraded = self._health.degradations()
         longest = max((seconds for _, seconds in degraded), default=None)
         return {
             'release': self._release,
             'shadow': self.is_shadow,
-            'hosts': len(hosts) if hosts else 0,
+            'hosts': hosts,
             'hosts_up': up,
-            'hosts_disabled': len(hosts) - enabled if hosts else 0,
+            'hosts_disabled': hosts - enabled,
             'pools': len(snapshot.pools) if snapshot else 0,
             'revision': snapshot.revision if snapshot else 0,
             'snapshot_age': round(age, 3) if snapshot else None,

@@ -19,18 +19,6 @@ from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import EACH_TIME, Key
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
-from scheduler_service.texts import figure
-
-
-def too_large(asked: float, limits: Floats, unit: str) -> str:
-    """Return that no host takes so much; empty: one does when it is empty.
-
-    :param limits: what each host takes in all, float64[n]
-    """
-    most = float(limits.max(initial=0))
-    if asked <= most:
-        return ''
-    return f'can never fit: no host takes more than {figure(most)} {unit}'
 
 
 class HostFilter:

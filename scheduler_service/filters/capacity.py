@@ -14,7 +14,6 @@ from scheduler_service.columns.table import HostTable
 from scheduler_service.filters.base import (
     Comparison,
     ComparisonFilter,
-    too_large,
 )
 from scheduler_service.model import Request
 from scheduler_service.model.inventory import provider_of
@@ -137,13 +136,14 @@ class CapacityFilter(ComparisonFilter, abc.ABC):
     def never(
         self, table: HostTable, request: Request, settings: Settings
     ) -> str:
-        size = self.limit(table, settings)
+        size, exempt = self.limit(table, settings), self.exempt(table)
         if not settings.allow_self_overcommit:
             size = np.minimum(size, self.total(table))
-        exempt = self.exempt(table)
-        if exempt is not None:
-            size = np.where(exempt, np.inf, size)
-        return too_large(self.requested(request), size, self.unit)
+        most = float(size.max(initial=0))
+        if self.requested(request) <= most or np.any(exempt):
+            return ''
+        largest = f'{figure(most)} {self.unit}'
+        return f'can never fit: no host takes more than {largest}'
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings

@@ -125,13 +125,10 @@ def _rejection(
                 'lacks': float(lacking[row]),
                 'unit': unit,
             }
-    reasons = [
-        _reason(host_filter, subject, row),
-        host_filter.never(table, request, settings),
-    ]
-    entry['reason'] = '; '.join(filter(None, reasons))
-    if reasons[1]:
-        entry['never'] = reasons[1]
+    entry['reason'] = _reason(host_filter, subject, row)
+    if never := host_filter.never(table, request, settings):
+        entry['never'] = never
+        entry['reason'] += f'; {never}'
     entry['sentence'] = (
         f'{host_filter.name}: {entry["out"]:,} of {len(table):,}: '
         f'{entry["reason"]}'
