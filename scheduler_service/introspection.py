@@ -132,8 +132,7 @@ class Introspection:
     def _fullest(self) -> Iterator[dict[str, Any]]:
         fullest = sorted(
             (use for use in self.usage() if use.capacity > 0),
-            # Where all hosts are out, what is used most.
-            key=lambda use: (use.free / use.capacity, use.out / use.capacity),
+            key=headroom.ZoneUsage.shares_left,
         )
         for use in fullest:
             yield {

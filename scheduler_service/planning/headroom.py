@@ -67,6 +67,10 @@ class ZoneUsage(NamedTuple):
     out: float
     over: float
 
+    def shares_left(self) -> tuple[float, float]:
+        """Return which shares are free and out: the least runs out first."""
+        return self.free / self.capacity, self.out / self.capacity
+
 
 def by_zone(
     table: HostTable | None, settings: Settings, whole: bool = False
@@ -205,9 +209,7 @@ def zone_rows(
     uses = by_zone(table, settings, whole=True)
     scarcest: dict[str, ZoneUsage] = {}
     some = (use for use in uses if use.capacity)
-    for use in sorted(
-        some, key=lambda use: (use.free / use.capacity, use.out / use.capacity)
-    ):
+    for use in sorted(some, key=ZoneUsage.shares_left):
         scarcest.setdefault(use.zone, use)
     return [
         {

@@ -102,6 +102,14 @@ MANY = {
 }
 
 
+def test_hosts_that_are_out_run_out_first_of_what_is_used_most():
+    out = host('a', 8, status='disabled', memory_mb_used=512)
+    rows = headroom.zone_rows(table({'hosts': [out]}), SETTINGS, None)
+    assert [row['resource'] for row in rows if row['ends_first']] == [
+        'MEMORY_MB'
+    ]
+
+
 def test_many_zones_and_classes_are_told_in_sum():
     found = told(MANY)
     assert len({zone for zone, _ in found}) == headroom.MOST_ZONES + 1
