@@ -60,7 +60,7 @@ def smallest(
     for name, asked, having in _amounts(request):
         most, hosts = _largest(pipeline, table, asked, having)
         if hosts:
-            change = f'{name} {most} in place of {asked}'
+            change = f'{name} {most:,} in place of {asked:,}'
             found.append((1 - most / asked, -hosts, change))
     return [Relaxation(each[2], -each[1]) for each in sorted(found)[:MOST]]
 

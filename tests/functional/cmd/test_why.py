@@ -53,12 +53,12 @@ def test_a_refusal_has_its_funnel_and_the_smallest_changes(run, select):
     assert found['passing'] == 0
     (change,) = found['relaxations']
     assert change == {
-        'change': 'memory_mb 8194 in place of 99999', 'hosts': 1,
+        'change': 'memory_mb 8,194 in place of 99,999', 'hosts': 1,
     }  # fmt: skip
     status, out, _ = run('why', 'req-large')
     assert status == 0
     assert 'What would let hosts pass' in out
-    assert 'memory_mb 8194 in place of 99999' in out
+    assert 'memory_mb 8,194 in place of 99,999' in out
 
 
 def test_a_host_is_judged_beside_the_best(run, select):

@@ -111,7 +111,7 @@ def test_a_click_says_what_would_let_hosts_pass(shown: Watched) -> None:
     text = page.inner_text('main')
     assert 'On the hosts of then, judged by configuration' in text
     assert 'RamFilter' in page.inner_text('[aria-label=Funnel]')
-    assert 'in place of 10000000' in page.inner_text(
+    assert 'in place of 10,000,000' in page.inner_text(
         '[aria-label="What would let hosts pass"]'
     )
 

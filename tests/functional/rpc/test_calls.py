@@ -76,7 +76,7 @@ def test_no_valid_host_has_reasons_when_nothing_fits(service):
         )  # fmt: skip
     error = caught.value
     assert error.name == 'NoValidHost'
-    assert '(closest: compute-2 lacks 806 MB)' in error.args[0]
+    assert '(closest: compute-2 lacks 806 MB; can never fit: ' in error.args[0]
     assert error.facts['hosts'] == 4
 
 

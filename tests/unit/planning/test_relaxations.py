@@ -58,7 +58,7 @@ def smallest(flavor=SMALL, specs=None, **more):
     ('flavor', 'change', 'hosts'),
     [
         ({'vcpus': 10}, 'vcpus 8 in place of 10', 1),
-        ({'memory_mb': 8001}, 'memory_mb 8000 in place of 8001', 1),
+        ({'memory_mb': 8001}, 'memory_mb 8,000 in place of 8,001', 1),
         ({'root_gb': 300}, 'root_gb 100 in place of 300', 2),
         ({'ephemeral_gb': 120}, 'ephemeral_gb 99 in place of 120', 2),
     ],
@@ -138,7 +138,7 @@ def test_the_smallest_come_first_and_there_are_five_at_most():
         specs={'trait:CUSTOM_SSD': 'required'},
     )
     assert found == [
-        ('memory_mb 6000 in place of 7000', 1),
+        ('memory_mb 6,000 in place of 7,000', 1),
         ('without the extra spec trait:CUSTOM_SSD=required', 1),
     ]
     many = {f'hint_{n}': 'x' for n in range(9)}
