@@ -42,7 +42,7 @@ from scheduler_service.factory import engine_config
 from scheduler_service.model import documents
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.store.connection import Store
-from scheduler_service.store.workers.recording_writer import RecordingWriter
+from scheduler_service.store.workers.decision_recorder import RecordingWriter
 from scheduler_service.testing import table as build_table
 from tests.support import clouds, servers
 from tests.support.documents import CONTEXT

@@ -31,8 +31,7 @@ from scheduler_service.store.records import (
     daemons,
     decision_list,
     decisions,
-    event_log,
-    host_documents,
+    host_reports,
     rates,
     shadow,
 )
@@ -106,7 +105,7 @@ class Listings:
         :raises StoreUnavailable: the database does not answer
         """
         with self._store.reading(READ_S) as conn:
-            nodes = host_documents.of_host(conn, name)
+            nodes = host_reports.documents_of(conn, name)
             claims = claim_queries.listing(conn, name, limit=_MOST_CLAIMS)
         nodes = host_listing.placed(self.table(), self.settings, nodes)
         return {'nodes': nodes, 'claims': claims, **self.in_memory(name)}
@@ -210,7 +209,7 @@ class Listings:
         with self._store.reading(READ_S) as conn:
             now, stored = clock.read(conn), daemons.listing(conn)
             events = [
-                *event_log.since(conn, now - _DAY_S), *daemons.lasting(stored)
+                *daemons.since(conn, now - _DAY_S), *daemons.lasting(stored)
             ]  # fmt: skip
             events.sort(key=lambda event: float(event['begun_at']))
             rated = rates.between(conn, now - _DAY_S)

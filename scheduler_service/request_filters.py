@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from scheduler_service import errors
 from scheduler_service.model import Aggregate, Request
-from scheduler_service.model.aggregate_map import AggregateMap, SharedUuids
+from scheduler_service.model.inventory import AggregateMap, SharedUuids
 from scheduler_service.model.requirements.features import (
     device_traits,
     property_traits,

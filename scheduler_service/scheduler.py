@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from scheduler_service import errors
-from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.columns.table import Snapshot
 from scheduler_service.engine.cycle import HostCycle
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import (

@@ -140,8 +140,8 @@ def _usage(
 
 def manage() -> Program:
     """Return what there is to say about ``scheduler-manage``."""
-    from scheduler_service.cmd.command import Lister
     from scheduler_service.cmd.manage import App
+    from scheduler_service.cmd.parser import Lister
 
     app = App()
     lists = tuple(_own(Lister(app, None).get_parser('')).values())

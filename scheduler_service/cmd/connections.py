@@ -23,7 +23,7 @@ from scheduler_service.conf.database import timeouts
 from scheduler_service.moments import Occurrence
 from scheduler_service.store import driver_errors, version
 from scheduler_service.store.connection import Store, Writer
-from scheduler_service.store.records import event_log
+from scheduler_service.store.records import daemons
 from scheduler_service.store.records.daemons import Registration
 
 if TYPE_CHECKING:
@@ -133,9 +133,9 @@ def record_command(conf: Any, line: str, began: float) -> None:
     """
     if not conf.database.connection:
         return
-    done = Occurrence(event_log.COMMAND, line, began, time.monotonic())
+    done = Occurrence(daemons.COMMAND, line, began, time.monotonic())
     try:
-        write(conf, lambda w: event_log.record(w.conn, _user(), [done]))
+        write(conf, lambda w: daemons.record(w.conn, _user(), [done]))
     except errors.SchemaMismatch:
         # The command has said so.
         return

@@ -26,7 +26,7 @@ from cliff import app, commandmanager
 
 from scheduler_service import errors, texts
 from scheduler_service.cmd import parser, program
-from scheduler_service.cmd.command import Version, argument, refuse
+from scheduler_service.cmd.parser import Version, argument, refuse
 from scheduler_service.cmd.program import WrongUsage
 
 # Share of --timeout for connecting to the database.

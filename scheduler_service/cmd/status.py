@@ -20,7 +20,7 @@ def parser() -> argparse.ArgumentParser:
 
     The library that runs the checks parses with its own, which accepts more.
     """
-    from scheduler_service.cmd.command import Version
+    from scheduler_service.cmd.parser import Version
 
     built = argparse.ArgumentParser(_PROGRAM)
     built.add_argument(

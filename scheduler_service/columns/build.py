@@ -30,8 +30,7 @@ from scheduler_service.model import (
     ServerGroup,
     UnitLimits,
 )
-from scheduler_service.model.aggregate_map import AggregateMap
-from scheduler_service.model.inventory import provider_of
+from scheduler_service.model.inventory import AggregateMap, provider_of
 
 
 def build_table(

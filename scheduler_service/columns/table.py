@@ -3,14 +3,20 @@
 One thread owns a table and alone has it written to, by
 :mod:`scheduler_service.columns.changes`: the engine's thread owns the newest
 table, other threads their copies.
+
+A :class:`Snapshot` is the hosts and pools that a decision reads, at one
+moment. Columns of the documents that hosts report are made at their first
+use.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -24,7 +30,7 @@ from scheduler_service.columns.dictionary import (
 from scheduler_service.columns.instances import InstanceIndex
 from scheduler_service.columns.load import Formula, LoadColumns
 from scheduler_service.columns.topology import Topology, least_number
-from scheduler_service.model import Aggregate, Request, ServerGroup
+from scheduler_service.model import Aggregate, Pool, Request, ServerGroup
 from scheduler_service.settings import Settings
 
 
@@ -447,3 +453,75 @@ class HostTable:
             return order, np.searchsorted(codes[order], host_codes)
 
         return self.topology.memoize('hosts', work)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Hosts and pools as of one revision of the store.
+
+    :ivar hosts: the host table
+    :ivar pools: pools by id, in the order of their names
+    :ivar revision: number of the last change that is included
+    :ivar lineage: the token of that change; None where the store had none
+    """
+
+    hosts: HostTable
+    pools: Mapping[str, Pool]
+    revision: int
+    lineage: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MetricColumn:
+    """A metric: which hosts report it, bool[n], and its value, float64[n].
+
+    The value is NaN where a host does not report it, or as no number.
+    """
+
+    there: npt.NDArray[np.bool_]
+    value: npt.NDArray[np.float64]
+
+
+def metric(table: HostTable, name: str) -> MetricColumn:
+    """Return the column of a metric; no host reports an unknown metric.
+
+    A value that is no number is NaN.
+    """
+
+    def work() -> MetricColumn:
+        reports = decoded(table, 'metrics')
+        reported = [_metric_value(report, name) for report in reports.values]
+        there = np.array([value is not None for value in reported], np.bool_)
+        values = np.array(reported, np.float64)
+        return MetricColumn(reports.expand(there), reports.expand(values))
+
+    return table.topology.memoize(('metric', name), work)
+
+
+def _metric_value(report: Any, name: str) -> float | None:
+    """Return the value of a metric in one host's report, None without it."""
+    value = None
+    for entry in report if isinstance(report, list) else ():
+        if isinstance(entry, dict) and entry.get('name') == name:
+            try:
+                value = float(entry.get('value') or 0.0)
+            except (TypeError, ValueError, OverflowError):
+                value = math.nan
+    return value
+
+
+def decoded(table: HostTable, name: str) -> DictionaryColumn:
+    """Return a column of documents as plain values, not as their text.
+
+    Values are compared by identity of their text, so they need not hash.
+    """
+
+    def work() -> DictionaryColumn:
+        column = table.coded[name]
+        values = tuple(
+            None if text is None else msgspec.json.decode(text)
+            for text in column.values
+        )
+        return DictionaryColumn(column.codes, values)
+
+    return table.topology.memoize(('decoded', name), work)

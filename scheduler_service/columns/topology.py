@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final, TypeVar
 
 from scheduler_service.columns.dictionary import Mask
-from scheduler_service.model.aggregate_map import AggregateMap
+from scheduler_service.model.inventory import AggregateMap
 from scheduler_service.model.limits import MAX_NUMBER
 
 T = TypeVar('T')

@@ -11,18 +11,18 @@ from scheduler_service import adapter as base
 from scheduler_service import conf as core_options
 from scheduler_service import errors, factory
 from scheduler_service.compute import endpoint, host_order, options
+from scheduler_service.compute.endpoint import RebuildCheck
 from scheduler_service.compute.follower.cells import MirrorOptions
 from scheduler_service.compute.follower.mirror import FirstPass, Mirror
 from scheduler_service.compute.follower.providers import ProviderFollower
 from scheduler_service.compute.host_order import ExternalOptions, HostOrderer
-from scheduler_service.compute.rebuilds import RebuildCheck
 from scheduler_service.http.routes import Listener, Route
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.rpc import transport
 from scheduler_service.scheduler import Scheduler
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records import leases
-from scheduler_service.store.records.mirror_progress import Progress
+from scheduler_service.store.records.leases import Progress
 from scheduler_service.worker import Worker
 
 _CAUSE = 'mirror'
@@ -121,15 +121,15 @@ class Adapter(base.Adapter):
         from scheduler_service.compute.placement import records
         from scheduler_service.compute.placement.candidate_stage import (
             CandidateStage,
+            RefusalChecks,
+        )
+        from scheduler_service.compute.placement.candidates import (
+            SharedProviders,
         )
         from scheduler_service.compute.placement.claimer import (
             PlacementClaimer,
         )
         from scheduler_service.compute.placement.client import PlacementClient
-        from scheduler_service.compute.placement.refusal_checks import (
-            RefusalChecks,
-        )
-        from scheduler_service.compute.placement.sharing import SharedProviders
 
         store, health = self._store, self._scheduler.health
         self._client = client = PlacementClient(placement.new_adapter(conf))

@@ -3,10 +3,17 @@
 All methods run on the consumer's thread, or on the redelivery thread, and
 never block. Callers come with the roles of their tenants, so not our policy
 but the permissions of the broker say who may call.
+
+The compute service says by a scheduler hint that a request is a rebuild, and
+a rebuild is neither filtered by most filters nor claimed. Some releases of
+the compute service let any user give that hint, so it counts only where the
+instances are known to be on the host that is asked for.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -14,14 +21,16 @@ from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.bus import wire
-from scheduler_service.compute import reply, state
-from scheduler_service.compute.rebuilds import RebuildCheck
-from scheduler_service.compute.request import ComputeRequest, translate
+from scheduler_service.columns.instances import PlacedInstance
+from scheduler_service.columns.table import Snapshot
+from scheduler_service.compute import translation
+from scheduler_service.compute.translation import ComputeRequest, translate
 from scheduler_service.engine.messages import (
     DeliveredMessage,
     ReplyFuture,
     RequestReturned,
 )
+from scheduler_service.listings import READ_S
 from scheduler_service.model import HostsAnswer, Request
 from scheduler_service.model.inventory import Document, Uuid
 from scheduler_service.model.limits import Name
@@ -35,6 +44,8 @@ from scheduler_service.rpc.server import (
     parse_arguments,
 )
 from scheduler_service.scheduler import Scheduler
+from scheduler_service.store.connection import Store
+from scheduler_service.store.reading import change_feed
 from scheduler_service.store.workers import host_state_writer
 
 VERSION = '4.5'
@@ -44,6 +55,9 @@ _FIRST = (4, 4)
 # Versioned objects are larger than equal requests of ours: they repeat the
 # names of their fields.
 _SIZE_FACTOR = 4
+LOG = logging.getLogger(__name__)
+# After how many seconds a caller is named in the log once more.
+_LOGGED_EVERY_S = 3600.0
 
 
 class _SelectArgs(Document):
@@ -100,7 +114,7 @@ class ComputeEndpoint:
 
     def _failure(self, error: errors.SchedulerError) -> Exception:
         """Return an error in the form that callers expect."""
-        return reply.failure(error, self.full_reasons)
+        return translation.failure(error, self.full_reasons)
 
     def select_destinations(self, incoming: wire.Request) -> Pending:
         """Select hosts for the instances of a RequestSpec, and claim them.
@@ -120,8 +134,8 @@ class ComputeEndpoint:
 
         def serialize(answer: HostsAnswer) -> Any:
             if not parsed.return_objects:
-                return reply.plain(answer, translated.networks)
-            return reply.selections(
+                return translation.plain(answer, translated.networks)
+            return translation.selections(
                 answer, amounts, parsed.return_alternates, translated.networks
             )
 
@@ -249,7 +263,7 @@ class ComputeEndpoint:
         if isinstance(error, errors.NoValidHost):
             unknown = self._unknown_target(request)
             if unknown is not None:
-                return reply.no_such_host(*unknown)
+                return translation.no_such_host(*unknown)
         return self._failure(error)
 
     def _unknown_target(
@@ -265,31 +279,33 @@ class ComputeEndpoint:
     def update_aggregates(self, incoming: wire.Request) -> Pending:
         """Store aggregates as they are now."""
         parsed = self._parse(incoming, _AggregatesArgs)
-        event = state.aggregates(parsed.aggregates)
+        event = translation.aggregates(parsed.aggregates)
         return self._change(incoming, event)
 
     def delete_aggregate(self, incoming: wire.Request) -> Pending:
         """Remove an aggregate."""
         parsed = self._parse(incoming, _AggregateArgs)
-        event = state.no_aggregate(parsed.aggregate)
+        event = translation.no_aggregate(parsed.aggregate)
         return self._change(incoming, event)
 
     def update_instance_info(self, incoming: wire.Request) -> Pending:
         """Store instances of a host."""
         parsed = self._parse(incoming, _InstanceInfoArgs)
-        event = state.instances(parsed.host_name, parsed.instance_info)
+        event = translation.instances(parsed.host_name, parsed.instance_info)
         return self._change(incoming, event)
 
     def delete_instance_info(self, incoming: wire.Request) -> Pending:
         """Remove an instance that left a host."""
         parsed = self._parse(incoming, _DeleteInfoArgs)
-        event = state.no_instance(parsed.host_name, parsed.instance_uuid)
+        event = translation.no_instance(parsed.host_name, parsed.instance_uuid)
         return self._change(incoming, event)
 
     def sync_instance_info(self, incoming: wire.Request) -> Pending:
         """Store that a host has these instances and no others."""
         parsed = self._parse(incoming, _SyncArgs)
-        event = state.all_instances(parsed.host_name, parsed.instance_uuids)
+        event = translation.all_instances(
+            parsed.host_name, parsed.instance_uuids
+        )
         return self._change(incoming, event)
 
     def _parse(self, incoming: wire.Request, kind: type[Any]) -> Any:
@@ -324,3 +340,89 @@ def _check_version(version: Any) -> None:
             version=version,
             served=VERSION,
         )
+
+
+class RebuildCheck:
+    """Checks requests that say that they are rebuilds.
+
+    Any thread may call it.
+
+    :param store: has the instances that the mirror has read
+    :param snapshot: gives the newest snapshot, None before the first
+    :param catch_up: has the mirror read what is new, and waits for it
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        snapshot: Callable[[], Snapshot | None],
+        catch_up: Callable[[], object],
+    ) -> None:
+        self._store = store
+        self._snapshot = snapshot
+        self._catch_up = catch_up
+        # (user, project) -> monotonic time of the line in the log
+        self._logged_at: dict[tuple[str, str], float] = {}
+
+    def is_verified(self, request: Request) -> bool:
+        """Whether nothing has to be looked up; does not wait.
+
+        It is no rebuild, or the snapshot has its instances on their host.
+        """
+        if not request.is_rebuild:
+            return True
+        snapshot = self._snapshot()
+        if snapshot is None:
+            return False
+        placed = snapshot.hosts.instances.among(request.instance_uuids)
+        return _are_there([*placed.values()], request)
+
+    def verify(self, request: Request, context: Mapping[str, Any]) -> None:
+        """Have a request judged as any other, unless it is a rebuild.
+
+        :param context: of the caller
+        :raises StoreUnavailable: the database does not answer
+        """
+        if self.is_verified(request):
+            return
+        placed: Sequence[PlacedInstance] = ()
+        # Users cannot name a host, so that their hints delay nobody.
+        if any(request.named_places):
+            self._catch_up()
+            uuids = request.instance_uuids
+            with self._store.reading(READ_S) as conn:
+                placed = change_feed.placed_instances(conn, uuids)
+        if not _are_there(placed, request):
+            request.deny_rebuild()
+            self._log(request, context)
+
+    def _log(self, request: Request, context: Mapping[str, Any]) -> None:
+        now = time.monotonic()
+        caller = str(context.get('user_id')), str(context.get('project_id'))
+        self._logged_at = {
+            each: at
+            for each, at in self._logged_at.items()
+            if now - at < _LOGGED_EVERY_S
+        }
+        if caller in self._logged_at:
+            return
+        self._logged_at[caller] = now
+        LOG.warning(
+            'Request %s of user %s, project %s is no rebuild: its instances '
+            'are not known to be on the host that it asks for',
+            request.request_id,
+            *caller,
+        )
+
+
+def _are_there(placed: Sequence[PlacedInstance], request: Request) -> bool:
+    """Whether each instance of a request is on the one host that it names."""
+    hosts, nodes = ({name.lower() for name in n} for n in request.named_places)
+    return (
+        bool(hosts or nodes)
+        and len(placed) == request.num_instances
+        and all(
+            hosts <= {one.host.lower()} and nodes <= {one.node.lower()}
+            for one in placed
+        )
+    )

@@ -25,10 +25,10 @@ from scheduler_service import errors
 from scheduler_service import extender_wire as wire
 from scheduler_service.bus.wire import name_caller
 from scheduler_service.columns import HostTable
-from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.columns.table import Snapshot
 from scheduler_service.columns.table_copies import TableCopier
-from scheduler_service.compute.rebuilds import RebuildCheck
-from scheduler_service.compute.request import text, translate
+from scheduler_service.compute.endpoint import RebuildCheck
+from scheduler_service.compute.translation import text, translate
 from scheduler_service.http import access
 from scheduler_service.http.message import HttpRequest, Reply
 from scheduler_service.http.routes import Listener, Route, Router

@@ -23,12 +23,11 @@ from oslo_db import exception as db_exception
 from scheduler_service import errors
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.instances import PlacedInstance
-from scheduler_service.compute.endpoint import ComputeEndpoint
+from scheduler_service.compute.endpoint import ComputeEndpoint, RebuildCheck
 from scheduler_service.compute.follower import databases
 from scheduler_service.compute.follower.mirror import Mirror
 from scheduler_service.compute.follower.providers import ProviderFollower
 from scheduler_service.compute.placement.client import PlacementClient
-from scheduler_service.compute.rebuilds import RebuildCheck
 from scheduler_service.engine.jobs import ShadowJob
 from scheduler_service.engine.messages import DeliveredMessage
 from scheduler_service.model import HostsAnswer, Instance, Request

@@ -19,15 +19,13 @@ from typing import Any, NamedTuple
 
 from scheduler_service import errors
 from scheduler_service.engine.explanations import Explainer
-from scheduler_service.engine.finishing import Answer
 from scheduler_service.engine.jobs import ExplainJob, HostJob, State
-from scheduler_service.engine.pods import PlacePod
 from scheduler_service.engine.ports import (
     Claimer,
     Parts,
     Stage,
 )
-from scheduler_service.engine.selecting import Recall, Select
+from scheduler_service.engine.selecting import Answer, PlacePod, Recall, Select
 from scheduler_service.model import STANDARD_CLASSES
 from scheduler_service.pipeline import HostPipeline
 

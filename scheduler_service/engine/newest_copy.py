@@ -10,7 +10,7 @@ from typing import Any
 
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.load import LoadColumns
-from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.columns.table import Snapshot
 from scheduler_service.columns.table_copies import TableCopier, TableCopy
 from scheduler_service.columns.topology import Topology
 

@@ -25,7 +25,7 @@ import msgspec
 
 from scheduler_service import errors
 from scheduler_service.columns import HostTable
-from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.columns.table import Snapshot
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import (
     ClaimsJob,

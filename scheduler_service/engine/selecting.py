@@ -1,6 +1,7 @@
-"""The stages *recall* and *select*, of one job at a time.
+"""The stages *recall*, *select* and *answer*, of one job at a time.
 
-They belong to the engine's thread.
+They belong to the engine's thread. The host of a pod was chosen by its
+cluster's scheduler, so pods have a stage *select* of their own.
 """
 
 from __future__ import annotations
@@ -18,15 +19,18 @@ from scheduler_service import errors, time_slice
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.dictionary import Rows
 from scheduler_service.columns.instances import PlacedInstance
-from scheduler_service.engine.jobs import HostJob, State
-from scheduler_service.engine.journal import Decided
+from scheduler_service.engine.jobs import HostJob, PodJob, State
+from scheduler_service.engine.journal import Decided, PodPlaced
 from scheduler_service.engine.ports import Parts, Stage
-from scheduler_service.model import Placement, Request, Selection
+from scheduler_service.filters.capacity import used_of_aggregate
+from scheduler_service.model import HostsAnswer, Placement, Request, Selection
 from scheduler_service.pipeline import (
     Assignment,
     HostPipeline,
     ScheduleResult,
+    explain,
 )
+from scheduler_service.pipeline.selection import explanation
 
 # How long hosts are selected for one request while others wait, in seconds.
 TURN_S = 0.015
@@ -357,3 +361,184 @@ def _elsewhere(
     made = request.having(ignore_hosts=ignored)
     made.why_ignored = {host.lower(): why for host, why in hosts.items()}
     return made
+
+
+class PlacePod(Stage):
+    """Puts pods on their hosts, unless they are claimed there already.
+
+    :ivar overlay: of the batch; what is placed for a claim stays assumed
+    """
+
+    name = 'select'
+    kinds = ('pod',)
+
+    def __init__(self, parts: Parts) -> None:
+        self._claimer, self._journal = parts.claimer, parts.journal
+        self.overlay: Overlay
+
+    def run(self, jobs: Sequence[HostJob], table: HostTable) -> None:
+        """Place pods; those that another try has claimed are CLAIMED.
+
+        :raises Conflict: a pod is claimed on another host, or has the uuid of
+            an instance
+        :raises NoValidHost: it does not fit, or there is no such host
+        """
+        for job in jobs:
+            assert isinstance(job, PodJob)
+            if self._recall(job):
+                job.state = State.CLAIMED
+                continue
+            made = _placed(job, self.overlay.table)
+            placed = PodPlaced(made.uuid, made.row, made.amounts)
+            self._journal.apply(placed, self.overlay)
+            attempt = job.attempt
+            attempt.selection = ScheduleResult([made], {})
+            attempt.table, job.state = table, State.SELECTED
+            attempt.placements = [made.placement]
+
+    def _recall(self, job: PodJob) -> bool:
+        """Find the claim that a pod has, once another one is refused."""
+        self._claimer.recall(job)
+        attempt = job.attempt
+        attempt.request = job.request
+        if not job.attempts:
+            return False
+        held = self._claimer.find(job.request.instance_uuids, False, job.kind)
+        for placement in held.values():
+            selected = placement.selected
+            if (selected.host, selected.node) != (job.host, job.node):
+                raise errors.Conflict(
+                    f'The pod is claimed on {selected.node} already'
+                )
+            attempt.placements, attempt.held = [placement], held
+        return bool(held)
+
+
+def _placed(job: PodJob, table: HostTable) -> Assignment:
+    """Return a pod's place on its host, which it may not overcommit."""
+    host, node, amounts = job.host, job.node, job.request.resources
+    row = table.row_of_node(host, node)
+    if row is None:
+        raise errors.NoValidHost(f'{node} is not kept as a host')
+    for name, amount in amounts.items():
+        columns, size, free = table.resources.get(name), 0, 0
+        if columns is not None:
+            size = int(columns.total[row] - columns.reserved[row])
+            free = size - int(columns.used[row])
+        if amount > free:
+            left = used_of_aggregate(table, row, name, size, free)
+            left = left or f'{max(0, free)} free'
+            raise errors.NoValidHost(
+                f'{node}: free_resources: {amount} {name} requested, {left}'
+            )
+    uid = job.request.instance_uuids[0]
+    selected = Selection(
+        host=host, node=node, uuid=table.coded['uuid'].at(row)
+    )
+    return Assignment(
+        uuid=uid,
+        row=row,
+        host_id=table.ids.item(row),
+        amounts=amounts,
+        ratios=dict.fromkeys(amounts, 1.0),
+        placement=Placement(instance_uuid=uid, selected=selected),
+        placed=PlacedInstance(uid, host, node),
+    )
+
+
+class Answer(Stage):
+    """Answers jobs, and refuses them.
+
+    :ivar retries: how often a job that lost its claim is scheduled again
+    """
+
+    name = 'answer'
+
+    def __init__(self, parts: Parts, retries: int) -> None:
+        self._record, self._health = parts.record, parts.health
+        self.retries = retries
+
+    def run(self, jobs: Sequence[HostJob], table: HostTable) -> None:
+        """Give jobs their placements; record why, as the answers travel.
+
+        Where a stage after the claim took its time, another copy of the
+        message may have given the claims up: then the answer has to be
+        recorded before its caller gets it, which only one of the two can do.
+        """
+        self._health.count('requests', 'chosen', by=len(jobs))
+        for job in jobs:
+            request, attempt = job.request, job.attempt
+            selection = attempt.selection
+            group = request.instance_group
+            if group and group not in table.groups:
+                # It is without a policy that anybody could keep.
+                self._health.count('requests_with_unknown_group')
+            answer = HostsAnswer(
+                request_id=str(request.request_id),
+                placements=list(attempt.placements),
+                explanation=explanation(selection.reasons)
+                if job.explain and selection is not None
+                else None,
+            )
+            # What other requests claimed is not recorded with this claim.
+            if attempt.held or (attempt.waited and job.contested):
+                job.finish_unrecorded(answer)
+            else:
+                job.finish(answer)
+        for job in jobs:
+            attempt = job.attempt
+            if job.recorded and attempt.selection is not None:
+                why = {
+                    'placements': attempt.placements,
+                    'explanation': attempt.selection.reasons,
+                }
+                self._record(job, 'chosen', why)
+
+    def refuse(self, job: HostJob, error: errors.SchedulerError) -> None:
+        """Give a job an error, count it, and record why.
+
+        Unless it can have VCPU for PCPU: then it is QUEUED for that.
+        """
+        if not job.fall_back(error):
+            self._refuse(job, job.refusal or error)
+
+    def _refuse(self, job: HostJob, error: errors.SchedulerError) -> None:
+        job.fail(error)
+        self._health.count('requests', error.name)
+        for cause in error.facts.get('filters') or ():
+            self._health.count('filter_rejections', str(cause['filter']))
+        decisive = explain.decisive_filter(error.facts)
+        self._health.count('refusals', decisive, error.name)
+        if job.recorded:
+            self._record(job, error.name, {'error': error.to_dict()})
+
+    def count_lost_claim(
+        self,
+        job: HostJob,
+        why: str = '',
+        last: errors.SchedulerError | None = None,
+    ) -> None:
+        """Count a lost claim; refuse a job that lost too often, in any form.
+
+        :param why: what the store says; empty: another request was faster
+        :param last: why a stage after the claim could not do its part
+        """
+        job.begin_anew()
+        job.attempts += 1
+        if job.attempts <= self.retries:
+            return
+        facts = {
+            'request_id': job.request.request_id,
+            'attempts': job.attempts,
+            'excluded_hosts': job.excluded_hosts,
+        }
+        if why and job.request.forced:
+            # No filter looked at the host before.
+            text = f'No valid host was found. {why}'.rstrip('.')
+            self._refuse(job, errors.NoValidHost(text, **facts))
+            return
+        why = why if last is None else f'The last one: {last}'
+        lost = 'Every attempt lost its claim'
+        lost += '' if why else ' to another request'
+        text = f'{lost} ({self.retries} retries). {why}'.rstrip(' .')
+        self._refuse(job, errors.MaxRetriesExceeded(text, **facts))

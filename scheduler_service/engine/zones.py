@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from scheduler_service import errors
-from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.columns.table import Snapshot
 from scheduler_service.engine.jobs import State, ZoneJob
 from scheduler_service.engine.ports import Parts
 from scheduler_service.filters.pools.built_in import PoolIDAttributeFilter

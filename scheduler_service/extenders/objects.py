@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from scheduler_service.columns import HostTable
-from scheduler_service.columns.reports import decoded
+from scheduler_service.columns.table import decoded
 from scheduler_service.columns.table_copies import node_name
 from scheduler_service.model import (
     ENCODED_FIELDS,
@@ -27,7 +27,7 @@ from scheduler_service.model import (
     Aggregate,
     Request,
 )
-from scheduler_service.model.extended_resources import class_of
+from scheduler_service.model.inventory import class_of
 from scheduler_service.settings import Settings
 
 _VALUE = re.compile(r'([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?')

@@ -4,6 +4,10 @@ A filter returns a mask over all hosts, or None where every host passes. A
 rejection is a value; a fault is an exception, and fails the request with an
 error that names the filter. Filters hold no state of requests: any thread may
 call them.
+
+Capabilities, CPU information, statistics and the like are free text of the
+hosts. A filter that cannot read the text of a host rejects that host, with
+the reason; other hosts are not affected.
 """
 
 from __future__ import annotations
@@ -18,7 +22,11 @@ from scheduler_service.columns.dictionary import Floats, Mask, Rows
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import EACH_TIME, Key
 from scheduler_service.model import Request
+from scheduler_service.model.requirements.specs import FAULTS
 from scheduler_service.settings import Settings
+
+#: The beginning of such a host's reason.
+UNREADABLE = 'the host cannot be evaluated: '
 
 
 class HostFilter:
@@ -352,3 +360,40 @@ _FIGURES = {
     'total_usable_disk_gb': ('DISK_GB', 'total'),
     'local_gb_used': ('DISK_GB', 'used'),
 }
+
+
+def where_readable(
+    predicate: Callable[..., bool],
+    faults: tuple[type[Exception], ...] = FAULTS,
+) -> Callable[..., bool]:
+    """Return a predicate that is false of values that cannot be read.
+
+    The predicate must not parse the request: such faults would be hidden.
+    """
+
+    def passes(*values: Any) -> bool:
+        try:
+            return predicate(*values)
+        except faults:
+            return False
+
+    return passes
+
+
+def why_unreadable(
+    predicate: Callable[..., object], what: str, *values: Any
+) -> str:
+    """Return the reason where a predicate cannot be applied, '' where it can.
+
+    :param predicate: any function that reads the values
+    :param what: the data that is read, in words
+    """
+    try:
+        predicate(*values)
+    except FAULTS as fault:
+        return f'{UNREADABLE}{what}: {type(fault).__name__}: {fault}'
+    return ''
+
+
+#: Of an extra spec that is compared.
+REQUIREMENT = 'a value, or an operator with a value, such as ">= 4"'

@@ -14,8 +14,7 @@ import msgspec
 import numpy as np
 
 from scheduler_service.columns.dictionary import DictionaryColumn, Mask
-from scheduler_service.columns.reports import decoded
-from scheduler_service.columns.table import HostTable
+from scheduler_service.columns.table import HostTable, decoded
 from scheduler_service.model import (
     COUNT_FIELDS,
     ENCODED_FIELDS,

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from scheduler_service import time_slice
 from scheduler_service.columns.dictionary import Floats, Ints, Mask
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters import unreadable
+from scheduler_service.filters import base
 from scheduler_service.model.limits import MAX_RATIO
 from scheduler_service.model.requirements.numa import GuestCell, GuestTopology
 from scheduler_service.model.requirements.specs import FAULTS
@@ -128,7 +128,7 @@ def _ranges(first: Ints, end: Ints) -> Ints:
 
 def why_unreadable(text: bytes | None) -> str:
     """Return why a topology cannot be read; empty: it can."""
-    return unreadable.why_unreadable(_parse, 'numa_topology', text)
+    return base.why_unreadable(_parse, 'numa_topology', text)
 
 
 @functools.lru_cache(_KEPT)

@@ -22,18 +22,24 @@ from scheduler_service.kube.api import (
     ApiServer,
     VersionExpired,
 )
-from scheduler_service.kube.binding import PodBinder
-from scheduler_service.kube.evaluator import PodEvaluator, PodPipeline
-from scheduler_service.kube.following import Follower, Recounter
-from scheduler_service.kube.node_tables import SentNodes
-from scheduler_service.kube.nodes import HostKeeper, NodeSink
+from scheduler_service.kube.evaluator import (
+    PodDecisions,
+    PodEvaluator,
+    PodPipeline,
+)
+from scheduler_service.kube.node_reader import SentNodes
+from scheduler_service.kube.nodes import (
+    Follower,
+    HostKeeper,
+    NodeSink,
+    Recounter,
+)
 from scheduler_service.kube.pod_book import PodBook
-from scheduler_service.kube.pod_decisions import PodDecisions
-from scheduler_service.kube.pod_filters import (
+from scheduler_service.kube.pod_load import (
+    LoadScoring,
     OfferedResources,
     PodComputeFilter,
 )
-from scheduler_service.kube.pod_load import LoadScoring
 from scheduler_service.kube.pod_reader import IgnoredPods, PodReader
 from scheduler_service.kube.pod_use import (
     NOMINATED,
@@ -42,7 +48,8 @@ from scheduler_service.kube.pod_use import (
     PodSink,
     PodUse,
 )
-from scheduler_service.model.extended_resources import class_of
+from scheduler_service.kube.verbs import PodBinder
+from scheduler_service.model.inventory import class_of
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.scheduler import Scheduler
 from scheduler_service.store.connection import Store

@@ -3,6 +3,11 @@
 A stored node is evaluated by its stored state; any other by the object that
 was sent. :class:`PodEvaluator` owns copies of the newest host table; any
 thread may call it.
+
+What the verbs answered is stored by :class:`PodDecisions`, which any thread
+may call. A pod's decisions are stored as those of other requests are: its uid
+is the request id, its namespace and name are the id in the caller's log, and
+those of its group are the global id.
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ import math
 import operator
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -23,17 +28,13 @@ from scheduler_service import extender_wire as wire
 from scheduler_service.columns.dictionary import Ints, Rows
 from scheduler_service.columns.table_copies import TableCopy
 from scheduler_service.engine.newest_copy import NewestCopy
-from scheduler_service.kube.node_tables import (
-    SentNodes,
-    StoredNodes,
-)
-from scheduler_service.kube.pod_decisions import Rejection
-from scheduler_service.kube.pod_filters import may_pass_later
+from scheduler_service.kube.node_reader import SentNodes, StoredNodes
 from scheduler_service.kube.pod_load import (
     MAX_SCORE,
     LoadScoring,
     NodeRows,
     PodDemand,
+    may_pass_later,
     shortages,
 )
 from scheduler_service.kube.pod_reader import (
@@ -46,9 +47,13 @@ from scheduler_service.kube.pod_reader import (
     parts_of,
 )
 from scheduler_service.kube.pod_use import PodUse
+from scheduler_service.model import Placement, Selection
+from scheduler_service.model.limits import NAME_LENGTH
 from scheduler_service.pipeline import HostPipeline
-from scheduler_service.pipeline.evaluation import Evaluation
+from scheduler_service.pipeline.hosts import Evaluation
 from scheduler_service.settings import Settings
+from scheduler_service.store.records.decision_list import POD_KIND
+from scheduler_service.store.records.decisions import Decision
 
 _MAX_REASON_LENGTH = 1000
 # Nodes for which the reason of one filter is computed; any further nodes get
@@ -58,6 +63,10 @@ _MAX_ASKED = 10_000
 # What rejects nodes beside the filters.
 _FREE = 'free_resources'
 _UNREAD = 'node_objects'
+# The best nodes that a decision has.
+_BEST = 10
+# Pods whose groups are kept for the call that binds them.
+_MAX_GROUPS = 10_000
 
 
 class Nodes:
@@ -576,3 +585,119 @@ def _equal(names: list[str]) -> Scores:
 
 def _written(names: list[str], values: Ints) -> Scores:
     return Scores(names, values, wire.score_list(names, values.tolist()))
+
+
+class Rejection(NamedTuple):
+    """The nodes that one filter was the first to reject.
+
+    :ivar reason: of one of them
+    :ivar is_final: whether evicting pods cannot help
+    """
+
+    filter: str
+    nodes: int
+    reason: str
+    is_final: bool
+
+
+class PodDecisions:
+    """Has the answers of verbs stored, with their reasons.
+
+    :param put: has a decision stored soon
+    :ivar enabled: whether any is stored
+    """
+
+    def __init__(
+        self, put: Callable[[Decision], None], enabled: bool = True
+    ) -> None:
+        self._put = put
+        self.enabled = enabled
+        self._lock = threading.Lock()
+        # By uid: calls of the verb bind only name the pod.
+        self._groups: dict[str, str] = {}
+
+    def filtered(
+        self,
+        verb: str,
+        pod: Pod,
+        nodes: int,
+        passed: int,
+        rejections: Sequence[Rejection] | None,
+    ) -> None:
+        """Record which filters rejected how many nodes.
+
+        :param verb: ``filter`` or ``preempt``
+        :param nodes: how many were sent
+        :param passed: how many were returned
+        :param rejections: in the order of the filters; None: no decision
+        """
+        if rejections is None or not self.enabled:
+            return
+        funnel, filters, left = [], [], nodes
+        for name, out, reason, _ in rejections:
+            funnel.append({'filter': name, 'start': left, 'end': left - out})
+            filters.append({'filter': name, 'out': out, 'reason': reason})
+            left -= out
+        why = {'hosts': nodes, 'passed': passed, 'funnel': funnel,
+               'filters': filters}  # fmt: skip
+        if passed:
+            self._record(verb, pod, 'passed', {'explanation': why})
+        else:
+            error = errors.NoValidHost('No node passes', **why)
+            self.failed(verb, pod, error)
+
+    def scored(self, pod: Pod, names: Sequence[str], scores: Ints) -> None:
+        """Record the nodes with the highest scores.
+
+        :param scores: int64[m], of the named nodes
+        """
+        if not self.enabled:
+            return
+        best = np.argsort(-scores, kind='stable')[:_BEST].tolist()
+        nodes = [names[at] for at in best]
+        finalists = {'host': nodes, 'node': nodes, 'weighers': {},
+                     'weight': scores[best].tolist()}  # fmt: skip
+        why = {'hosts': len(names), 'passed': len(names), 'funnel': [],
+               'finalists': finalists}  # fmt: skip
+        reasons = {'explanation': why}
+        self._record('prioritize', pod, 'ordered', reasons)
+
+    def bound(self, pod: Pod, node: str) -> None:
+        """Record the node to which a pod was bound."""
+        selected = Selection(host=node, node=node, uuid='')
+        uid = pod.metadata.uid
+        place = Placement(instance_uuid=uid, selected=selected)
+        self._record('bind', pod, 'chosen', {'placements': [place]})
+
+    def failed(
+        self, verb: str, pod: Pod, error: errors.SchedulerError
+    ) -> None:
+        """Record that no node passed, or that the verb failed."""
+        self._record(verb, pod, error.name, {'error': error.to_dict()})
+
+    def _record(
+        self,
+        verb: str,
+        pod: Pod,
+        outcome: str,
+        reasons: Mapping[str, Any],
+    ) -> None:
+        if not self.enabled:
+            return
+        at, group = pod.metadata, pod.group
+        namespace, name, uid = map(_stored, (at.namespace, at.name, at.uid))
+        full_name = f'{namespace}/{name}'[:NAME_LENGTH]
+        if group:
+            group = f'{namespace}/{_stored(group)}'[:NAME_LENGTH]
+            with self._lock:
+                self._groups[uid] = group
+                if len(self._groups) > _MAX_GROUPS:
+                    del self._groups[next(iter(self._groups))]
+        group = group or self._groups.get(uid)
+        kind, why = f'{POD_KIND}{verb}', {'project_id': namespace, **reasons}
+        self._put(Decision(uid, kind, outcome, why, full_name, group))
+
+
+def _stored(text: str) -> str:
+    """Return a name that every database can store."""
+    return (text if text.isprintable() else ascii(text))[:NAME_LENGTH]

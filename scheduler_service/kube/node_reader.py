@@ -4,6 +4,9 @@ If a node has an annotation with a host's document, the document counts. Else
 the fields of the object do: capacity is ``allocatable``, rounded down. Labels
 become traits and metadata by a mapping, taints and conditions the status. A
 node does not include what is in use on it. Stateless.
+
+The host tables for the nodes of a call, :class:`StoredNodes` and
+:class:`SentNodes`, belong to the thread that holds the evaluator's lock.
 """
 
 from __future__ import annotations
@@ -11,24 +14,30 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from scheduler_service import errors
 from scheduler_service import extender_wire as wire
-from scheduler_service.columns import HostTable
+from scheduler_service.columns import HostTable, build_table
+from scheduler_service.columns.table_copies import TableCopy
+from scheduler_service.engine.newest_copy import NewestCopy
 from scheduler_service.kube import quantity
 from scheduler_service.kube.pod_reader import (
     GIB,
     MAX_AMOUNT,
     MIB,
     ZONE_LABELS,
+    PodRequest,
+    SizedCache,
     annotated,
 )
 from scheduler_service.model import Aggregate, Host, Inventory, documents
-from scheduler_service.model.extended_resources import class_of
+from scheduler_service.model.inventory import class_of
+from scheduler_service.pipeline import HostPipeline
+from scheduler_service.pipeline.hosts import Evaluation
 
 # Marks hosts that are nodes of a cluster, in their stats.
 MARK = 'kubernetes_node'
@@ -49,6 +58,22 @@ _EFFECTS = ('NoSchedule', 'NoExecute')
 _LONGEST = 255
 _ARCHITECTURES = {'amd64': 'x86_64', 'arm64': 'aarch64', '386': 'i686'}
 _FEATURE = 'feature.node.kubernetes.io/cpu-cpuid.'
+_MAX_RESULTS = 1024
+_MAX_REASON_LENGTH = 1000
+# Of the JSON of a pod or node. Kubernetes stores objects of 1.5 MiB at most,
+# and a parsed object may take many times its bytes.
+MOST_BYTES = 4 * 1024 * 1024
+_MAX_CACHED_NODES = 20_000
+# Bytes of JSON: 20,000 nodes of the usual size.
+_MAX_CACHED_SIZE = 256 * 2**20
+# Values in the columns of a table: 100,000 nodes with 20 classes, 112 MB.
+_MAX_CELLS = 2_000_000
+_MAX_OFFERED = 10_000
+# The same text for all nodes: a kube-scheduler's event counts equal reasons.
+_UNKNOWN = (
+    'the node is not in the store: import it with scheduler-manage inventory '
+    'import --from-nodes, or set [kubernetes] enabled to have nodes followed'
+)
 
 
 class NodeHost(NamedTuple):
@@ -335,3 +360,146 @@ def of_options(conf: Any) -> NodeReader:
     return NodeReader(
         conf.extender.domain, group.labels, group.disabling_taints
     )
+
+
+def _offered(table: HostTable) -> set[str]:
+    """Return the classes of which a host has some."""
+    return {
+        name
+        for name, columns in table.resources.items()
+        if (columns.total > 0).any()
+    }
+
+
+class StoredNodes:
+    """Caches filter results of stored nodes until their table changes.
+
+    A kube-scheduler calls for one pod after another, and many pods request
+    the same.
+
+    :param newest: gives the copies, whose memo is used here alone
+    :ivar offered: classes of which a host has some
+    """
+
+    def __init__(self, pipeline: HostPipeline, newest: NewestCopy) -> None:
+        self._pipeline = pipeline
+        self._newest = newest
+        self._copy: TableCopy | None = None
+        self.offered: set[str] = set()
+        # By the key of pods.
+        self._results: dict[bytes, Evaluation] = {}
+
+    def use(self, pipeline: HostPipeline) -> None:
+        """Evaluate by another pipeline, and drop all results."""
+        self._pipeline = pipeline
+        self._newest.forget()
+        self._copy = None
+
+    def newest(self) -> TableCopy | None:
+        """Return a copy of the newest table; None if there is none yet."""
+        copy = self._newest.get()
+        if copy is not self._copy:
+            self._copy, self._results = copy, {}
+            self.offered = _offered(copy.table) if copy else set()
+        return copy
+
+    def results(self, pod: PodRequest) -> Evaluation:
+        """Return the filter results of a pod on the table returned last."""
+        assert self._copy is not None
+        table, results = self._copy.table, self._results
+        result = results.get(pod.key)
+        if result is None:
+            if len(results) >= _MAX_RESULTS:
+                results.clear()
+            result = results[pod.key] = self._pipeline.evaluate(
+                table, pod.request
+            )
+        return result
+
+
+class SentNodes:
+    """Makes tables of nodes that are not in the store; caches the nodes.
+
+    :param reader: makes hosts of their objects
+    :param find: returns a followed node by its name, where only the name was
+        sent; None: not found
+    :ivar offered: classes of which a node had some, in this call or before: a
+        call may have few of a cluster's nodes
+    """
+
+    def __init__(
+        self,
+        reader: NodeReader,
+        find: Callable[[str], NodeHost | None] = lambda _: None,
+    ) -> None:
+        self._reader = reader
+        self.find = find
+        self.offered: set[str] = set()
+        # Digest of a node's JSON -> the node.
+        self._cached = SizedCache[NodeHost](
+            _MAX_CACHED_NODES, _MAX_CACHED_SIZE
+        )
+
+    def table_of(
+        self,
+        names: Sequence[str],
+        items: Mapping[str, msgspec.Raw] | None,
+        classes: Collection[str],
+    ) -> tuple[HostTable, list[str], dict[str, str]]:
+        """Return a table, the names of its rows, and node -> reason.
+
+        The reasons are of invalid or missing nodes, which have no row.
+
+        :param items: as in :class:`kube.evaluator.Nodes`
+        :param classes: that the pod requests; a table with very many classes
+            is limited to them
+        """
+        nodes: dict[str, NodeHost] = {}
+        rejected: dict[str, str] = {}
+        for name in names:
+            try:
+                node = self._read(name, items)
+            except wire.WireError as fault:
+                reason = f'the node cannot be read: {fault}'
+                rejected[name] = reason[:_MAX_REASON_LENGTH].replace(
+                    '%', ' percent'
+                )
+                continue
+            if node is not None:
+                nodes[name] = node
+            else:
+                rejected[name] = _UNKNOWN
+        hosts = [node.host for node in nodes.values()]
+        offered = {name for host in hosts for name in host.resources}
+        is_large = len(offered) * len(hosts) > _MAX_CELLS
+        table = build_table(
+            list(enumerate(hosts)),
+            aggregates_of(nodes.values()),
+            classes=classes if is_large else None,
+        )
+        if len(self.offered) > _MAX_OFFERED:
+            self.offered.clear()
+        self.offered |= _offered(table)
+        return table, list(nodes), rejected
+
+    def _read(
+        self, name: str, items: Mapping[str, msgspec.Raw] | None
+    ) -> NodeHost | None:
+        """Return a node; None: only its name was sent, and it is not followed.
+
+        A kube-scheduler sends each node twice for each pod.
+
+        :raises WireError: the node is invalid
+        """
+        if items is None:
+            return self.find(name)
+        node = items[name]
+        size = len(memoryview(node))
+        if size > MOST_BYTES:
+            raise wire.WireError(f'{size} bytes, at most {MOST_BYTES}')
+        key = hashlib.blake2b(node, digest_size=16).digest()
+        cached = self._cached.get(key)
+        if cached is None:
+            cached = self._reader.read(wire.decode(node))
+            self._cached.put(key, cached, size)
+        return cached

@@ -19,7 +19,7 @@ from scheduler_service import errors
 from scheduler_service import extender_wire as wire
 from scheduler_service.kube import quantity
 from scheduler_service.model import STANDARD_CLASSES, Request, documents
-from scheduler_service.model.extended_resources import class_of
+from scheduler_service.model.inventory import class_of
 from scheduler_service.model.limits import NAME_LENGTH
 
 ZONE_LABELS = (

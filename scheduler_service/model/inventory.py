@@ -1,15 +1,18 @@
 """The inventory document: hosts, pools, aggregates, instances, groups.
 
-The fields are those of ``doc/source/reference/formats.rst``, with the defaults
-of absent keys. ``documents`` parses it.
+The fields are those of ``doc/source/reference/formats.rst``, with the
+defaults of absent keys. ``documents`` parses it.
+
+An :class:`AggregateMap` has all aggregates, and memoized lookups in them.
 """
 
 from __future__ import annotations
 
 import enum
+import re
 import uuid
-from collections.abc import Iterable
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Callable, Hashable, Iterable
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -48,6 +51,18 @@ STANDARD_FIELDS = {
     'DISK_GB': ('local_gb', 'local_gb_used', 'disk_allocation_ratio'),
 }
 _NAMESPACE = uuid.UUID('6ecb0a3e-0f0c-5bb5-9e3f-3a9a5cf1ad35')
+T = TypeVar('T')
+# How many results of lookups are kept; the oldest are dropped.
+_MOST_KEPT = 512
+# Results under longer keys, in characters, are not kept: a request may name
+# any number of aggregates.
+_LONGEST_KEPT = 4096
+_CLASS = re.compile(r'[A-Z0-9_]{1,255}')
+# Kubernetes' own resources have names without a domain, or with a domain of
+# its own; resources of quotas are not those of nodes.
+_OWN_DOMAIN = 'kubernetes.io/'
+_QUOTA = 'requests.'
+_LONGEST_CLASS = 255
 
 
 def dashed(value: str) -> str:
@@ -433,3 +448,67 @@ NESTED_TYPES: dict[str, Any] = {
     'metrics': list[MetricValue],
     'image_meta': ImageMeta,
 }
+
+
+class SharedUuids(frozenset[str]):
+    """Uuids of aggregates that are kept once, for all requests.
+
+    In a key they take no memory of their own, so their text is short: keys
+    are weighed by their texts.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f'<{len(self)} uuids>'
+
+
+class AggregateMap(dict[int, Aggregate]):
+    """Aggregates by id, which do not change.
+
+    Any thread may read it. Two threads that miss a key at once both compute
+    the result.
+    """
+
+    __slots__ = ('_memo',)
+
+    def __init__(self, aggregates: Any = ()) -> None:
+        super().__init__(aggregates)
+        self._memo: dict[Hashable, Any] = {}
+
+    def memoize(self, key: Hashable, work: Callable[[], T]) -> T:
+        """Return the result of *work*, which is kept under *key*."""
+        try:
+            value: T = self._memo[key]
+            return value
+        except KeyError:
+            pass
+        value = work()
+        if len(repr(key)) > _LONGEST_KEPT:
+            return value
+        while len(self._memo) >= _MOST_KEPT:
+            self._memo.pop(next(iter(self._memo), None), None)
+        self._memo[key] = value
+        return value
+
+
+def class_of(name: str, domain: str) -> str | None:
+    """Return the resource class of a resource; None: it is not extended.
+
+    ``DOMAIN/CLASS`` is the class itself, except for a standard class, for
+    which Kubernetes has names of its own. Any other ``example.com/fpga`` is
+    ``CUSTOM_EXAMPLE_COM_FPGA``.
+
+    :param domain: of the resources that are ours
+    """
+    prefix, slash, short = name.partition('/')
+    if not slash or _OWN_DOMAIN in name or name.startswith(_QUOTA):
+        return None
+    if (
+        prefix == domain
+        and short not in STANDARD_CLASSES
+        and _CLASS.fullmatch(short)
+    ):
+        return short
+    made = re.sub(r'[^A-Z0-9]', '_', name.upper())
+    return f'CUSTOM_{made}'[:_LONGEST_CLASS]

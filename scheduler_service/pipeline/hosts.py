@@ -5,10 +5,15 @@ conformance cases call. The engine's pipeline belongs to the engine's thread;
 :meth:`HostPipeline.filter_hosts`, :meth:`HostPipeline.weigh_hosts`,
 :meth:`HostPipeline.filter_results` and :meth:`HostPipeline.evaluate` may be
 called by any thread on a table of its own.
+
+An :class:`Evaluation` keeps filter results and weights of one request while
+its table stays; one thread at a time uses it.
 """
 
 from __future__ import annotations
 
+import functools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -16,9 +21,13 @@ import numpy as np
 
 from scheduler_service import errors, time_slice
 from scheduler_service.columns import HostTable, Overlay
-from scheduler_service.columns.dictionary import Ints, Mask, Rows
+from scheduler_service.columns.dictionary import Floats, Ints, Mask, Rows
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.capacity import CapacityFilter
+from scheduler_service.filters.hosts.affinity_filter import (
+    ServerGroupAffinityFilter,
+    ServerGroupAntiAffinityFilter,
+)
 from scheduler_service.filters.hosts.compute_filter import ComputeFilter
 from scheduler_service.filters.hosts.numa_topology_filter import (
     NUMATopologyFilter,
@@ -29,9 +38,11 @@ from scheduler_service.filters.hosts.pci_passthrough_filter import (
 from scheduler_service.model import Request
 from scheduler_service.pipeline import explain
 from scheduler_service.pipeline.capacity_check import CapacityCheck
-from scheduler_service.pipeline.evaluation import Evaluation
-from scheduler_service.pipeline.filtering import Filtering, FilterResult
-from scheduler_service.pipeline.group_policies import GroupPolicies
+from scheduler_service.pipeline.filtering import (
+    Filtering,
+    FilterResult,
+    Step,
+)
 from scheduler_service.pipeline.mandatory_filters import Aggregates, Traits
 from scheduler_service.pipeline.search import HostSearch
 from scheduler_service.pipeline.search_cache import CachedSearch, SearchCache
@@ -45,14 +56,30 @@ from scheduler_service.pipeline.weighing import (
     FINALISTS,
     RandomSource,
     Ranking,
+    Term,
     Weighing,
 )
 from scheduler_service.settings import Settings
 from scheduler_service.time_slice import Counts
-from scheduler_service.weighers.base import Weigher
+from scheduler_service.weighers.affinity_weigher import (
+    ServerGroupSoftAffinityWeigher,
+    ServerGroupSoftAntiAffinityWeigher,
+)
+from scheduler_service.weighers.base import ServerGroupWeigher, Weigher
 
 _DOUBTED = (CapacityFilter, CapacityCheck, Aggregates, Traits)
 _REPORTED = (ComputeFilter, NUMATopologyFilter, PciPassthroughFilter)
+_STRICT = {
+    each.policy: each.name
+    for each in (ServerGroupAffinityFilter, ServerGroupAntiAffinityFilter)
+}
+_SOFT = {
+    each.policy: each
+    for each in (
+        ServerGroupSoftAffinityWeigher,
+        ServerGroupSoftAntiAffinityWeigher,
+    )
+}
 
 
 class HostPipeline:
@@ -414,3 +441,163 @@ def _assume(
             [assignment.placed for assignment in assignments],
             request.instance_group,
         )
+
+
+class GroupPolicies:
+    """The policies that the configured filters and weighers enforce.
+
+    :ivar strict: policies that a filter enforces, and each claim
+    """
+
+    def __init__(
+        self, filters: Sequence[HostFilter], weighing: Weighing
+    ) -> None:
+        self.strict = frozenset(each.policy for each in filters if each.policy)
+        self._weighing = weighing
+
+    def check(self, table: HostTable, request: Request) -> None:
+        """Check that the policies of a request's server groups hold.
+
+        :raises ServerGroupNotEnforced: one does not
+        """
+        stored = request.stored_groups.values()
+        uuids = {uuid for groups in stored for uuid in groups}
+        for uuid in sorted(uuids | {request.instance_group or ''}):
+            group = table.groups.get(uuid)
+            lack = group and self._lack(table, group.policy)
+            if group and lack:
+                raise errors.ServerGroupNotEnforced(
+                    f'Nothing enforces the policy {group.policy} of server '
+                    f'group {uuid}: {" ".join(lack)}',
+                    server_group=uuid,
+                    policy=group.policy,
+                    missing=lack[0],
+                )
+
+    def unenforced(self, table: HostTable) -> list[str]:
+        """Return each policy of stored groups that is not, and why not."""
+        counts = Counter(group.policy for group in table.groups.values())
+        return [
+            f'{policy} (groups: {count}): {" ".join(lack)}'
+            for policy, count in sorted(counts.items())
+            if (lack := self._lack(table, policy))
+        ]
+
+    def _lack(self, table: HostTable, policy: str) -> tuple[str, str] | None:
+        """Return the filter or weigher that a policy lacks, and why."""
+        if policy in _STRICT:
+            if policy in self.strict:
+                return None
+            return _STRICT[policy], 'is not enabled (enabled_filters)'
+        soft = _SOFT[policy]
+        weighers = [
+            each
+            for each in self._weighing.weighers
+            if isinstance(each, ServerGroupWeigher) and each.policy == policy
+        ]
+        if not weighers:
+            return soft.name, 'is not enabled (weight_classes)'
+        if any(self._weighing.counts(table, each) for each in weighers):
+            return None
+        return soft.name, f'does not count ({soft.multiplier_option} is 0)'
+
+
+class Evaluation:
+    """One request on one table, which must not change meanwhile.
+
+    Results that depend on request and table alone are computed once. Plug-ins
+    with ``EACH_TIME`` run at every call.
+
+    :ivar request: the request
+    :ivar reasons: (name of a filter, row) -> why it rejects the host; for the
+        caller to fill
+    """
+
+    def __init__(
+        self,
+        filtering: Filtering,
+        weighing: Weighing,
+        table: HostTable,
+        request: Request,
+    ) -> None:
+        self.reasons: dict[tuple[str, int], str] = {}
+        self.request = request
+        self._filtering = filtering
+        self._weighing = weighing
+        self._table = table
+        self._mask: Mask | None = None
+        self._all_pass = False
+        self._results: list[FilterResult] | None = None
+        self._rejecting: tuple[Ints, list[HostFilter]] | None = None
+
+    @functools.cached_property
+    def _steps(self) -> list[Step]:
+        return self._filtering.steps(self._table, self.request)
+
+    @functools.cached_property
+    def _is_kept(self) -> bool:
+        return not any(each_time for *_, each_time in self._steps)
+
+    def passing(self) -> Mask:
+        """Return which hosts pass every filter, bool[n].
+
+        :raises FilterFault: a filter failed
+        """
+        if self._mask is None or not self._is_kept:
+            self._mask, _ = self._filtering.run(
+                self._table, self.request, self._steps
+            )
+            self._all_pass = bool(self._mask.all())
+        return self._mask
+
+    def do_pass(self, rows: Rows) -> bool:
+        """Return whether all of some hosts pass every filter.
+
+        :param rows: int64[m]
+        :raises FilterFault: a filter failed
+        """
+        mask = self.passing()
+        return self._all_pass or bool(np.logical_and.reduce(mask.take(rows)))
+
+    def results(self) -> list[FilterResult]:
+        """Return the result of each filter for every host.
+
+        :raises FilterFault: a filter failed
+        """
+        if self._results is None or not self._is_kept:
+            self._results = self._filtering.results(self._table, self.request)
+            self._rejecting = None
+        return self._results
+
+    def first_rejecting(self) -> tuple[Ints, list[HostFilter]]:
+        """Return the first filter that rejects each host, int64[n].
+
+        The index of a filter in the list; -1: no filter rejects the host.
+
+        :raises FilterFault: a filter failed
+        """
+        results = self.results()
+        if self._rejecting is None:
+            first = np.full(len(self._table), -1, np.int64)
+            for number, (_, mask) in enumerate(results):
+                first[(first < 0) & ~mask] = number
+            self._rejecting = first, [result.filter for result in results]
+        return self._rejecting
+
+    @functools.cached_property
+    def _terms(self) -> list[Term]:
+        return self._weighing.terms(self._table, self.request)
+
+    def totals(self, rows: Rows) -> Floats | None:
+        """Return the weights of some hosts, relative to each other.
+
+        None: no weigher has an opinion on the request.
+
+        :param rows: int64[m], in any order; the result is in the same
+        :raises FilterFault: a weigher failed
+        """
+        if not self._terms:
+            return None
+        return self._weighing.rank_rows(
+            self._table, rows, self.request, self._terms
+        ).totals

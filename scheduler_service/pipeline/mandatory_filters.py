@@ -18,8 +18,7 @@ from scheduler_service.columns.dictionary import (
     Rows,
     combinations,
 )
-from scheduler_service.columns.reports import decoded
-from scheduler_service.columns.table import HostTable
+from scheduler_service.columns.table import HostTable, decoded
 from scheduler_service.filters import host_attributes
 from scheduler_service.filters.base import (
     Comparison,

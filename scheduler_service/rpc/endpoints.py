@@ -1,13 +1,20 @@
-"""The methods of version 1.x that place instances and zones.
+"""The methods of version 1.x, to place instances and zones and to report.
 
 Each method parses its arguments once into typed documents, or raises an error
 that names the place, and hands them to the scheduler. The methods run on the
 consumer's thread, or on the redelivery thread, and never block.
+
+What hosts, conductors and operators report is stored by the writer's own
+thread.
+
+Requests are checked against the policy before they are queued. The engine
+checks the owners of the instances, groups and zones in a request, since it
+has their rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -17,13 +24,21 @@ import msgspec
 from scheduler_service import errors
 from scheduler_service.bus import wire
 from scheduler_service.engine.messages import BatchItem, DeliveredMessage
-from scheduler_service.model import Entry, Pool, Request, documents
+from scheduler_service.model import (
+    Aggregate,
+    Entry,
+    HostReport,
+    Instance,
+    Pool,
+    Request,
+    ZoneRequest,
+    documents,
+)
 from scheduler_service.model.inventory import Document, Uuid, dashed
-from scheduler_service.model.limits import Name
+from scheduler_service.model.limits import NAME_LENGTH, Name
 from scheduler_service.model.request import ExplainArguments
 from scheduler_service.policies import Enforcer
 from scheduler_service.request_context import RequestContext
-from scheduler_service.rpc import authorization
 from scheduler_service.rpc.delivery import (
     CastReply,
     ReplyForm,
@@ -38,9 +53,15 @@ from scheduler_service.rpc.server import (
     parse_arguments,
 )
 from scheduler_service.scheduler import Scheduler
+from scheduler_service.store.workers import host_state_writer
 
 VERSION = '1.2'
 _MAX_ENTRIES = 1000
+_MAX_REPORTED = 10_000
+_TEXT = (
+    'user_id', 'project_id', 'domain_id', 'system_scope', 'request_id',
+    'global_request_id',
+)  # fmt: skip
 
 
 class ReplyTo(Document):
@@ -126,11 +147,11 @@ class SchedulerEndpoint:
 
         def submit() -> Future[Any]:
             parsed = parse_arguments(incoming.args, _SelectArgs)
-            caller = authorization.caller(self._enforcer, incoming)
+            caller = _caller_of(self._enforcer, incoming)
             request = documents.checked_request(parsed.request)
             if parsed.claim:
                 _check_amounts(request)
-            authorization.select(caller, request, parsed.claim)
+            _authorize_hosts(caller, request, parsed.claim)
             return self._scheduler.select_destinations(
                 request,
                 parsed.claim,
@@ -152,11 +173,11 @@ class SchedulerEndpoint:
 
         def submit() -> Future[Any]:
             parsed = parse_arguments(incoming.args, _ZoneArgs)
-            caller = authorization.caller(self._enforcer, incoming)
+            caller = _caller_of(self._enforcer, incoming)
             pools = _candidates(parsed)
             zone = documents.zone(parsed.zone, named=pools is None)
             # With sent pools the reply reveals nothing about stored pools.
-            authorization.zone(caller, zone, parsed.keep or pools is not None)
+            _authorize_zone(caller, zone, parsed.keep or pools is not None)
             return self._scheduler.schedule_zone(
                 zone,
                 caller,
@@ -172,7 +193,7 @@ class SchedulerEndpoint:
     def schedule_many(self, incoming: wire.Request) -> Pending:
         """Schedule many requests; a result or an error for each, in order."""
         parsed = parse_arguments(incoming.args, _ManyArgs)
-        caller = authorization.caller(self._enforcer, incoming)
+        caller = _caller_of(self._enforcer, incoming)
         documents.check_count(parsed.requests, 'requests', _MAX_ENTRIES)
         entries = [_entry(entry, caller) for entry in parsed.requests]
         message = delivered(incoming)
@@ -191,7 +212,7 @@ class SchedulerEndpoint:
     def explain(self, incoming: wire.Request) -> Pending:
         """Return what would be selected and why; nothing is claimed."""
         parsed = parse_arguments(incoming.args, ExplainArguments)
-        caller = authorization.caller(self._enforcer, incoming)
+        caller = _caller_of(self._enforcer, incoming)
         request = documents.checked_request(parsed.request)
         request.project_id = request.project_id or caller.project_id
         future = self._scheduler.explain(
@@ -205,7 +226,7 @@ class SchedulerEndpoint:
         The result is the instances that had such claims.
         """
         parsed = parse_arguments(incoming.args, _InstancesArgs)
-        caller = authorization.caller(self._enforcer, incoming)
+        caller = _caller_of(self._enforcer, incoming)
         change = getattr(self._scheduler, incoming.method)
         message = delivered(incoming)
         return Pending(
@@ -223,7 +244,7 @@ class SchedulerEndpoint:
         if parsed.peer is not None:
             self._peers.hear(parsed.peer)
             return {}
-        authorization.caller(self._enforcer, incoming)
+        _caller_of(self._enforcer, incoming)
         introspection = self._scheduler.introspection
         return {
             'server': self._name,
@@ -264,11 +285,11 @@ def _entry(args: _EntryArgs, caller: RequestContext) -> Entry:
         if args.select_destinations is not None:
             request = documents.checked_request(args.select_destinations)
             _check_amounts(request)
-            authorization.select(caller, request)
+            _authorize_hosts(caller, request)
             return request
         if args.schedule_zone is not None:
             zone = documents.zone(args.schedule_zone)
-            authorization.zone(caller, zone)
+            _authorize_zone(caller, zone)
             return zone.with_ids()
         return errors.InvalidRequest(
             'expected select_destinations or schedule_zone'
@@ -321,3 +342,302 @@ def _serialize_outcomes(items: list[BatchItem]) -> list[dict[str, Any]]:
         else {'error': errors.as_scheduler_error(fault).to_dict()}
         for item in items
     ]
+
+
+class _ReportsArgs(Document):
+    # An invalid report does not affect the others.
+    hosts: list[Any]
+
+
+class _HeartbeatArgs(Document):
+    hosts: list[Name]
+
+
+class _InstanceInfoArgs(Document):
+    host_name: Name
+    instance_info: list[dict[str, Any]] | dict[str, Any]
+
+
+class _DeleteInfoArgs(Document):
+    host_name: Name
+    # msgspec 0.22 crashes at a union of a text with a pattern and a list.
+    instance_uuid: str | list[str]
+
+
+class _DeletedUuids(Document):
+    instance_uuid: list[Uuid]
+
+
+class _SyncArgs(Document):
+    host_name: Name
+    instance_uuids: list[Uuid]
+
+
+class _AggregatesArgs(Document):
+    aggregates: list[dict[str, Any]]
+
+
+class _AggregateArgs(Document):
+    aggregate: int | dict[str, Any]
+
+
+class HostStateEndpoint:
+    """State, use and instances of hosts, and aggregates.
+
+    A report may be sent to one daemon or to all of them; it is stored once.
+    Host reports and heartbeats are replied to when they are received, since
+    the next one makes up for a loss. All others are replied to when they are
+    stored.
+    """
+
+    def __init__(
+        self, writer: host_state_writer.HostStateWriter, enforcer: Enforcer
+    ) -> None:
+        self._writer = writer
+        self._enforcer = enforcer
+
+    def update_host_state(self, incoming: wire.Request) -> dict[str, int]:
+        """Receive host reports; the result is how many were received.
+
+        A report is received as a whole or not at all. A refused report does
+        not affect other hosts of the message.
+
+        :raises InvalidRequest: the error of the first refused report; the
+            facts have the numbers ``taken`` and ``refused``
+        """
+        parsed = self._parse(incoming, _ReportsArgs)
+        documents.check_count(parsed.hosts, 'hosts', _MAX_REPORTED)
+        reports: list[HostReport] = []
+        faults: list[errors.InvalidRequest] = []
+        for index, document in enumerate(parsed.hosts):
+            try:
+                reports.append(documents.host_report(document))
+            except errors.InvalidRequest as fault:
+                self._writer.refuse(_host_of(document), str(fault.args[0]))
+                faults.append(_placed(fault, f'hosts[{index}]'))
+        taken = self._writer.report(reports)
+        if faults:
+            counts = {'taken': taken, 'refused': len(faults)}
+            faults[0].facts.update(counts)
+            raise faults[0]
+        return {'taken': taken}
+
+    def heartbeat(self, incoming: wire.Request) -> dict[str, int]:
+        """Receive heartbeats of service hosts; the result is how many."""
+        parsed = self._parse(incoming, _HeartbeatArgs)
+        documents.check_count(parsed.hosts, 'hosts', _MAX_REPORTED)
+        documents.check_text(parsed.hosts, 'hosts')
+        return {'taken': self._writer.heartbeat(parsed.hosts)}
+
+    def update_instance_info(self, incoming: wire.Request) -> Pending:
+        """Store instances of a host; the result is how many changed."""
+        parsed = self._parse(incoming, _InstanceInfoArgs)
+        info = parsed.instance_info
+        listed = info if isinstance(info, list) else [info]
+        with_host = [{'host': parsed.host_name, **each} for each in listed]
+        instances = self._parse_each(
+            with_host, 'instance_info', Instance, 'instance_reports'
+        )
+        for instance in instances:
+            if instance.host != parsed.host_name:
+                raise errors.InvalidRequest.at(
+                    'instance_info',
+                    f'{instance.uuid} is on {instance.host!r}, not on '
+                    f'host_name {parsed.host_name!r}',
+                )
+        return self._put(
+            host_state_writer.UpdateInstances(instances=instances)
+        )
+
+    def delete_instance_info(self, incoming: wire.Request) -> Pending:
+        """Remove instances that left a host."""
+        parsed = self._parse(incoming, _DeleteInfoArgs)
+        uuid = parsed.instance_uuid
+        listed = uuid if isinstance(uuid, list) else [uuid]
+        documents.check_count(listed, 'instance_uuid', _MAX_REPORTED)
+        uuids = documents.arguments(
+            {'instance_uuid': listed}, _DeletedUuids
+        ).instance_uuid
+        return self._put(
+            host_state_writer.DeleteInstances(
+                host=parsed.host_name, uuids=[dashed(uuid) for uuid in uuids]
+            )
+        )
+
+    def sync_instance_info(self, incoming: wire.Request) -> Pending:
+        """Make these the only instances of a host."""
+        parsed = self._parse(incoming, _SyncArgs)
+        uuids = parsed.instance_uuids
+        documents.check_count(uuids, 'instance_uuids', _MAX_REPORTED)
+        documents.check_text(parsed.host_name, 'host_name')
+        return self._put(
+            host_state_writer.SyncInstances(
+                host=parsed.host_name,
+                uuids=[dashed(uuid) for uuid in uuids],
+            )
+        )
+
+    def update_aggregates(self, incoming: wire.Request) -> Pending:
+        """Add or update aggregates."""
+        parsed = self._parse(incoming, _AggregatesArgs)
+        listed = self._parse_each(
+            parsed.aggregates, 'aggregates', Aggregate, 'aggregates'
+        )
+        return self._put(host_state_writer.UpdateAggregates(aggregates=listed))
+
+    def delete_aggregate(self, incoming: wire.Request) -> Pending:
+        """Remove an aggregate, given by its id or its document."""
+        parsed = self._parse(incoming, _AggregateArgs)
+        aggregate = parsed.aggregate
+        number = (
+            aggregate if isinstance(aggregate, int) else aggregate.get('id')
+        )
+        whole = isinstance(number, int) and not isinstance(number, bool)
+        if not whole or not 0 <= number < 2**31:
+            raise errors.InvalidRequest.at(
+                'aggregate',
+                'expected an id of 0 to 2147483647, or a document with one',
+            )
+        return self._put(host_state_writer.DeleteAggregate(id=number))
+
+    def _parse_each(
+        self, listed: list[Any], place: str, kind: type[Any], what: str
+    ) -> list[Any]:
+        """Parse each document of a list; an error names the index.
+
+        :param what: under which errors are counted; the server logs them
+        """
+        if len(listed) > _MAX_REPORTED:
+            self._writer.count_rejected(what)
+        documents.check_count(listed, place, _MAX_REPORTED)
+        parsed = []
+        for index, document in enumerate(listed):
+            try:
+                parsed.append(documents.parse(document, kind))
+            except errors.InvalidRequest as error:
+                self._writer.count_rejected(what)
+                raise _placed(error, f'{place}[{index}]') from None
+        return parsed
+
+    def _parse(self, incoming: wire.Request, kind: type[Any]) -> Any:
+        parsed = parse_arguments(incoming.args, kind)
+        _caller_of(self._enforcer, incoming)
+        return parsed
+
+    def _put(self, event: host_state_writer.Event) -> Pending:
+        return Pending(self._writer.submit(event))
+
+
+def _placed(error: errors.InvalidRequest, place: str) -> errors.InvalidRequest:
+    inner = error.facts.get('at') or ''
+    where = place + (f'.{inner}' if inner else '')
+    text = str(error.args[0]).removeprefix(f'{inner}: ')
+    return errors.InvalidRequest.at(where, text)
+
+
+def _host_of(document: Any) -> str:
+    """Return the service host of a refused report; '': none."""
+    name = document.get('host') if isinstance(document, dict) else None
+    try:
+        documents.check_text(name)
+        return msgspec.convert(name, Name)
+    except (errors.InvalidRequest, msgspec.ValidationError):
+        return ''
+
+
+def _caller_of(enforcer: Enforcer, incoming: wire.Request) -> RequestContext:
+    """Return the caller of a method, whose name is that of its rule.
+
+    :raises InvalidRequest: the context does not name a caller
+    :raises Forbidden: the policy does not let the caller use the method, not
+        even for its own project
+    """
+    context = RequestContext(enforcer, credentials(incoming.ctxt))
+    try:
+        context.authorize(incoming.method, {'project_id': context.project_id})
+    except errors.Forbidden as error:
+        if context.project_id:
+            raise
+        raise errors.Forbidden(
+            f'{error}: the context names no project (context.project_id)',
+            **error.facts,
+        ) from None
+    return context
+
+
+def _check(
+    caller: RequestContext,
+    rule: str,
+    document: Request | ZoneRequest,
+    *special: str,
+) -> None:
+    """Check a document's project, or the caller's, and further rules."""
+    project_id = document.project_id = document.project_id or caller.project_id
+    if project_id != caller.project_id:
+        caller.authorize_project(rule, project_id, f'project {project_id}')
+    for name in special:
+        caller.authorize(f'{rule}:{name}', {'project_id': project_id})
+
+
+def _authorize_hosts(
+    caller: RequestContext, request: Request, claim: bool = True
+) -> None:
+    """Check a request; it belongs to the caller's project if it names none.
+
+    :raises Forbidden: the policy does not allow it for this project, or not
+        with these hosts, or not without a claim
+    """
+    special = ['forced_host'] if any(request.named_places) else []
+    if not claim:
+        special.append('dry_run')
+    _check(caller, 'select_destinations', request, *special)
+
+
+def _authorize_zone(
+    caller: RequestContext, zone: ZoneRequest, keep: bool = True
+) -> None:
+    """Check a zone; it belongs to the caller's project if it names none.
+
+    :param zone: without an id derived from its project, which may change
+    :param keep: false: select among the stored pools, and store nothing
+    :raises Forbidden: the policy does not allow it for this project, or not
+        without storing the pool
+    """
+    _check(caller, 'schedule_zone', zone, *([] if keep else ['dry_run']))
+
+
+def credentials(ctxt: Any) -> dict[str, Any]:
+    """Return the caller's identity and roles, as policy rules read them.
+
+    :raises InvalidRequest: the context is absent, names no user and is not a
+        service's own with ``is_admin``, or a value has the wrong type or does
+        not fit the store
+    """
+    if not ctxt or not isinstance(ctxt, Mapping):
+        raise errors.InvalidRequest('context: required, but absent')
+    values: dict[str, Any] = {}
+    for name in _TEXT:
+        value = ctxt.get(name) or None
+        if value is not None and not isinstance(value, str):
+            raise errors.InvalidRequest.at(
+                f'context.{name}', 'expected a string'
+            )
+        values[name] = value
+    documents.check_text(values, 'context')
+    if len(values['project_id'] or '') > NAME_LENGTH:
+        raise errors.InvalidRequest.at(
+            'context.project_id', f'expected at most {NAME_LENGTH} characters'
+        )
+    roles = ctxt.get('roles') or []
+    if not isinstance(roles, list | tuple) or not all(
+        isinstance(role, str) for role in roles
+    ):
+        raise errors.InvalidRequest.at(
+            'context.roles', 'expected a list of strings'
+        )
+    is_admin = ctxt.get('is_admin') is True
+    if not values['user_id'] and not is_admin:
+        raise errors.InvalidRequest.at(
+            'context.user_id', 'required, but absent'
+        )
+    return {**values, 'roles': list(roles), 'is_admin': is_admin}

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from scheduler_service.columns.dictionary import Floats
-from scheduler_service.columns.reports import decoded
-from scheduler_service.columns.table import HostTable
+from scheduler_service.columns.table import HostTable, decoded
 from scheduler_service.columns.topology import Key
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings

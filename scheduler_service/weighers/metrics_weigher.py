@@ -6,8 +6,7 @@ import numpy as np
 
 from scheduler_service import errors
 from scheduler_service.columns.dictionary import Floats
-from scheduler_service.columns.reports import metric
-from scheduler_service.columns.table import HostTable
+from scheduler_service.columns.table import HostTable, metric
 from scheduler_service.columns.topology import EACH_TIME, Key
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings, ratios

@@ -13,9 +13,9 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.columns import Overlay
-from scheduler_service.compute import request as compute_request
+from scheduler_service.compute import translation as compute_request
 from scheduler_service.compute.placement import candidates
-from scheduler_service.compute.request import translate
+from scheduler_service.compute.translation import translate
 from scheduler_service.filters.hosts.numa_topology_filter import (
     NUMATopologyFilter,
 )

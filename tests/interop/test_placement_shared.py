@@ -8,9 +8,11 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.compute.placement import claims
-from scheduler_service.compute.placement.candidates import Tree
+from scheduler_service.compute.placement.candidates import (
+    SharedProviders,
+    Tree,
+)
 from scheduler_service.compute.placement.claims import AllocationResult
-from scheduler_service.compute.placement.sharing import SharedProviders
 from scheduler_service.engine.ports import Undone
 from tests.support.engines import Message
 from tests.support.placement_claims import (

@@ -15,7 +15,6 @@ from scheduler_service.store import schema
 from scheduler_service.store.records import (
     daemons,
     decisions,
-    gaps,
     playback,
     recorded_events,
 )
@@ -53,9 +52,9 @@ def contradicted(
 
 def _gaps(conn: Any, cloud: Cloud) -> Iterator[str]:
     """A gap follows each run that did not stop, but for those that last."""
-    runs = gaps.runs(conn)
+    runs = playback.runs(conn)
     killed = [run.daemon for run in runs if not run.stretches[-1].stops]
-    named = [gap.daemon for gap in gaps.missing(conn, runs)]
+    named = [gap.daemon for gap in playback.missing(conn, runs)]
     if len(named) != len(killed) - len(cloud.running):
         states = [
             (row['name'], row['silent_for']) for row in daemons.listing(conn)

@@ -24,7 +24,7 @@ from scheduler_service.cmd import adapters
 from scheduler_service.columns import HostTable, build_table
 from scheduler_service.columns.build import placed
 from scheduler_service.filters import pools as pool_table
-from scheduler_service.filters.unreadable import UNREADABLE
+from scheduler_service.filters.base import UNREADABLE
 from scheduler_service.model import Inventory, documents
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.pipeline.weighing import Weighing, raw_weights

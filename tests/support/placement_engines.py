@@ -11,11 +11,13 @@ import sqlalchemy as sa
 
 from scheduler_service.compute.follower.providers import ProviderFollower
 from scheduler_service.compute.placement import options as placement_options
-from scheduler_service.compute.placement.candidate_stage import CandidateStage
+from scheduler_service.compute.placement.candidate_stage import (
+    CandidateStage,
+    RefusalChecks,
+)
+from scheduler_service.compute.placement.candidates import SharedProviders
 from scheduler_service.compute.placement.claimer import PlacementClaimer
 from scheduler_service.compute.placement.client import PlacementClient
-from scheduler_service.compute.placement.refusal_checks import RefusalChecks
-from scheduler_service.compute.placement.sharing import SharedProviders
 from scheduler_service.factory import build
 from scheduler_service.model import documents
 from scheduler_service.scheduler import Scheduler

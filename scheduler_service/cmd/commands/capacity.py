@@ -12,13 +12,13 @@ from scheduler_service.cmd import output
 from scheduler_service.cmd.commands.inventory import read_document
 from scheduler_service.cmd.connections import read
 from scheduler_service.cmd.program import WrongUsage
-from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.columns.table import Snapshot
 from scheduler_service.factory import engine_config
 from scheduler_service.model import Request, client_documents, documents
 from scheduler_service.planning import headroom, host_listing
 from scheduler_service.settings import Settings
 from scheduler_service.store.claims import claim_queries
-from scheduler_service.store.reading import residents
+from scheduler_service.store.reading import loading
 from scheduler_service.store.reading.snapshot import load_snapshot
 
 
@@ -134,7 +134,7 @@ def drain(args: Any, conf: Any) -> output.Listing:
         conf,
         lambda conn: (
             load_snapshot(conn),
-            residents.requests(conn, args.host),
+            loading.residents(conn, args.host),
             claim_queries.listing(conn, args.host),
         ),
     )

@@ -19,7 +19,8 @@ import msgspec
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors, moments, texts
-from scheduler_service.cmd import adapters, output, past_configuration
+from scheduler_service.cmd import adapters, output
+from scheduler_service.cmd.commands import why
 from scheduler_service.cmd.connections import open_store, read
 from scheduler_service.cmd.program import WrongUsage
 from scheduler_service.conf import effective
@@ -29,9 +30,8 @@ from scheduler_service.pipeline import HostPipeline
 from scheduler_service.planning.simulation import Simulation
 from scheduler_service.store import clock
 from scheduler_service.store.reading.snapshot import load_snapshot
-from scheduler_service.store.records import decisions, gaps
-from scheduler_service.store.records.onward import Onward
-from scheduler_service.store.records.steps import Differing, Steps
+from scheduler_service.store.records import decisions, playback
+from scheduler_service.store.records.steps import Differing, Onward, Steps
 
 # How many steps that differ a table has of each configuration.
 _PRINTED = 10
@@ -74,7 +74,7 @@ class Result(NamedTuple):
 
     figures: dict[str, dict[str, Any]]
     differing: Sequence[Differing]
-    unread: Sequence[gaps.Unread]
+    unread: Sequence[playback.Unread]
     remarks: Sequence[str]
 
 
@@ -132,16 +132,18 @@ def replay(args: Any, conf: Any) -> int:
     return int(bool(lacks))
 
 
-def _missing(conf: Any, job: Job, unread: Iterable[gaps.Unread]) -> list[str]:
+def _missing(
+    conf: Any, job: Job, unread: Iterable[playback.Unread]
+) -> list[str]:
     """Return what of the time is not recorded, after a remark on its begin."""
     since, until = job.since, job.until
     with open_store(conf) as store, store.reading() as conn:
-        runs = gaps.runs(conn)
+        runs = playback.runs(conn)
         begins = [each.began_at for run in runs for each in run.stretches]
         output.say_oldest(min(begins, default=None), since)
         lacks = [
             gap.sentence()
-            for gap in gaps.missing(conn, runs)
+            for gap in playback.missing(conn, runs)
             if gap.began_at < until and since < (gap.ended_at or math.inf)
         ]
         every = decisions.count_recorded(conn, since, until)
@@ -213,7 +215,7 @@ def decide(job: Job) -> Result:
     figures: dict[str, dict[str, Any]] = {}
     differing: list[Differing] = []
     remarks: list[str] = []
-    unread: list[gaps.Unread] = []
+    unread: list[playback.Unread] = []
     present = adapters.load(*job.store)
     with open_store(present) as store, store.reading() as conn:
         pipeline_of = _pipelines(conn, job.own, present, remarks)
@@ -232,7 +234,7 @@ def simulate(
     conn: Connection,
     job: Job,
     pipeline_of: Callable[[str], HostPipeline],
-    unread: list[gaps.Unread],
+    unread: list[playback.Unread],
 ) -> Simulation:
     """Return what the hosts would have become.
 
@@ -276,7 +278,7 @@ def _pipelines(
     @functools.cache
     def in_force(fingerprint: str) -> HostPipeline:
         of_then = fingerprint or effective.fingerprint(present)
-        engine, reason = past_configuration.as_of(conn, of_then, present)
+        engine, reason = why.configuration_as_of(conn, of_then, present)
         if reason:
             remarks.append(f'{reason}: the present one stands for it')
         return engine.hosts

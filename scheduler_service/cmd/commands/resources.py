@@ -24,7 +24,7 @@ from scheduler_service.model import (
 from scheduler_service.planning import host_listing
 from scheduler_service.store.reading import loading
 from scheduler_service.store.reading.snapshot import load_hosts
-from scheduler_service.store.records import host_documents
+from scheduler_service.store.records import host_reports
 from scheduler_service.store.writing import aggregates as aggregate_rows
 from scheduler_service.store.writing import hosts as host_rows
 from scheduler_service.store.writing import pools as pool_rows
@@ -96,7 +96,7 @@ def show_host(args: Any, conf: Any) -> None:
     """
 
     def query(conn: Connection) -> list[dict[str, Any]]:
-        nodes = host_documents.of_host(conn, args.host)
+        nodes = host_reports.documents_of(conn, args.host)
         return host_listing.placed(
             load_hosts(conn), options.settings(conf), nodes
         )

@@ -1,4 +1,4 @@
-"""``scheduler-manage why``: why a request was decided as it was."""
+"""``scheduler-manage why`` and ``history``: what daemons decided, and why."""
 
 from __future__ import annotations
 
@@ -7,25 +7,40 @@ from typing import Any, NamedTuple
 
 from sqlalchemy.engine import Connection
 
-from scheduler_service import errors
-from scheduler_service.cmd import output, past_configuration
+from scheduler_service import conf as options
+from scheduler_service import errors, moments
+from scheduler_service.cmd import adapters, output
 from scheduler_service.cmd.connections import open_store
 from scheduler_service.columns import HostTable
 from scheduler_service.conf import effective
+from scheduler_service.engine_config import EngineConfig
 from scheduler_service.model import Request, documents
 from scheduler_service.model.inventory import dashed
 from scheduler_service.pipeline import HostPipeline
-from scheduler_service.planning import comparison, relaxations
+from scheduler_service.planning import comparison
+from scheduler_service.store import clock
 from scheduler_service.store.reading.snapshot import load_snapshot
-from scheduler_service.store.records import decisions
+from scheduler_service.store.records import (
+    daemons,
+    decisions,
+    playback,
+    recordings,
+)
 from scheduler_service.store.records.playback import (
     SnapshotAt,
     snapshot_of,
 )
+from scheduler_service.store.records.recorded_events import Subject, of_subject
 
 # These refuse what all filters pass.
 _OTHERS = 'extenders', 'placement'
 _KEPT = ('created_at', 'request_id', 'kind', 'outcome', 'asked')
+_EVENT = [
+    'at', 'daemon', 'event', 'host', 'instance', 'request_id', 'user',
+    'detail',
+]  # fmt: skip
+_LOGGED = ['begun_at', 'ended_at', 'event', 'who', 'detail']
+_COLUMNS = ['daemon', 'began_at', 'ended_at', 'blocks', 'decisions', 'fault']
 
 
 class _Present(NamedTuple):
@@ -53,7 +68,7 @@ def why(args: Any, conf: Any) -> int:
         then, fault = _recorded(conn, row, args.instance)
         own = effective.fingerprint(conf)
         judge = row.get('configuration', own)
-        engine, reason = past_configuration.as_of(conn, judge, conf)
+        engine, reason = configuration_as_of(conn, judge, conf)
         # Reading all hosts of now takes longer than making those of then.
         is_needed = args.host or then is None
         now = _present(conn, request) if is_needed else None
@@ -82,7 +97,7 @@ def why(args: Any, conf: Any) -> int:
             report['now'] = _since(engine.hosts, then, now, args.host)
     else:
         of_filters = _relaxed(engine.hosts, state.table, state.request)
-        left = relaxations.passing(pipeline, state.table, state.request)
+        left = comparison.passing(pipeline, state.table, state.request)
         report |= {**of_filters, 'passing': left}
         report['passing_filters'] = of_filters['passing']
     if args.format != 'table':
@@ -214,10 +229,10 @@ def _relaxed(
     pipeline: HostPipeline, table: HostTable, request: Request
 ) -> dict[str, Any]:
     """Return how many hosts pass, and what would let some pass."""
-    hosts = relaxations.passing(pipeline, table, request)
+    hosts = comparison.passing(pipeline, table, request)
     if hosts:
         return {'passing': hosts, 'relaxations': []}
-    smallest = relaxations.smallest(pipeline, table, request)
+    smallest = comparison.smallest(pipeline, table, request)
     return {
         'passing': hosts,
         'relaxations': [change._asdict() for change in smallest],
@@ -289,3 +304,110 @@ def _print_changes(nodes: Sequence[dict[str, Any]]) -> None:
         if node['differs']:
             output.table(node['differs'], ['figure', 'then', 'now'],
                          title='What differs since')  # fmt: skip
+
+
+def _loaded(document: effective.Document) -> Any:
+    """Return the options of a kept document; secrets are not set.
+
+    :raises: one of ``conf.FAULTS``, for a value that is not valid
+    """
+    conf = adapters.new_config()
+    options.parse(conf, [], default_config_files=[], default_config_dirs=[])
+    effective.load(document, conf)
+    return conf
+
+
+def configuration_as_of(
+    conn: Connection, fingerprint: str, present: Any
+) -> tuple[EngineConfig, str]:
+    """Return what a kept configuration makes of the engine.
+
+    :param fingerprint: of that configuration
+    :param present: options of the files
+    :return: the engine's configuration, and why it is that of the present;
+        empty: it is that of then
+    :raises ConfigurationError: that of the present does not load
+    """
+    reason = ''
+    if fingerprint != effective.fingerprint(present):
+        document = daemons.configuration(conn, fingerprint)
+        try:
+            if document is None:
+                reason = 'is not kept any more'
+            else:
+                conf = _loaded(document)
+                changes = effective.outdated(document, conf)
+                if not changes:
+                    return adapters.engine(conf), ''
+                reason = f'had other files: {"; ".join(map(str, changes))}'
+        except (errors.SchedulerError, *options.FAULTS) as fault:
+            reason = f'does not load: {fault}'
+        reason = f'The configuration {fingerprint} {reason}'
+    return adapters.engine(present), reason
+
+
+def check_history(args: Any, conf: Any) -> output.Listing:
+    """List what can be made again, with what is wrong with it."""
+    with open_store(conf) as store, store.reading() as conn:
+        rows: list[tuple[Any, ...]] = [
+            (each.daemon, each.stretch.began_at, each.stretch.ended_at,
+             each.stretch.last - each.stretch.first + 1, each.decisions,
+             each.fault)
+            for each in playback.check_recordings(conn)
+        ]  # fmt: skip
+        rows += [
+            (gap.daemon, gap.began_at, gap.ended_at, 0, 0, gap.why)
+            for gap in playback.missing(conn, playback.runs(conn))
+        ]
+    made = [
+        _in_text(dict(zip(_COLUMNS, row, strict=True)), 'began_at')
+        for row in rows
+    ]
+    status = int(any(row['fault'] for row in made))
+    return output.Listing(made, _COLUMNS, status=status)
+
+
+def _in_text(row: dict[str, Any], began_at: str) -> dict[str, Any]:
+    """Return a row with the times of its begin and its end as texts."""
+    ended_at = row['ended_at'] and moments.text(row['ended_at'])
+    return row | {began_at: moments.text(row[began_at]), 'ended_at': ended_at}
+
+
+def history_of_host(args: Any, conf: Any) -> output.Listing:
+    """List what happened to a host, as each daemon saw it."""
+    return _events(args, conf, Subject(args.host, None))
+
+
+def history_of_instance(args: Any, conf: Any) -> output.Listing:
+    """List what happened to an instance, as each daemon saw it."""
+    return _events(args, conf, Subject(None, dashed(args.instance)))
+
+
+def _events(args: Any, conf: Any, subject: Subject) -> output.Listing:
+    """List events; the status is 1 if there is a gap."""
+    with open_store(conf) as store, store.reading() as conn:
+        since = moments.stamp(args.since, clock.read(conn))
+        happened = of_subject(conn, subject, since)
+        begins = [each.began_at for each in recordings.stretches(conn)]
+    output.say_oldest(min(begins, default=None), since)
+    rows = [
+        {**event._asdict(), 'at': moments.text(event.at)} for event in happened
+    ]
+    status = int(any(event.event == 'gap' for event in happened))
+    return output.Listing(rows, _EVENT, status=status)
+
+
+def history_of_daemons(args: Any, conf: Any) -> output.Listing:
+    """List what happened to daemons, and what operators did."""
+    with open_store(conf) as store, store.reading() as conn:
+        since = moments.stamp(args.since, clock.read(conn))
+        happened = [
+            *daemons.since(conn, since),
+            *daemons.lasting(daemons.listing(conn)),
+        ]
+        output.say_oldest(daemons.oldest(conn), since)
+    rows = [
+        _in_text(row, 'begun_at')
+        for row in sorted(happened, key=lambda row: row['begun_at'])
+    ]
+    return output.Listing(rows, _LOGGED)

@@ -20,12 +20,13 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Row
 
 from scheduler_service import errors
-from scheduler_service.compute.follower import databases, translation
+from scheduler_service.compute.follower import databases
 from scheduler_service.compute.follower.applying import Applier, OnNew
 from scheduler_service.compute.follower.cells import (
     OVERLAP_S,
     CellReader,
     MirrorOptions,
+    translated_aggregates,
 )
 from scheduler_service.compute.follower.databases import (
     Cell,
@@ -35,9 +36,8 @@ from scheduler_service.compute.follower.databases import (
 from scheduler_service.engine.health import Health
 from scheduler_service.store.connection import Store
 from scheduler_service.store.driver_errors import driver_fault, first_line
-from scheduler_service.store.records import mirror_progress
-from scheduler_service.store.records.leases import Lease, LeaseLost
-from scheduler_service.store.records.mirror_progress import Progress
+from scheduler_service.store.records import leases
+from scheduler_service.store.records.leases import Lease, LeaseLost, Progress
 from scheduler_service.worker import Worker
 
 LOG = logging.getLogger(__name__)
@@ -324,7 +324,7 @@ class Mirror(Worker):
         if not changed and cells == [*self._cells]:
             return True
         self._use_cells(cells, mappings, flavors)
-        aggregates, left_out = translation.aggregates(*rows)
+        aggregates, left_out = translated_aggregates(*rows)
         if left_out:
             self._health.degrade(
                 'aggregates',
@@ -419,7 +419,7 @@ class FirstPass:
         :raises StoreUnavailable: the database does not answer
         """
         self._store.write(
-            lambda writer: mirror_progress.record(writer, progress)
+            lambda writer: leases.record_mirror_progress(writer, progress)
         )
 
     def missing(self) -> str:
@@ -430,7 +430,7 @@ class FirstPass:
         :raises StoreUnavailable: the database does not answer
         """
         with self._store.reading() as conn:
-            progress = mirror_progress.read(conn)
+            progress = leases.mirror_progress(conn)
         if progress == Progress.NOTHING:
             return "the compute service's databases"
         if not self._with_placement or progress == Progress.CAPACITY:

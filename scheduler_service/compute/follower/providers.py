@@ -29,13 +29,13 @@ import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.compute.placement import records as placement_records
+from scheduler_service.compute.placement.candidates import SharedProviders
 from scheduler_service.compute.placement.client import (
     NOT_OFFERED,
     PlacementClient,
     Provider,
 )
-from scheduler_service.compute.placement.sharing import SharedProviders
-from scheduler_service.compute.placement.undoing import (
+from scheduler_service.compute.placement.records import (
     MARKED_S,
     ForgottenClaims,
 )

@@ -20,21 +20,19 @@ from scheduler_service.columns import HostTable
 from scheduler_service.compute.placement import candidates, claims, records
 from scheduler_service.compute.placement.candidates import (
     Candidates,
+    SharedProviders,
     Tree,
     with_tree,
 )
 from scheduler_service.compute.placement.claims import (
+    MOST_AT_ONCE,
     AllocationRequest,
     AllocationResult,
-)
-from scheduler_service.compute.placement.client import PlacementClient
-from scheduler_service.compute.placement.queue import (
-    MOST_AT_ONCE,
     Call,
     ClaimTask,
     PlacementQueue,
 )
-from scheduler_service.compute.placement.sharing import SharedProviders
+from scheduler_service.compute.placement.client import PlacementClient
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob
 from scheduler_service.engine.messages import is_late

@@ -11,8 +11,7 @@ from scheduler_service import specops
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
-from scheduler_service.filters.base import KeyFilter
-from scheduler_service.filters.unreadable import REQUIREMENT, UNREADABLE
+from scheduler_service.filters.base import REQUIREMENT, UNREADABLE, KeyFilter
 from scheduler_service.model import Request
 from scheduler_service.model.image_properties import KNOWN
 from scheduler_service.model.requirements.specs import reading, spec_path

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Set
 from scheduler_service import specops
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
+from scheduler_service.filters.base import REQUIREMENT, UNREADABLE
 from scheduler_service.filters.hosts.aggregate_filter import (
     AggregateFilter,
     Metadata,
     any_matches,
 )
-from scheduler_service.filters.unreadable import REQUIREMENT, UNREADABLE
 from scheduler_service.model import Request
 from scheduler_service.model.problems import shown
 from scheduler_service.model.requirements.specs import reading, spec_path

@@ -8,14 +8,13 @@ import numpy as np
 
 from scheduler_service import specops
 from scheduler_service.columns.dictionary import DictionaryColumn, Mask
-from scheduler_service.columns.reports import decoded
-from scheduler_service.columns.table import HostTable
+from scheduler_service.columns.table import HostTable, decoded
 from scheduler_service.columns.topology import EACH_TIME, Key
 from scheduler_service.filters import host_attributes
-from scheduler_service.filters.base import HostFilter
-from scheduler_service.filters.unreadable import (
+from scheduler_service.filters.base import (
     REQUIREMENT,
     UNREADABLE,
+    HostFilter,
     where_readable,
 )
 from scheduler_service.model import Request

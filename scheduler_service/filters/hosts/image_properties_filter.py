@@ -12,8 +12,11 @@ import msgspec
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
-from scheduler_service.filters.base import KeyFilter
-from scheduler_service.filters.unreadable import where_readable, why_unreadable
+from scheduler_service.filters.base import (
+    KeyFilter,
+    where_readable,
+    why_unreadable,
+)
 from scheduler_service.model import Request
 from scheduler_service.model import image_properties as images
 from scheduler_service.model.requirements.specs import reading, refusal

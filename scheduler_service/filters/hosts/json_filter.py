@@ -18,8 +18,7 @@ from scheduler_service.columns.dictionary import (
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import EACH_TIME, Key
 from scheduler_service.filters import host_attributes
-from scheduler_service.filters.base import HostFilter
-from scheduler_service.filters.unreadable import why_unreadable
+from scheduler_service.filters.base import HostFilter, why_unreadable
 from scheduler_service.model import Request
 from scheduler_service.model.requirements.specs import FAULTS, reading
 from scheduler_service.settings import Settings

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from scheduler_service.columns.dictionary import Mask
-from scheduler_service.columns.reports import metric
-from scheduler_service.columns.table import HostTable
+from scheduler_service.columns.table import HostTable, metric
 from scheduler_service.columns.topology import Key
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.model import Request

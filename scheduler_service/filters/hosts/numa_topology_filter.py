@@ -14,13 +14,11 @@ from scheduler_service.columns.dictionary import (
     Mask,
     combinations,
 )
-from scheduler_service.columns.reports import decoded
-from scheduler_service.columns.table import HostTable
+from scheduler_service.columns.table import HostTable, decoded
 from scheduler_service.columns.topology import Key
 from scheduler_service.filters import host_attributes, numa
-from scheduler_service.filters.base import HostFilter
+from scheduler_service.filters.base import HostFilter, where_readable
 from scheduler_service.filters.numa_placement import fits_near
-from scheduler_service.filters.unreadable import where_readable
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 from scheduler_service.texts import figure

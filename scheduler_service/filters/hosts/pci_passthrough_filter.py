@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from scheduler_service.columns.dictionary import Mask
-from scheduler_service.columns.reports import decoded
-from scheduler_service.columns.table import HostTable
+from scheduler_service.columns.table import HostTable, decoded
 from scheduler_service.columns.topology import Key
-from scheduler_service.filters.base import KeyFilter
+from scheduler_service.filters.base import (
+    KeyFilter,
+    where_readable,
+    why_unreadable,
+)
 from scheduler_service.filters.devices import (
     free_devices,
     has_devices,
 )
-from scheduler_service.filters.unreadable import where_readable, why_unreadable
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 

@@ -10,8 +10,7 @@ import numpy as np
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import Key
-from scheduler_service.filters.base import KeyFilter
-from scheduler_service.filters.unreadable import UNREADABLE
+from scheduler_service.filters.base import UNREADABLE, KeyFilter
 from scheduler_service.model import Request
 from scheduler_service.model.requirements.specs import reading, refusal
 from scheduler_service.settings import Settings

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
-from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.columns.table import Snapshot
 from scheduler_service.engine.health import SNAPSHOT, Health
 from scheduler_service.engine.journal import Journal
 from scheduler_service.engine.ports import PendingClaims

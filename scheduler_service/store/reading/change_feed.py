@@ -22,8 +22,7 @@ from sqlalchemy.engine import Connection
 from scheduler_service.columns.build import placed
 from scheduler_service.columns.changes import Update
 from scheduler_service.columns.instances import PlacedInstance
-from scheduler_service.columns.snapshot import Snapshot
-from scheduler_service.columns.table import HostTable
+from scheduler_service.columns.table import HostTable, Snapshot
 from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.connection import ChangeRecord, in_chunks
 from scheduler_service.store.reading import loading

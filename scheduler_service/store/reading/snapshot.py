@@ -27,8 +27,11 @@ from sqlalchemy.engine import Connection
 from scheduler_service.columns.build import assemble, image_properties
 from scheduler_service.columns.dictionary import DictionaryColumn
 from scheduler_service.columns.instances import InstanceIndex, PlacedInstance
-from scheduler_service.columns.snapshot import Snapshot
-from scheduler_service.columns.table import HostTable, ResourceColumns
+from scheduler_service.columns.table import (
+    HostTable,
+    ResourceColumns,
+    Snapshot,
+)
 from scheduler_service.model import (
     COUNT_FIELDS,
     ENCODED_FIELDS,

@@ -2,11 +2,15 @@
 
 A :class:`Lease` belongs to the thread of the work. Times are the database's,
 so the clocks of the daemons do not matter.
+
+How far the compute service has ever been mirrored into this store stands here
+too, since it is its lease's holder who writes it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import enum
 import platform
 import time
 import uuid
@@ -23,6 +27,7 @@ from scheduler_service.store.connection import Store, Writer
 # died is replaced within this time and one poll.
 VALID_S = 4.0
 _RENEW_S = 1.0
+_NAME = 'mirror_progress'
 
 
 def new_holder(server: str | None) -> str:
@@ -130,3 +135,31 @@ class Lease:
                     sa.update(table).where(mine).values(expires_at=0.0)
                 )
             )
+
+
+class Progress(enum.IntEnum):
+    """What one complete pass has brought so far."""
+
+    NOTHING = 0
+    # All cells that could be read, as a whole.
+    HOSTS = 1
+    # After that, the capacity of these hosts from the placement service.
+    CAPACITY = 2
+
+
+def mirror_progress(conn: Connection) -> Progress:
+    """Return how far it came."""
+    table = schema.counters
+    query = sa.select(table.c.value).where(table.c.name == _NAME)
+    return Progress(conn.execute(query).scalar() or Progress.NOTHING)
+
+
+def record_mirror_progress(writer: Writer, progress: Progress) -> None:
+    """Record how far it came, unless it came further before."""
+    conn, table = writer.conn, schema.counters
+    rows.insert_missing(conn, table, {'name': _NAME, 'value': 0})
+    conn.execute(
+        sa.update(table)
+        .where(table.c.name == _NAME, table.c.value < int(progress))
+        .values(value=int(progress))
+    )

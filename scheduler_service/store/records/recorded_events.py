@@ -21,7 +21,7 @@ from scheduler_service.columns.changes import Release, Update
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.engine.journal import Changed, PodPlaced
 from scheduler_service.model.inventory import dashed
-from scheduler_service.store.records import event_log, gaps
+from scheduler_service.store.records import daemons, playback
 from scheduler_service.store.records.playback import Playback, RecordedEntry
 from scheduler_service.store.records.recording_format import RecordedDecision
 
@@ -73,8 +73,8 @@ def of_subject(
     :param since: seconds since the epoch
     """
     told = [(event.at, event) for event in _commands(conn, subject, since)]
-    runs = gaps.runs(conn)
-    told += (_gap(gap, since) for gap in gaps.missing(conn, runs))
+    runs = playback.runs(conn)
+    told += (_gap(gap, since) for gap in playback.missing(conn, runs))
     for name in {run.daemon for run in runs}:
         own = [run for run in runs if run.daemon == name]
         told += _of_daemon(conn, subject, own, runs, since)
@@ -82,7 +82,7 @@ def of_subject(
     return [event for _, event in sorted(told, key=operator.itemgetter(0))]
 
 
-def _gap(gap: gaps.Gap, since: float) -> tuple[float, Event]:
+def _gap(gap: playback.Gap, since: float) -> tuple[float, Event]:
     """Return a gap with its place among the events."""
     last = math.inf if gap.ended_at is None else gap.ended_at
     event = Event(
@@ -94,12 +94,12 @@ def _gap(gap: gaps.Gap, since: float) -> tuple[float, Event]:
 def _of_daemon(
     conn: Connection,
     subject: Subject,
-    own: Sequence[gaps.Run],
-    runs: Sequence[gaps.Run],
+    own: Sequence[playback.Run],
+    runs: Sequence[playback.Run],
     since: float,
 ) -> Iterator[tuple[float, Event]]:
     """Yield the events of a daemon's runs with their places among all."""
-    playback, finder, place = Playback(conn), _EventFinder(subject), 0.0
+    player, finder, place = Playback(conn), _EventFinder(subject), 0.0
     every = [(run, stretch) for run in own for stretch in run.stretches]
     after = [stretch for _, stretch in every[1:]]
     for (run, stretch), later in itertools.zip_longest(every, after):
@@ -110,23 +110,23 @@ def _of_daemon(
         place = 0.0 if stretch is run.stretches[0] else place
         at = stretch.began_at
         try:
-            for recorded in playback.play(*stretch[:3]):
+            for recorded in player.play(*stretch[:3]):
                 at = recorded.block.stored_at
                 place = max(place, at)
                 for event in finder.events(recorded):
                     if at >= since and subject.concerns(event):
                         yield place, event._replace(at=at, daemon=run.daemon)
         except errors.NotRecorded as fault:
-            _, until = gaps.next_checkpoint(runs, run.daemon, stretch)
-            gap = gaps.Gap(run.daemon, at, until, fault.args[0])
+            _, until = playback.next_checkpoint(runs, run.daemon, stretch)
+            gap = playback.Gap(run.daemon, at, until, fault.args[0])
             yield _gap(gap, since)
 
 
 def _commands(
     conn: Connection, subject: Subject, since: float
 ) -> Iterator[Event]:
-    for row in event_log.since(conn, since):
-        if row['event'] == event_log.COMMAND:
+    for row in daemons.since(conn, since):
+        if row['event'] == daemons.COMMAND:
             line, at = row['detail'], row['begun_at']
             words = (word.rpartition('=')[2] for word in shlex.split(line))
             if not {*subject}.isdisjoint(map(dashed, words)):

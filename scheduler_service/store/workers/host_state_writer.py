@@ -30,8 +30,8 @@ from scheduler_service.store import clock
 from scheduler_service.store.claims import lifecycle, released_claims
 from scheduler_service.store.connection import Store, Writer, in_chunks
 from scheduler_service.store.driver_errors import first_line
-from scheduler_service.store.records import heartbeats, refused_reports
-from scheduler_service.store.records.refused_reports import Refusals
+from scheduler_service.store.records import host_reports
+from scheduler_service.store.records.host_reports import Refusals
 from scheduler_service.store.writing import aggregates, instances
 from scheduler_service.store.writing import hosts as host_rows
 from scheduler_service.worker import Worker
@@ -310,7 +310,9 @@ class HostStateWriter(Worker):
             refusals = buffered.refusals
             if refusals:
                 self._write(
-                    lambda writer: refused_reports.record(writer, refusals)
+                    lambda writer: host_reports.record_refusals(
+                        writer, refusals
+                    )
                 )
                 refusals.clear()
             self._write_heartbeats(sorted(buffered.heartbeats))
@@ -364,8 +366,8 @@ class HostStateWriter(Worker):
 
     def _write_heartbeats(self, hosts: Sequence[str]) -> None:
         def work(writer: Writer) -> int:
-            heartbeats.record(writer, hosts)
-            return heartbeats.mark_up(writer, hosts)
+            host_reports.record_heartbeats(writer, hosts)
+            return host_reports.mark_up(writer, hosts)
 
         marked = self._write(work) if hosts else 0
         if marked:
@@ -395,11 +397,11 @@ class HostStateWriter(Worker):
             now = self._clock.read(conn)
             if not self._clock.is_steady_for(limit):
                 return
-            stale = heartbeats.stale_hosts(conn, limit, now)
+            stale = host_reports.stale_hosts(conn, limit, now)
         if not stale:
             return
         marked = self._store.write(
-            lambda writer: heartbeats.mark_down(writer, stale, limit)
+            lambda writer: host_reports.mark_down(writer, stale, limit)
         )
         if marked:
             LOG.warning(

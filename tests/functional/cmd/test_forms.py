@@ -12,8 +12,7 @@ import sys
 import pytest
 import yaml
 
-from scheduler_service.cmd.command import Lister
-from scheduler_service.cmd.parser import COMMANDS
+from scheduler_service.cmd.parser import COMMANDS, Lister
 from tests.support.documents import SMALL
 
 ODD = 'a\x7f\x9b\u200b\u202e'

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import yaml
 
 from scheduler_service.store.connection import Store
-from scheduler_service.store.records import refused_reports
-from scheduler_service.store.records.refused_reports import Refusals
+from scheduler_service.store.records import host_reports
+from scheduler_service.store.records.host_reports import Refusals
 from scheduler_service.store.writing import hosts
 from tests.support.commands import printed_json
 from tests.support.documents import SMALL
@@ -147,7 +147,9 @@ def test_refused_reports_of_a_host_are_shown(run, ready_sqlite):
     refusals = {name: Refusals(2, place) for name in ('compute-1', 'new')}
     store = Store.connect(ready_sqlite)
     for _ in range(2):
-        store.write(lambda writer: refused_reports.record(writer, refusals))
+        store.write(
+            lambda writer: host_reports.record_refusals(writer, refusals)
+        )
     store.dispose()
     (shown,) = yaml.safe_load(run('host', 'show', 'compute-1')[1])
     assert shown['host'] == 'compute-1'

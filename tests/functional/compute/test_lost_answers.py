@@ -9,7 +9,7 @@ import kombu
 import pytest
 import sqlalchemy as sa
 
-from scheduler_service.compute import request
+from scheduler_service.compute import translation
 from scheduler_service.store import schema
 from tests.support import nova_wire
 from tests.support.compute import (
@@ -65,7 +65,7 @@ def test_a_request_that_waited_too_long_is_not_claimed_for(compute):
 
 def request_of(wanted):
     """Return a request of ours with a flavor of the compute service's."""
-    return request.translate(
+    return translation.translate(
         nova_wire.spec(flavor=wanted), [str(uuid.uuid4())], CONTEXT
     ).request
 

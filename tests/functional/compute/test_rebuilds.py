@@ -6,8 +6,8 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service import errors
-from scheduler_service.compute.rebuilds import RebuildCheck
-from scheduler_service.compute.request import translate
+from scheduler_service.compute.endpoint import RebuildCheck
+from scheduler_service.compute.translation import translate
 from scheduler_service.store import schema
 from tests.support.compute import CONTEXT, HOSTS, hosts_of
 from tests.support.nova_wire import flavor, spec, thing

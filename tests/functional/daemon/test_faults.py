@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from scheduler_service.store.records.event_log import since
+from scheduler_service.store.records.daemons import since
 from tests.rigs import chaos, faults
 from tests.support import (
     clouds,

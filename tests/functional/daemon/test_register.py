@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import pytest
 import yaml
 
-from scheduler_service.cmd import daemon_register, manage, status
+from scheduler_service.cmd import daemon, manage, status
 from scheduler_service.factory import build
 from scheduler_service.rpc.peers import Peers
 from scheduler_service.store import migrate
@@ -141,14 +141,14 @@ def test_daemons_that_reload_together_are_not_warned_about(
 ):
     """One is recorded a moment before the other."""
     # They look at each other where they are woken.
-    monkeypatch.setattr(daemon_register, '_INTERVAL_S', 3600.0)
+    monkeypatch.setattr(daemon, '_INTERVAL_S', 3600.0)
     store = make_store('sqlite')
     url = store.engine.url.render_as_string(hide_password=False)
     looks = Counter()
 
     def register(name):
         own = build(new_conf(database__connection=url), store)
-        made = daemon_register.DaemonRegister(
+        made = daemon.DaemonRegister(
             store,
             Registration(name, name, '1', 'before', {}),
             Peers(own.health),
@@ -246,8 +246,8 @@ def test_daemons_on_a_topic_with_other_databases_hear_of_each_other(
         'other daemons on the topic have another database, and decide a part '
         'of the requests: '
     )
-    for daemon in (one, two):
-        assert daemon.wait_for(f'Degraded: {text}').endswith(': three\n')
+    for each in (one, two):
+        assert each.wait_for(f'Degraded: {text}').endswith(': three\n')
     assert three.wait_for(f'Degraded: {text}')
     # The first line names those that were heard of by then; it is repeated.
     assert three.wait_for(f'{text}one, two')

@@ -13,8 +13,8 @@ from scheduler_service import stages
 from scheduler_service.factory import build
 from scheduler_service.model import documents
 from scheduler_service.store.connection import Store
-from scheduler_service.store.probe import Probe
 from scheduler_service.store.workers import store_monitor
+from scheduler_service.store.workers.store_monitor import Probe
 from tests.rigs import address_kills
 from tests.rigs.address_service import AddressService
 from tests.support.databases import listens

@@ -15,8 +15,8 @@ import sqlalchemy as sa
 from scheduler_service import errors
 from scheduler_service.compute.follower.providers import ProviderFollower
 from scheduler_service.compute.placement import options as placement_options
+from scheduler_service.compute.placement.candidates import SharedProviders
 from scheduler_service.compute.placement.client import PlacementClient
-from scheduler_service.compute.placement.sharing import SharedProviders
 from scheduler_service.engine.health import Health
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store

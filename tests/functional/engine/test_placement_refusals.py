@@ -18,7 +18,7 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service import errors
-from scheduler_service.compute import reply
+from scheduler_service.compute import translation
 from scheduler_service.compute.placement import claimer
 from scheduler_service.store import schema
 from tests.rigs.fake_placement import FakePlacement, answer
@@ -267,7 +267,7 @@ def test_a_conflict_at_each_try_is_the_reason(store, fake, provider, detail):
         running.select_destinations(request(vm)).result(LIMIT_S)
     assert len(tries) <= 5
     assert tries[-1] - tries[0] > 0.5
-    short = str(reply.failure(raised.value, full=False))
+    short = str(translation.failure(raised.value, full=False))
     assert 'allocations were changed by others' in short
     assert 'not enough hosts' not in short
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduler_service.engine.finishing import Answer
+from scheduler_service.engine.selecting import Answer
 from scheduler_service.store.claims import ClaimBatch
 from tests.support.databases import DATABASES
 from tests.support.engines import select, start_engine

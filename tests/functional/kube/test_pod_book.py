@@ -12,7 +12,7 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.cmd import manage
-from scheduler_service.kube import adapter, binding
+from scheduler_service.kube import adapter, verbs
 from scheduler_service.kube.node_reader import NodeReader
 from scheduler_service.kube.nodes import HostKeeper, NodeSink
 from scheduler_service.kube.pod_book import PodBook
@@ -440,7 +440,7 @@ def test_a_bind_waits_until_the_claims_of_pods_that_are_gone_end(
     assert cluster.bound('n0') == ['b', 'c']
     wait_until(lambda: used(store) == [2, 1])
     # Where no claim ends it is refused.
-    monkeypatch.setattr(binding, '_RELEASE_S', 0.1)
+    monkeypatch.setattr(verbs, '_RELEASE_S', 0.1)
     looked.clear()
     held.set()
     cluster.remove('b')
@@ -477,14 +477,14 @@ def test_a_pod_that_is_being_bound_is_not_bound_by_another_call(
     [client] = daemons()
     cluster.add('a')
     began, go_on = threading.Event(), threading.Event()
-    bind_claimed = binding.PodBinder._bind_claimed
+    bind_claimed = verbs.PodBinder._bind_claimed
 
     def late(*args: Any) -> None:
         began.set()
         assert go_on.wait(LIMIT_S)
         bind_claimed(*args)
 
-    monkeypatch.setattr(binding.PodBinder, '_bind_claimed', late)
+    monkeypatch.setattr(verbs.PodBinder, '_bind_claimed', late)
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(bind, client, 'a', 'n0')
         assert began.wait(LIMIT_S)

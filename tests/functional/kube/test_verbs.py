@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.kube.node_tables import MOST_BYTES
+from scheduler_service.kube.node_reader import MOST_BYTES
 from tests.support import kube
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.paths import RECORDINGS

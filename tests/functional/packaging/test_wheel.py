@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from scheduler_service.cmd import parser, status
-from scheduler_service.cmd.command import Lister
 from scheduler_service.cmd.commands import completion
+from scheduler_service.cmd.parser import Lister
 from tests.support import page_commands, requirements, wheels
 from tests.support.paths import ROOT
 from tests.support.waiting import LIMIT_S

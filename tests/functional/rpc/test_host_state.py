@@ -6,7 +6,7 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.store.reading import loading
-from scheduler_service.store.records import refused_reports
+from scheduler_service.store.records import host_reports
 from scheduler_service.store.workers import host_state_writer
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.services import hosts_of
@@ -146,7 +146,7 @@ def test_a_host_keeps_what_it_had_when_its_report_is_refused(service):
 
     def refusals():
         with service.store.reading() as conn:
-            return refused_reports.of_host(conn, 'compute-2')
+            return host_reports.refusals_of(conn, 'compute-2')
 
     wait_until(refusals)
     service.client.cast(CONTEXT, 'update_host_state', hosts=[odd, odd])

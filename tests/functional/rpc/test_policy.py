@@ -6,8 +6,10 @@ import pytest
 
 from scheduler_service import errors, policies
 from scheduler_service.model import ServerGroup
-from scheduler_service.rpc.endpoints import SchedulerEndpoint
-from scheduler_service.rpc.host_state import HostStateEndpoint
+from scheduler_service.rpc.endpoints import (
+    HostStateEndpoint,
+    SchedulerEndpoint,
+)
 from scheduler_service.rpc.server import methods
 from scheduler_service.store.writing import server_groups
 from tests.support.documents import GOLD_POOL, NOBODY, OWNER, SERVICE, STRANGER

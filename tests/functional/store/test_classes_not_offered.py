@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.columns.table import Snapshot
 from scheduler_service.engine.ports import ClaimLost
 from scheduler_service.model.inventory import provider_of
 from scheduler_service.store import schema

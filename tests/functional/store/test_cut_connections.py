@@ -16,9 +16,8 @@ from scheduler_service import errors
 from scheduler_service.engine.health import Health
 from scheduler_service.store.connection import Store
 from scheduler_service.store.driver_errors import translate_errors
-from scheduler_service.store.probe import Probe
 from scheduler_service.store.sessions import Timeouts, Wait, is_sending
-from scheduler_service.store.workers.store_monitor import StoreMonitor
+from scheduler_service.store.workers.store_monitor import Probe, StoreMonitor
 from tests.support.tcp_proxy import through_proxy
 from tests.support.waiting import LIMIT_S, SLOWNESS
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from scheduler_service.moments import Occurrence
-from scheduler_service.store.records import event_log
+from scheduler_service.store.records import daemons
 from tests.support.databases import DATABASES
 
 
@@ -21,18 +21,18 @@ def test_old_events_are_deleted_and_the_rest_is_known(kind, make_store):
     ]
     for _ in range(2):
         # As where the answer to a commit was lost.
-        store.write(lambda w: event_log.record(w.conn, 'one', happened))
+        store.write(lambda w: daemons.record(w.conn, 'one', happened))
 
     def prune(most):
         before = time.time() - 7200
-        return store.write(lambda w: event_log.prune(w, before, most))
+        return store.write(lambda w: daemons.prune_events(w, before, most))
 
     assert [prune(1), prune(9), prune(9)] == [1, 1, 0]
     with store.reading() as conn:
-        told = event_log.since(conn, 0.0)
+        told = daemons.since(conn, 0.0)
         # Nothing happened between this one and the time that is kept.
-        assert abs(event_log.oldest(conn) - (time.time() - 7300)) < 5
-        lately = event_log.since(conn, time.time() - 2995)
+        assert abs(daemons.oldest(conn) - (time.time() - 7300)) < 5
+        lately = daemons.since(conn, time.time() - 2995)
     assert [row['detail'] for row in told] == ['7300\\x00', '3000\\x00']
     assert [row['detail'] for row in lately] == ['3000\\x00']
     assert lately[0]['ended_at'] - lately[0]['begun_at'] == pytest.approx(

@@ -25,14 +25,13 @@ from scheduler_service.model import documents
 from scheduler_service.store import schema
 from scheduler_service.store.records import (
     decisions,
-    gaps,
     playback,
     recorded_events,
     recording_format,
     recordings,
 )
-from scheduler_service.store.workers import recording_writer
-from scheduler_service.store.workers.recording_writer import RecordingWriter
+from scheduler_service.store.workers import decision_recorder
+from scheduler_service.store.workers.decision_recorder import RecordingWriter
 from tests.support.databases import DATABASES
 from tests.support.engines import start_engine
 from tests.support.stores import import_two_hosts, load_snapshot
@@ -343,7 +342,7 @@ def test_the_request_of_what_was_chosen_is_kept_once(
     make_store, monkeypatch, how
 ):
     if how == 'dropped':
-        monkeypatch.setattr(recording_writer, '_MOST_WAITING', 0)
+        monkeypatch.setattr(decision_recorder, '_MOST_WAITING', 0)
     is_recorded = how == 'recorded'
     store = make_store('sqlite')
     import_two_hosts(store)
@@ -371,7 +370,7 @@ def test_a_decision_is_stored_with_its_block_or_after_it(
 ):
     store = make_store('sqlite')
     import_two_hosts(store)
-    monkeypatch.setattr(recording_writer, '_PER_TRANSACTION', 0)
+    monkeypatch.setattr(decision_recorder, '_BYTES_PER_TRANSACTION', 0)
     engine = start_engine(store)
     recorder, record, late = engine.recorder, decisions.record, []
 
@@ -411,7 +410,7 @@ def test_what_cannot_wait_is_dropped_and_a_checkpoint_follows(
     recording, monkeypatch
 ):
     recording.write()
-    monkeypatch.setattr(recording_writer, '_MOST_WAITING', 10)
+    monkeypatch.setattr(decision_recorder, '_MOST_WAITING', 10)
     recording.write(6)
     assert (recording.dropped(), recording.numbers()) == (1, [1, 2])
     monkeypatch.undo()
@@ -423,13 +422,13 @@ def test_what_cannot_wait_is_dropped_and_a_checkpoint_follows(
     assert recording.numbers() == [1, 2, 3, 4]
     assert recording.faults() == ['', '']
     with recording.store.reading() as conn:
-        (gap,) = gaps.missing(conn, gaps.runs(conn))
+        (gap,) = playback.missing(conn, playback.runs(conn))
     assert gap.why == 'Not everything could be stored'
 
 
 def test_nothing_follows_a_load_that_could_not_wait(recording, monkeypatch):
     recording.write()
-    monkeypatch.setattr(recording_writer, '_MOST_WAITING', 0)
+    monkeypatch.setattr(decision_recorder, '_MOST_WAITING', 0)
     recording.checkpoint(follows=False)
     monkeypatch.undo()
     recording.write(6)
@@ -437,7 +436,7 @@ def test_nothing_follows_a_load_that_could_not_wait(recording, monkeypatch):
 
 
 def test_many_entries_are_several_blocks(recording, monkeypatch):
-    monkeypatch.setattr(recording_writer, '_MOST_ENTRIES', 2)
+    monkeypatch.setattr(decision_recorder, '_MOST_ENTRIES', 2)
     for number in range(4):
         recording.journal.put(Ended(number))
     recording.write()
@@ -457,7 +456,7 @@ def test_an_entry_that_cannot_be_encoded_is_dropped(recording):
 
 
 def test_a_checkpoint_is_due_after_twice_its_size(recording, monkeypatch):
-    monkeypatch.setattr(recording_writer, '_LEAST_BYTES', 0)
+    monkeypatch.setattr(decision_recorder, '_LEAST_BYTES', 0)
     recording.write()
     assert not recording.journal.due
     for number in range(100):

@@ -1,16 +1,16 @@
 """How far a mirror has filled the store."""
 
-from scheduler_service.store.records import mirror_progress
-from scheduler_service.store.records.mirror_progress import Progress
+from scheduler_service.store.records import leases
+from scheduler_service.store.records.leases import Progress
 
 
 def read(store):
     with store.reading() as conn:
-        return mirror_progress.read(conn)
+        return leases.mirror_progress(conn)
 
 
 def record(store, progress):
-    store.write(lambda writer: mirror_progress.record(writer, progress))
+    store.write(lambda writer: leases.record_mirror_progress(writer, progress))
 
 
 def test_progress_is_never_less_than_before(store):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.columns.table import Snapshot
 from scheduler_service.model import ServerGroup
 from scheduler_service.store import claims, schema
 from scheduler_service.store.claims import lifecycle

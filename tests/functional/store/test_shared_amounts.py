@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.columns.table import Snapshot
 from scheduler_service.model import Aggregate, documents
 from scheduler_service.store import claims
 from scheduler_service.store.claims import claim_queries, lifecycle

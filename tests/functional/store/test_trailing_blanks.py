@@ -5,7 +5,7 @@ import sqlalchemy as sa
 
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
-from scheduler_service.store.records import heartbeats
+from scheduler_service.store.records import host_reports
 from tests.support.stores import (
     claim_on,
     import_inventory,
@@ -40,7 +40,7 @@ def test_hosts_are_two_when_their_names_differ_by_a_blank(store):
     loaded = load_snapshot(store).hosts.instances
     for claim in claims:
         assert loaded.get(claim.consumer).host == claim.host
-    store.write(lambda writer: heartbeats.record(writer, NAMES))
+    store.write(lambda writer: host_reports.record_heartbeats(writer, NAMES))
     with store.reading() as conn:
         seen = conn.execute(sa.select(schema.heartbeats.c.host)).scalars()
         assert sorted(seen) == NAMES

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from scheduler_service import errors
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
-from scheduler_service.store.probe import check_write
+from scheduler_service.store.workers.store_monitor import check_write
 from tests.support.databases import DATABASES
 from tests.support.stores import import_two_hosts, new_claim, write_claims
 

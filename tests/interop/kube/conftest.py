@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import urllib3
 
-from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.columns.table import Snapshot
 from scheduler_service.store.connection import Store
 from tests.support import control_plane, processes, requirements
 from tests.support.databases import migrated_database

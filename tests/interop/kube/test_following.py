@@ -11,7 +11,7 @@ import pytest
 
 from scheduler_service.engine.health import Health
 from scheduler_service.kube.api import Address, ApiServer
-from scheduler_service.kube.following import Follower
+from scheduler_service.kube.nodes import Follower
 from scheduler_service.kube.pod_reader import PodReader
 from scheduler_service.kube.pod_use import SELECTOR, PodSink, PodUse
 from scheduler_service.store.connection import Store

@@ -11,7 +11,7 @@ import pytest
 
 from scheduler_service import texts
 from scheduler_service.cmd import output
-from scheduler_service.cmd.command import Lister
+from scheduler_service.cmd.parser import Lister
 from tests.support.waiting import LIMIT_S
 
 ROWS = [

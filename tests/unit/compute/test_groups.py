@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from scheduler_service.compute import request
+from scheduler_service.compute import translation
 from scheduler_service.compute.placement import candidates
 from scheduler_service.model import documents
 from tests.support.nova_wire import flavor, spec, thing
@@ -14,7 +14,9 @@ PORT = str(uuid.uuid4())
 
 def translated(**fields):
     """Return our request for a RequestSpec with these fields."""
-    return request.translate(spec(**fields), [str(uuid.uuid4())], {}).request
+    return translation.translate(
+        spec(**fields), [str(uuid.uuid4())], {}
+    ).request
 
 
 def group(**fields):

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from scheduler_service import errors, rpc  # noqa: F401 - chooses the backend
-from scheduler_service.compute import reply
+from scheduler_service.compute import translation
 from scheduler_service.compute.wire import NetworkMetadata
 from scheduler_service.model import HostsAnswer, Placement, Selection
 from tests.support import nova_wire
@@ -56,7 +56,7 @@ def comparable(selection):
 def test_selections_are_what_was_recorded(name):
     recorded = nova_wire.answered(name)['result']
     answer = answer_of(*([selection_of(s) for s in one] for one in recorded))
-    found = reply.selections(answer, AMOUNTS, alternates=True)
+    found = translation.selections(answer, AMOUNTS, alternates=True)
     assert [[comparable(s) for s in one] for one in found] == [
         [comparable(s) for s in one] for one in recorded
     ]
@@ -68,13 +68,13 @@ def host(name, **fields):
 
 def test_alternates_are_left_out_where_none_are_wanted():
     answer = answer_of([host('a'), host('b')])
-    found = reply.selections(answer, AMOUNTS, alternates=False)
+    found = translation.selections(answer, AMOUNTS, alternates=False)
     assert [len(one) for one in found] == [1]
 
 
 def test_limits_are_those_that_the_filters_state():
     answer = answer_of([host('a', limits={'vcpu': 8, 'memory_mb': 9})])
-    found = reply.selections(answer, {}, alternates=True)
+    found = translation.selections(answer, {}, alternates=True)
     limits = found[0][0]['nova_object.data']['limits']['nova_object.data']
     assert limits == {
         'vcpu': 8, 'memory_mb': 9, 'disk_gb': None, 'numa_topology': None,
@@ -85,7 +85,9 @@ def test_limits_of_numa_cells_are_as_a_compute_service_checks_them():
     ratios = {'cpu_allocation_ratio': 16.0, 'ram_allocation_ratio': 1.5}
     answer = answer_of([host('a', numa_limits=ratios)])
     networks = NetworkMetadata(physnets=['p1'], tunneled=True)
-    made = reply.selections(answer, {}, alternates=True, networks=networks)
+    made = translation.selections(
+        answer, {}, alternates=True, networks=networks
+    )
     limits = made[0][0]['nova_object.data']['limits']['nova_object.data']
     numa = limits['numa_topology']
     assert numa['nova_object.name'] == 'NUMATopologyLimits'
@@ -96,7 +98,7 @@ def test_limits_of_numa_cells_are_as_a_compute_service_checks_them():
     assert metadata['nova_object.data'] == {
         'physnets': ['p1'], 'tunneled': True,
     }  # fmt: skip
-    (plain,) = reply.plain(answer)
+    (plain,) = translation.plain(answer)
     assert plain['limits']['numa_topology']['nova_object.data'] == ratios
 
 
@@ -108,14 +110,14 @@ def sent(error):
 
 def test_an_error_travels_like_the_recorded_one():
     recorded = json.loads(nova_wire.answered('full')['failure'])
-    made = sent(reply.no_such_host('compute-3', 'compute-3'))
+    made = sent(translation.no_such_host('compute-3', 'compute-3'))
     for field in ('class', 'module', 'message', 'args', 'kwargs'):
         assert made[field] == recorded[field]
     assert made.keys() == recorded.keys()
 
 
 def test_no_module_of_the_compute_service_is_needed():
-    assert reply.NoValidHost.__module__ == 'nova.exception'
+    assert translation.NoValidHost.__module__ == 'nova.exception'
     assert 'nova' not in sys.modules
 
 
@@ -149,7 +151,7 @@ REASONS = 'No valid host was found. RamFilter: 3 hosts lack 5 MB'
     ],
 )  # fmt: skip
 def test_a_short_reason_says_nothing_of_capacity(error, full, reason):
-    made = reply.failure(error, full)
+    made = translation.failure(error, full)
     assert made.kwargs == {'reason': reason, 'code': 500}
     assert str(made) == f'No valid host was found. {reason}'
 
@@ -164,7 +166,7 @@ def test_a_selection_has_the_allocations_of_several_providers():
         more = {} if child is None else {'allocation': tree}
         return Selection(host='h', node='n', uuid='root', **more)
 
-    listed = reply.selections(
+    listed = translation.selections(
         answer_of([selection('a')], [selection('b')], [selection(None)]),
         AMOUNTS,
         True,

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.compute import request
+from scheduler_service.compute import translation
 from scheduler_service.model.requirements.numa import GuestCell
 from tests.support import nova_wire
 from tests.support.nova_wire import flavor, spec, thing
@@ -18,7 +18,7 @@ AGGREGATE = '063397db-16f5-4313-97f3-86f5fac2c7dd'
 
 def translated(**fields):
     """Return a request for one instance, as it is translated."""
-    return request.translate(spec(**fields), [UUID], CONTEXT).request
+    return translation.translate(spec(**fields), [UUID], CONTEXT).request
 
 
 def refusal(**fields):
@@ -34,7 +34,7 @@ def test_recorded_requests_are_translated_field_by_field(name):
     data = message['args']['spec_obj']['nova_object.data']
     wanted = data['flavor']['nova_object.data']
     uuids = message['args']['instance_uuids']
-    made = request.translate(
+    made = translation.translate(
         message['args']['spec_obj'], uuids, nova_wire.context_of(message)
     )
     assert made.group is None
@@ -81,7 +81,9 @@ def test_a_request_with_every_other_object_is_translated():
     data['requested_resources'] = None
     data['request_level_params']['nova_object.data']['same_subtree'] = []
     args = message['args']
-    made = request.translate(args['spec_obj'], args['instance_uuids'], CONTEXT)
+    made = translation.translate(
+        args['spec_obj'], args['instance_uuids'], CONTEXT
+    )
     found = msgspec.json.decode(msgspec.json.encode(made.request))
     assert found['ignore_hosts'] == ['compute-1']
     assert found['force_hosts'] == found['force_nodes'] == ['compute-3']
@@ -144,7 +146,7 @@ def test_fields_that_are_not_set_or_not_known_do_not_matter():
 )
 def test_what_cannot_be_read_is_refused_with_its_place(spec_obj, place):
     with pytest.raises(errors.InvalidRequest) as caught:
-        request.translate(spec_obj, [UUID], CONTEXT)
+        translation.translate(spec_obj, [UUID], CONTEXT)
     assert caught.value.facts['at'] == place
 
 
@@ -153,7 +155,7 @@ def test_deep_nesting_is_refused():
     for _ in range(40):
         deep = [deep]
     with pytest.raises(errors.PayloadTooLarge):
-        request.translate(spec(nonsense=deep), [UUID], CONTEXT)
+        translation.translate(spec(nonsense=deep), [UUID], CONTEXT)
 
 
 @pytest.mark.parametrize(
@@ -366,7 +368,7 @@ def test_a_request_of_the_first_release_that_is_served_is_read():
         'InstancePCIRequest', '1.1', count=1, alias_name='nic', is_new=False,
         request_id=AGGREGATE, spec=[{'vendor_id': '8086'}],
     )  # fmt: skip
-    made = request.translate(
+    made = translation.translate(
         thing(
             'RequestSpec',
             '1.8',
@@ -441,7 +443,7 @@ def group(**fields):
     ],
 )
 def test_a_group_comes_with_its_policy_or_is_known_already(fields, expected):
-    made = request.translate(spec(**group(**fields)), [UUID], CONTEXT)
+    made = translation.translate(spec(**group(**fields)), [UUID], CONTEXT)
     assert made.request.instance_group
     assert (made.group and made.group.policy) == expected
 

@@ -3,7 +3,7 @@
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.compute import state
+from scheduler_service.compute import translation
 from tests.support import nova_wire
 from tests.support.nova_wire import thing
 
@@ -13,7 +13,7 @@ def args_of(name):
 
 
 def test_aggregates_are_written_as_they_came():
-    event = state.aggregates(**as_found(args_of('agg'), 'aggregates'))
+    event = translation.aggregates(**as_found(args_of('agg'), 'aggregates'))
     (one,) = event.aggregates
     assert (one.id, one.name, one.hosts) == (5, 'a', ['compute-1'])
     assert one.uuid == '158caba9-e15f-480d-a515-43497a085bfe'
@@ -32,17 +32,21 @@ def test_aggregates_may_be_a_list_an_object_or_one(wrapped):
         'list': [one],
         'one': one,
     }[wrapped]
-    assert [each.id for each in state.aggregates(found).aggregates] == [1]
+    assert [each.id for each in translation.aggregates(found).aggregates] == [
+        1
+    ]
 
 
 def test_an_aggregate_is_removed_by_its_id():
-    event = state.no_aggregate(**as_found(args_of('aggdel'), 'aggregate'))
+    event = translation.no_aggregate(
+        **as_found(args_of('aggdel'), 'aggregate')
+    )
     assert event.id == 5
 
 
 def test_instances_are_written_with_what_is_kept_of_them():
     args = args_of('info')
-    event = state.instances(args['host_name'], args['instance_info'])
+    event = translation.instances(args['host_name'], args['instance_info'])
     (one,) = event.instances
     assert one.uuid == '5eab9116-d90f-423e-a977-c4e35f6f61a3'
     assert (one.host, one.hypervisor_hostname) == ('compute-1', 'compute-1')
@@ -63,7 +67,7 @@ def test_images_of_instances_are_read_from_their_system_metadata():
     uuid = '5eab9116-d90f-423e-a977-c4e35f6f61a3'
     known = thing('Instance', '2.8', uuid=uuid, system_metadata=metadata)
     unknown = thing('Instance', '2.8', uuid=uuid)
-    (one,) = state.instances('a', known).instances
+    (one,) = translation.instances('a', known).instances
     assert one.image_meta == {
         'properties': {
             'hw_disk_bus': 'virtio',
@@ -72,20 +76,22 @@ def test_images_of_instances_are_read_from_their_system_metadata():
             'hw_cpu_cores': '4',
         }
     }
-    (one,) = state.instances('a', unknown).instances
+    (one,) = translation.instances('a', unknown).instances
     assert one.image_meta == {}
 
 
 def test_an_instance_is_removed_from_its_host():
     args = args_of('del')
-    event = state.no_instance(args['host_name'], args['instance_uuid'])
+    event = translation.no_instance(args['host_name'], args['instance_uuid'])
     assert event.host == 'compute-1'
     assert event.uuids == ['037a3ee4-0bf3-435b-90ab-1bcfebe332a8']
 
 
 def test_a_host_has_these_instances_and_no_others():
     args = args_of('sync')
-    event = state.all_instances(args['host_name'], args['instance_uuids'])
+    event = translation.all_instances(
+        args['host_name'], args['instance_uuids']
+    )
     assert event.host == 'compute-1'
     assert event.uuids == ['b7df9829-ea2f-47c5-9b0b-f3cdaaee558d']
 
@@ -101,10 +107,10 @@ def test_a_host_has_these_instances_and_no_others():
 )
 def test_what_cannot_be_read_is_refused(found):
     with pytest.raises(errors.InvalidRequest):
-        state.aggregates(found)
+        translation.aggregates(found)
 
 
 def test_too_many_are_refused():
     one = thing('Aggregate', '1.3', id=1)
     with pytest.raises(errors.PayloadTooLarge):
-        state.aggregates([one] * 10_001)
+        translation.aggregates([one] * 10_001)

@@ -9,8 +9,10 @@ from scheduler_service.model import (
     inventory,
     request,
 )
-from scheduler_service.rpc.endpoints import SchedulerEndpoint
-from scheduler_service.rpc.host_state import HostStateEndpoint
+from scheduler_service.rpc.endpoints import (
+    HostStateEndpoint,
+    SchedulerEndpoint,
+)
 from scheduler_service.rpc.server import methods
 from tests.support.pages import literals
 from tests.support.paths import ROOT

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from scheduler_service import time_slice
 from scheduler_service.filters import numa
+from scheduler_service.filters.base import UNREADABLE
 from scheduler_service.filters.hosts.numa_topology_filter import (
     NUMATopologyFilter,
 )
-from scheduler_service.filters.unreadable import UNREADABLE
 from scheduler_service.model import Host, documents, requirements
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from scheduler_service.filters.base import UNREADABLE
 from scheduler_service.filters.hosts import BUILT_IN
-from scheduler_service.filters.unreadable import UNREADABLE
 from scheduler_service.model import Host, documents
 from scheduler_service.pipeline.capacity_check import CapacityCheck
 from scheduler_service.pipeline.mandatory_filters import MANDATORY_FILTERS

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scheduler_service import errors
 from scheduler_service.columns import build_table
 from scheduler_service.columns.build import with_aggregates
-from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.columns.table import Snapshot
 from scheduler_service.engine.newest_copy import NewestCopy
 from scheduler_service.kube.evaluator import (
     Nodes,
@@ -24,10 +24,8 @@ from scheduler_service.kube.evaluator import (
     PodPipeline,
     ScoreTexts,
 )
-from scheduler_service.kube.node_reader import NodeReader
-from scheduler_service.kube.node_tables import SentNodes
-from scheduler_service.kube.pod_filters import OfferedResources
-from scheduler_service.kube.pod_load import LoadScoring
+from scheduler_service.kube.node_reader import NodeReader, SentNodes
+from scheduler_service.kube.pod_load import LoadScoring, OfferedResources
 from scheduler_service.kube.pod_reader import (
     PlacedPod,
     Pod,

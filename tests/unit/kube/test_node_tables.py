@@ -10,12 +10,15 @@ import pytest
 
 from scheduler_service.columns import Overlay
 from scheduler_service.columns.instances import PlacedInstance
-from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.columns.table import Snapshot
 from scheduler_service.engine.newest_copy import NewestCopy
 from scheduler_service.filters.hosts.ram_filter import RamFilter
-from scheduler_service.kube import node_tables
-from scheduler_service.kube.node_reader import NodeReader
-from scheduler_service.kube.node_tables import SentNodes, StoredNodes
+from scheduler_service.kube import node_reader
+from scheduler_service.kube.node_reader import (
+    NodeReader,
+    SentNodes,
+    StoredNodes,
+)
 from scheduler_service.kube.pod_reader import PodReader
 from scheduler_service.model import STANDARD_CLASSES, ServerGroup
 from scheduler_service.pipeline import HostPipeline
@@ -155,7 +158,7 @@ def test_table_has_the_classes_asked_alone_when_every_node_has_its_own():
 
 
 def test_cache_of_nodes_is_limited_by_their_size(monkeypatch):
-    monkeypatch.setattr(node_tables, '_MAX_CACHED_SIZE', 2**20)
+    monkeypatch.setattr(node_reader, '_MAX_CACHED_SIZE', 2**20)
     padding = b'x' * (300 * 2**10)
     reader = Reader()
     sent = SentNodes(reader)

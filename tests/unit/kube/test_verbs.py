@@ -12,7 +12,7 @@ import pytest
 from scheduler_service import errors
 from scheduler_service import extender_wire as wire
 from scheduler_service.kube import verbs
-from scheduler_service.kube.node_tables import MOST_BYTES
+from scheduler_service.kube.node_reader import MOST_BYTES
 from scheduler_service.kube.verbs import NodeArgs
 from tests.support import kube
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from scheduler_service.model.aggregate_map import AggregateMap
+from scheduler_service.model.inventory import AggregateMap
 
 
 def test_answer_is_kept_unless_the_question_is_very_long():

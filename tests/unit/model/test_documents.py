@@ -10,7 +10,7 @@ import yaml
 from scheduler_service import errors
 from scheduler_service.model import documents
 from scheduler_service.model.inventory import Host
-from scheduler_service.rpc.authorization import credentials
+from scheduler_service.rpc.endpoints import credentials
 
 
 def test_document_is_refused_when_nested_too_deeply():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler_service.model.extended_resources import class_of
+from scheduler_service.model.inventory import class_of
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from scheduler_service.filters.hosts import all_filters
 from scheduler_service.model import documents
 from scheduler_service.pipeline import HostPipeline
-from scheduler_service.planning import relaxations
+from scheduler_service.planning import comparison
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
 
@@ -50,8 +50,8 @@ def smallest(flavor=SMALL, specs=None, **more):
         {'flavor': {**flavor, 'extra_specs': specs or {}}, **more}
     ).with_ids()
     hosts = table(CLOUD)
-    assert relaxations.passing(PIPELINE, hosts, request) == 0
-    return [tuple(e) for e in relaxations.smallest(PIPELINE, hosts, request)]
+    assert comparison.passing(PIPELINE, hosts, request) == 0
+    return [tuple(e) for e in comparison.smallest(PIPELINE, hosts, request)]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_condition_is_left_out(more, change, hosts):
 def test_the_policy_of_a_group_that_is_stored_is_left_out():
     request = documents.request({'flavor': SMALL}).with_ids()
     request.stored_groups = {request.instance_uuids[0]: [GROUP]}
-    assert relaxations.smallest(PIPELINE, table(CLOUD), request) == [
+    assert comparison.smallest(PIPELINE, table(CLOUD), request) == [
         ('without the policy of its server group', 2)
     ]
 

@@ -9,7 +9,7 @@ import pytest
 from scheduler_service import errors
 from scheduler_service.columns import Overlay
 from scheduler_service.model import documents
-from scheduler_service.model.aggregate_map import AggregateMap
+from scheduler_service.model.inventory import AggregateMap
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.pipeline.selection import explanation
 from scheduler_service.request_filters import BUILT_IN, Scope, scope_of

@@ -8,8 +8,8 @@ from oslo_context import context
 
 from scheduler_service import errors
 from scheduler_service.bus.wire import request, sent_at
-from scheduler_service.rpc.authorization import credentials
 from scheduler_service.rpc.client import ContextSerializer, StampingSerializer
+from scheduler_service.rpc.endpoints import credentials
 
 
 def test_context_is_a_dict_when_it_is_sent():

@@ -18,7 +18,7 @@ from scheduler_service.model import (
     documents,
 )
 from scheduler_service.model.limits import TEXT_LENGTH
-from scheduler_service.rpc.authorization import credentials
+from scheduler_service.rpc.endpoints import credentials
 from scheduler_service.rpc.server import stored_id
 from scheduler_service.store import schema
 

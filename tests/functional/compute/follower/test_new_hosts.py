@@ -12,8 +12,8 @@ from scheduler_service.compute.follower.cells import CellChanges
 from scheduler_service.compute.follower.databases import Cell
 from scheduler_service.compute.follower.providers import ProviderFollower
 from scheduler_service.compute.placement import options as placement_options
+from scheduler_service.compute.placement.candidates import SharedProviders
 from scheduler_service.compute.placement.client import PlacementClient
-from scheduler_service.compute.placement.sharing import SharedProviders
 from scheduler_service.engine.health import Health
 from scheduler_service.model import HostReport
 from scheduler_service.store.reading import loading

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.compute.follower import translation
+from scheduler_service.compute.follower import cells
 from scheduler_service.compute.follower.databases import ServiceState
 from tests.support import nova_wire
 
@@ -47,7 +47,7 @@ def node(**values: Any) -> Any:
 
 def changes(**values: Any) -> dict[str, Any]:
     """Return what is reported of a host."""
-    return translation.host_report(node(**values), UP, CELL).changes
+    return cells.host_report(node(**values), UP, CELL).changes
 
 
 def test_capacity_and_ratios():
@@ -60,8 +60,8 @@ def test_capacity_and_ratios():
 
 
 def test_placement_knows_capacity_better():
-    report = translation.host_report(node(), UP, CELL, with_capacity=False)
-    assert not report.changes.keys() & {*translation.CAPACITY_FIELDS}
+    report = cells.host_report(node(), UP, CELL, with_capacity=False)
+    assert not report.changes.keys() & {*cells.CAPACITY_FIELDS}
     # An earlier value is removed: it would limit what placement has.
     assert report.changes['disk_available_least'] is None
     assert report.changes['cell_uuid'] == CELL
@@ -131,9 +131,9 @@ def test_numa_cells_have_their_ratios_where_placement_has_the_capacity():
         cpu_allocation_ratio=4.0,
         ram_allocation_ratio=None,
     )
-    own = translation.host_report(row, UP, CELL)
+    own = cells.host_report(row, UP, CELL)
     assert own.changes['numa_topology'] == {'cells': []}
-    without = translation.host_report(row, UP, CELL, with_capacity=False)
+    without = cells.host_report(row, UP, CELL, with_capacity=False)
     assert without.changes['numa_topology'] == {
         'cells': [], 'cpu_allocation_ratio': 4.0,
     }  # fmt: skip
@@ -146,7 +146,7 @@ def test_a_host_that_no_document_can_be_made_of_is_an_error():
 
 def test_a_disabled_service_says_why():
     state = ServiceState(True, 'broken fan', True)
-    found = translation.host_report(node(), state, CELL).changes
+    found = cells.host_report(node(), state, CELL).changes
     assert (found['status'], found['disabled_reason']) == (
         'disabled',
         'broken fan',
@@ -163,7 +163,7 @@ def test_an_aggregate_that_cannot_be_is_left_out():
             aggregate_id=2, key='cpu_allocation_ratio', value='1e300'
         )
     ]
-    made, left_out = translation.aggregates(heads, [], pairs)
+    made, left_out = cells.translated_aggregates(heads, [], pairs)
     assert [one.id for one in made] == [1]
     assert len(left_out) == 1
     assert left_out[0].startswith('aggregate 2: ')

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from scheduler_service.compute.placement import queue as placement_queue
-from scheduler_service.compute.placement.queue import (
+from scheduler_service.compute.placement import claims as placement_queue
+from scheduler_service.compute.placement.claims import (
     MOST_AT_ONCE,
     PlacementQueue,
 )

@@ -33,7 +33,7 @@ OF_NAMED_KEYS = {
 # Others that hand them on as they are.
 AS_THEY_ARE = {
     # A face makes our document of its wire.
-    'compute/request.py': {
+    'compute/translation.py': {
         'extra_specs', 'scheduler_hints', *FIGURES,
     },
     # Request filters take the traits of features from the place.
@@ -43,7 +43,7 @@ AS_THEY_ARE = {
     # A recheck of a rebuild is not a request for hosts.
     'pipeline/filtering.py': {'hint'},
     # One condition after the other is left out, whatever it means.
-    'planning/relaxations.py': {
+    'planning/comparison.py': {
         'extra_specs', 'properties', 'scheduler_hints',
     },
     # A flavor is shown as it can be typed.

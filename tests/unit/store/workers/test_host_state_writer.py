@@ -13,7 +13,7 @@ from scheduler_service.model import Instance, documents
 from scheduler_service.settings import EngineOptions
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
-from scheduler_service.store.records import refused_reports
+from scheduler_service.store.records import host_reports
 from scheduler_service.store.workers import host_state_writer
 from scheduler_service.store.workers.host_state_writer import (
     DeleteAggregate,
@@ -89,8 +89,8 @@ def test_refused_reports_are_logged_counted_and_stored(
     writer.flush()
     lost.flush()
     with store.reading() as conn:
-        stored = refused_reports.of_host(conn, 'a')
-        assert refused_reports.of_host(conn, '') is None
+        stored = host_reports.refusals_of(conn, 'a')
+        assert host_reports.refusals_of(conn, '') is None
     assert (stored.refused, stored.reason) == (5, 'metrics: expected a list')
     assert health.counters() == {
         'host_reports_rejected': 7,

@@ -1,22 +1,39 @@
-"""Translates a RequestSpec of the compute service into a request of ours.
+"""Translates between the compute service's objects and our documents.
 
-A field that the engine does not support is refused by name, unless it does
-not matter for the place of an instance. Stateless; any thread may call the
-functions.
+A RequestSpec becomes a request of ours. A field that the engine does not
+support is refused by name, unless it does not matter for the place of an
+instance. Casts of compute services become events for the store; an object
+that is invalid raises InvalidRequest.
+
+Of the engine's answers a caller re-raises exceptions of its own module alone;
+others arrive as remote errors, which mean nothing to a tenant who reads the
+fault of the instance. So every refusal is a NoValidHost, and its reason says
+what is wrong. Stateless; any thread may call the functions.
 """
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
 from scheduler_service import errors
 from scheduler_service.compute import wire
-from scheduler_service.model import Request, ServerGroup, documents
-from scheduler_service.model.inventory import Uuid
+from scheduler_service.compute.wire import NetworkMetadata
+from scheduler_service.model import (
+    Aggregate,
+    HostsAnswer,
+    Instance,
+    Request,
+    Selection,
+    ServerGroup,
+    documents,
+    image_properties,
+)
+from scheduler_service.model.inventory import Uuid, dashed
 from scheduler_service.model.limits import NAME_LENGTH
 from scheduler_service.model.request import MAX_INSTANCES
 from scheduler_service.model.request_parts import (
@@ -36,6 +53,7 @@ from scheduler_service.model.requirements.specs import (
     Specs,
     amount_of,
 )
+from scheduler_service.store.workers import host_state_writer
 
 _PAGE_SIZES = {-1: 'small', -2: 'large', -3: 'any'}
 # Properties of an image that are lists.
@@ -48,6 +66,34 @@ _LISTS: dict[str, Any] = {
 _GROUPS = uuid.UUID('6a1d3c52-7f0e-4b89-9d24-c85b1e60f7a3')
 # Parts of a device's description that placement is asked for.
 _PLACED = ('resource_class', 'traits', 'rp_uuids')
+T = TypeVar('T')
+_MAX_ENTRIES = 10_000
+# The fields that are read -> ours.
+_AGGREGATE = {
+    name: name for name in ('id', 'uuid', 'name', 'hosts', 'metadata')
+}
+_INSTANCE = {
+    'uuid': 'uuid',
+    'host': 'host',
+    'node': 'hypervisor_hostname',
+    'project_id': 'project_id',
+    'image_ref': 'image_id',
+    'availability_zone': 'availability_zone',
+    'task_state': 'task_state',
+}
+# Microversion of the placement API that the allocation request is for.
+ALLOCATION_REQUEST_VERSION = '1.36'
+MODULE = 'nova.exception'
+_TOO_FEW = 'There are not enough hosts available.'
+# Texts for tenants, of errors that do not concern capacity.
+_SHORT = {
+    'Conflict': 'Its allocations were changed by others meanwhile.',
+    'ServiceBusy': 'The scheduler is busy.',
+    'StoreUnavailable': 'The scheduler is not available.',
+    'StoreTimeout': 'The scheduler is not available.',
+    'TooLate': 'The scheduler answered too late.',
+    'RequestCancelled': 'The request was cancelled.',
+}
 
 
 class ComputeRequest(NamedTuple):
@@ -381,3 +427,239 @@ def text(context: Mapping[str, Any], name: str) -> str | None:
     if not isinstance(value, str) or len(value) > NAME_LENGTH:
         return None
     return value
+
+
+def aggregates(argument: Any) -> host_state_writer.UpdateAggregates:
+    """Return the event for an aggregate, a list of them, or a list object."""
+    return host_state_writer.UpdateAggregates(
+        aggregates=[
+            _document(plain, _AGGREGATE, Aggregate)
+            for plain in _objects(argument, 'aggregates')
+        ]
+    )
+
+
+def no_aggregate(argument: Any) -> host_state_writer.DeleteAggregate:
+    """Return the event for a deleted aggregate."""
+    plain = wire.named(argument, 'Aggregate', 'aggregate')
+    gone = _document(plain, _AGGREGATE, Aggregate)
+    return host_state_writer.DeleteAggregate(id=gone.id)
+
+
+def instances(host: str, argument: Any) -> host_state_writer.UpdateInstances:
+    """Return the event for instances on a host, which may have others too."""
+    return host_state_writer.UpdateInstances(
+        instances=[
+            _document(
+                plain,
+                _INSTANCE,
+                Instance,
+                host=host,
+                image_meta=_known_image(plain),
+            )
+            for plain in _objects(argument, 'instance_info')
+        ]
+    )
+
+
+def no_instance(host: str, uuid: str) -> host_state_writer.DeleteInstances:
+    """Return the event for an instance that left a host."""
+    return host_state_writer.DeleteInstances(host=host, uuids=[dashed(uuid)])
+
+
+def all_instances(
+    host: str, uuids: list[str]
+) -> host_state_writer.SyncInstances:
+    """Return the event for all the instances of a host."""
+    return host_state_writer.SyncInstances(
+        host=host, uuids=[dashed(uuid) for uuid in uuids]
+    )
+
+
+def _known_image(plain: Any) -> dict[str, Any]:
+    """Return what is known of an instance's image."""
+    if not isinstance(plain, dict):
+        return {}
+    return image_properties.of_system_metadata(plain.get('system_metadata'))
+
+
+def _objects(argument: Any, place: str) -> list[Any]:
+    """Unwrap an object, a list of them, or a list object; return a list."""
+    plain = wire.unwrap(argument, place)
+    if isinstance(plain, dict) and 'objects' in plain:
+        plain = plain['objects']
+    objects = plain if isinstance(plain, list) else [plain]
+    documents.check_count(objects, place, _MAX_ENTRIES)
+    return objects
+
+
+def _document(
+    plain: Any, names: Mapping[str, str], kind: type[T], **defaults: Any
+) -> T:
+    """Return an object as our document, of the fields that are set."""
+    if isinstance(plain, dict):
+        read = {ours: plain.get(theirs) for theirs, ours in names.items()}
+        given = {name: v for name, v in read.items() if v not in (None, '')}
+        plain = {**defaults, **given}
+    return documents.parse(plain, kind)
+
+
+def selections(
+    answer: HostsAnswer,
+    amounts: Mapping[str, int],
+    alternates: bool,
+    networks: NetworkMetadata | None = None,
+) -> list[list[dict[str, Any]]]:
+    """Return, for each instance, its Selection, then its alternates.
+
+    :param amounts: resource class -> what each instance takes
+    :param alternates: whether to include alternates
+    :param networks: of the request; goes with the limits of NUMA cells
+    """
+    # Alternates are the same for all instances of a cell.
+    made: dict[str, dict[str, Any]] = {}
+
+    def make(selected: Selection) -> dict[str, Any]:
+        if selected.allocation is not msgspec.UNSET:
+            return _selection(selected, amounts, networks)
+        if selected.uuid not in made:
+            made[selected.uuid] = _selection(selected, amounts, networks)
+        return made[selected.uuid]
+
+    return [
+        [
+            make(placement.selected),
+            *map(make, placement.alternates if alternates else ()),
+        ]
+        for placement in answer.placements
+    ]
+
+
+def plain(
+    answer: HostsAnswer, networks: NetworkMetadata | None = None
+) -> list[dict[str, Any]]:
+    """Return host, node and limits of each instance in place of Selections."""
+    made = []
+    for placement in answer.placements:
+        selected = placement.selected
+        limits: dict[str, Any] = {**selected.limits}
+        numa = _numa_limits(selected, networks)
+        if numa is not None:
+            limits['numa_topology'] = numa
+        made.append(
+            {
+                'host': selected.host,
+                'nodename': selected.node,
+                'limits': limits,
+            }
+        )
+    return made
+
+
+def _numa_limits(
+    selected: Selection, networks: NetworkMetadata | None
+) -> dict[str, Any] | None:
+    """Return the limits by which the host's service checks NUMA cells."""
+    if selected.numa_limits is msgspec.UNSET:
+        return None
+    data: dict[str, Any] = dict(selected.numa_limits)
+    if networks is not None:
+        data['network_metadata'] = wire.wrap(
+            'NetworkMetadata',
+            '1.0',
+            {
+                'physnets': networks.physnets or [],
+                'tunneled': networks.tunneled,
+            },
+        )
+    return wire.wrap('NUMATopologyLimits', '1.1', data)
+
+
+def _selection(
+    selected: Selection,
+    amounts: Mapping[str, int],
+    networks: NetworkMetadata | None,
+) -> dict[str, Any]:
+    limits = selected.limits
+    return wire.wrap(
+        'Selection',
+        '1.1',
+        {
+            'compute_node_uuid': selected.uuid,
+            'service_host': selected.host,
+            'nodename': selected.node,
+            'cell_uuid': selected.cell,
+            'limits': wire.wrap(
+                'SchedulerLimits',
+                '1.0',
+                {
+                    'numa_topology': _numa_limits(selected, networks),
+                    'vcpu': limits.get('vcpu'),
+                    'disk_gb': limits.get('disk_gb'),
+                    'memory_mb': limits.get('memory_mb'),
+                },
+            ),
+            'allocation_request': _allocation_request(selected, amounts),
+            'allocation_request_version': ALLOCATION_REQUEST_VERSION,
+            'availability_zone': selected.zone,
+        },
+    )
+
+
+def _allocation_request(
+    selected: Selection, amounts: Mapping[str, int]
+) -> str:
+    """Return the allocation request of a claim on a host, in JSON.
+
+    :param amounts: of the host's own provider, where no other gives any
+    """
+    document = selected.allocation
+    if document is msgspec.UNSET:
+        resources = dict(sorted(amounts.items()))
+        document = {
+            'allocations': {selected.uuid: {'resources': resources}},
+            'mappings': {'': [selected.uuid]},
+        }
+    return json.dumps(document)
+
+
+class NoValidHost(Exception):
+    """No host for an instance, as the compute service names it.
+
+    :param reason: follows the sentence that every such error begins with
+    :ivar kwargs: travels over the bus with the name and the text
+    """
+
+    code = 500
+
+    def __init__(self, reason: str = '') -> None:
+        self.reason = reason
+        self.kwargs: dict[str, Any] = {'reason': reason, 'code': self.code}
+        super().__init__(f'No valid host was found. {reason}')
+
+
+# Callers look the class up by its module and name.
+NoValidHost.__module__ = MODULE
+
+
+def failure(error: errors.SchedulerError, full: bool) -> NoValidHost:
+    """Return an error of ours as an exception that callers catch.
+
+    :param full: give the whole reason, which may reveal hosts' capacity
+    """
+    text = str(error.args[0]) if error.args else error.name
+    if isinstance(error, errors.NoValidHost):
+        if not full:
+            return NoValidHost(_TOO_FEW)
+        return NoValidHost(text.removeprefix('No valid host was found. '))
+    if isinstance(error, errors.InvalidRequest):
+        # The text concerns the request alone.
+        return NoValidHost(text)
+    if full:
+        return NoValidHost(f'{error.name}: {text}')
+    return NoValidHost(_SHORT.get(error.name, 'The scheduler failed.'))
+
+
+def no_such_host(host: str | None, node: str | None) -> NoValidHost:
+    """Return the error for a requested host or node that does not exist."""
+    return NoValidHost(f'No such host - host: {host} node: {node} ')
