@@ -53,7 +53,7 @@ CYCLE = {
     'select': Place(State.QUEUED, State.SELECTED, 'engine'),
     'claim': Place(State.SELECTED, State.CLAIMED, 'engine'),
     'complete': Place(State.CLAIMED, State.CLAIMED, 'placement'),
-    'bind': Place(State.CLAIMED, State.CLAIMED, 'extenders'),
+    'bind': Place(State.CLAIMED, State.CLAIMED, 'extenders or kube-bind'),
     'answer': Place(State.CLAIMED, State.DONE, 'engine'),
 }
 
