@@ -17,7 +17,7 @@ from scheduler_service.bus.wire import Publication, Request
 from scheduler_service.engine.health import Health
 from scheduler_service.rpc import transport
 from tests.support.services import new_conf
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 
 class Consuming:
@@ -38,9 +38,9 @@ class Consuming:
         assert isinstance(made, RabbitConsumer)
         self.bus = made
 
-    def take(self, timeout: float = 30) -> Request:
+    def take(self) -> Request:
         """Wait for a request."""
-        return self.taken.get(timeout=timeout)
+        return self.taken.get(timeout=LIMIT_S)
 
     def none_comes(self, seconds: float = 0.7) -> bool:
         """Whether no request comes for a while."""

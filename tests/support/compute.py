@@ -14,6 +14,7 @@ from scheduler_service import rpc  # noqa: F401 - chooses the bus's backend
 from scheduler_service.cmd import adapters
 from scheduler_service.rpc import transport
 from tests.support import nova_wire
+from tests.support.waiting import LIMIT_S
 
 import oslo_messaging  # isort: skip
 
@@ -58,7 +59,7 @@ class ComputeCaller:
         self,
         url: str,
         topic: str,
-        timeout: float = 30,
+        timeout: float = LIMIT_S,
         monitor: float | None = 60,
     ) -> None:
         conf = adapters.new_config()
@@ -205,7 +206,7 @@ class RawCaller:
             **properties,
         )
 
-    def reply(self, message: dict[str, Any], timeout: float = 10) -> Any:
+    def reply(self, message: dict[str, Any]) -> Any:
         """Return what came back for a message: its result, or its failure.
 
         A failure is a dict with ``class``, ``module`` and ``message``;
@@ -214,7 +215,7 @@ class RawCaller:
         :raises queue.Empty: nothing came in time
         """
         while True:
-            found = self._replies.get(timeout=timeout)
+            found = self._replies.get(timeout=LIMIT_S)
             found.ack()
             body = json.loads(found.payload['oslo.message'])
             if body['_msg_id'] != message['_msg_id'] or not body['ending']:

@@ -189,7 +189,7 @@ class InPlace:
         """End the process in which daemons run."""
         if self._process is not None:
             self._process.stdin.close()
-            self._process.wait(20)
+            self._process.wait(60)
 
     def _start(self):
         options, weights = self._options()
