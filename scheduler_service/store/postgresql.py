@@ -137,8 +137,8 @@ def set_up(session: PostgreSQLSession, timeouts: Timeouts) -> None:
         # Else there is a connection pooler in between.
         session.server_id = pid
     session.autocommit = before
-    for kind in ARRAY_TYPES.values():
-        session.adapters.register_dumper(kind, _ColumnDumper)
+    # And for columns, which are lists.
+    session.adapters.register_dumper(list, _ListDumper)
 
 
 def _script(timeouts: Timeouts) -> str:
@@ -169,11 +169,9 @@ def _ms(seconds: float) -> int:
 class Column(list[Any]):
     """The values of one column, all of one type or None.
 
-    :cvar oid: the type of the array, as the server numbers it
-    :cvar element: the type of the values
+    :cvar element: the type of the values, as the server numbers it
     """
 
-    oid = 0
     element = 0
     # Returns each value after its length.
     _encode_values: Callable[[], bytes]
@@ -197,7 +195,6 @@ class Column(list[Any]):
 class TextColumn(Column):
     """A column of ``text``."""
 
-    oid = 1009
     element = 25
 
     def _encode_values(self) -> bytes:
@@ -220,7 +217,6 @@ class TextColumn(Column):
 class IntegerColumn(Column):
     """A column of ``bigint``."""
 
-    oid = 1016
     element = 20
     form = 'q'
 
@@ -239,20 +235,23 @@ class IntegerColumn(Column):
 class FloatColumn(IntegerColumn):
     """A column of ``double precision``."""
 
-    oid = 1022
     element = 701
     form = 'd'
 
 
-class _ColumnDumper(Dumper):
+def column(values: list[Any]) -> Column:
+    """Return a list as a column: of integers if the first is one."""
+    if isinstance(values, Column):
+        return values
+    are_numbers = values and isinstance(values[0], int)
+    return IntegerColumn(values) if are_numbers else TextColumn(values)
+
+
+class _ListDumper(Dumper):
     format = pq.Format.BINARY
 
-    def __init__(self, cls: type[Column], context: Any = None) -> None:
-        super().__init__(cls, context)
-        self.oid = cls.oid
-
-    def dump(self, obj: Column) -> bytes:
-        return obj.encode()
+    def dump(self, obj: list[Any]) -> bytes:
+        return column(obj).encode()
 
 
 ARRAY_TYPES: dict[str, type[Column]] = {

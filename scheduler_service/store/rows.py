@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -173,29 +173,7 @@ def among(column: Any) -> Any:
     For statements that are built once: building takes four times as long as
     executing.
     """
-    array = 'int' if isinstance(column.type, sa.Integer) else 'text'
-    return _Among(column, sa.bindparam('keys', type_=_Keys(array)))
-
-
-class _Keys(sa.types.TypeDecorator[Any]):
-    """The values of ``keys``: on PostgreSQL one array.
-
-    :param array: int or text
-    """
-
-    impl = sa.types.NullType
-    cache_ok = True
-
-    def __init__(self, array: str) -> None:
-        super().__init__()
-        self.array = array
-
-    def bind_processor(self, dialect: Any) -> Any:
-        if dialect.name != 'postgresql':
-            return None
-        from scheduler_service.store.postgresql import ARRAY_TYPES
-
-        return ARRAY_TYPES[self.array]
+    return _Among(column, sa.bindparam('keys'))
 
 
 class _Among(FunctionElement[Any]):
@@ -224,9 +202,9 @@ def _in_array(element: _Among, compiler: Any, **how: Any) -> str:
     A statement of another text would be parsed and prepared again.
     """
     column, keys = element.clauses
-    kind = POSTGRESQL[cast(_Keys, keys.type).array]
+    kind = 'int' if isinstance(column.type, sa.Integer) else 'text'
     name, values = (compiler.process(side, **how) for side in (column, keys))
-    return f'{name} = ANY(CAST({values} AS {kind}[]))'
+    return f'{name} = ANY(CAST({values} AS {POSTGRESQL[kind]}[]))'
 
 
 def document(values: Mapping[str, Any]) -> str:

@@ -31,7 +31,7 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service.columns.changes import Release
 from scheduler_service.engine.ports import ClaimLost
-from scheduler_service.store import clock, postgresql, rows
+from scheduler_service.store import clock, rows
 from scheduler_service.store.claims import (
     claim_sql,
     lifecycle,
@@ -334,7 +334,7 @@ class PendingRelease:
         self.lineage = new_lineage()
         self.sent_at = time.monotonic()
         values: dict[str, Any] = {
-            'keys': postgresql.TextColumn(sorted(requests)),
+            'keys': sorted(requests),
             'touched': ChangeRecord(released=sorted(requests)).to_json(),
             'lineage': self.lineage,
             **rows.pack(

@@ -26,11 +26,7 @@ from sqlalchemy.engine import Connection
 from scheduler_service import errors
 from scheduler_service.store import driver_errors
 from scheduler_service.store.connection import Store
-from scheduler_service.store.postgresql import (
-    Column,
-    PostgreSQLSession,
-    TextColumn,
-)
+from scheduler_service.store.postgresql import PostgreSQLSession, column
 
 # Deadlocks and serialization failures: Store.run tries again.
 _RETRYABLE: dict[str, Any] = {
@@ -282,10 +278,8 @@ def _encode(value: Any) -> tuple[bytes | None, int]:
     """Return a value as the server takes it, and 0 for text, 1 for binary."""
     if value is None:
         return None, pq.Format.TEXT
-    if type(value) is list:
-        value = TextColumn(value)
-    if isinstance(value, Column):
-        return value.encode(), pq.Format.BINARY
+    if isinstance(value, list):
+        return column(value).encode(), pq.Format.BINARY
     text = str(value)
     if '\0' in text:
         # libpq would send only what is before the NUL.

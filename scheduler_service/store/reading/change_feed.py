@@ -343,18 +343,12 @@ def _send(
         return conn
     from psycopg.rows import namedtuple_row
 
-    from scheduler_service.store.postgresql import ARRAY_TYPES
-
     raw: Any = conn.connection.dbapi_connection
     cursors = []
     with raw.pipeline():
         for query, keys in some:
             cursor = raw.cursor(row_factory=namedtuple_row)
-            kind = 'int' if isinstance(keys[0], int) else 'text'
-            cursor.execute(
-                _text(query, conn.dialect),
-                {'keys': ARRAY_TYPES[kind](keys)},
-            )
+            cursor.execute(_text(query, conn.dialect), {'keys': keys})
             cursors.append(cursor)
     answers = {
         (id(query), tuple(keys)): cursor.fetchall()

@@ -32,3 +32,9 @@ def test_values_are_read_back_when_encoded(kind, data):
 def test_integer_is_refused_when_it_has_more_than_64_bits():
     with pytest.raises((OverflowError, struct.error)):
         postgresql.IntegerColumn([2**63]).encode()
+
+
+@pytest.mark.parametrize('values', [[1, -2], ['a', 'b'], []])
+def test_list_is_encoded_by_its_values_when_it_is_not_a_column(values):
+    encoded = postgresql.column(values).encode()
+    assert ArrayBinaryLoader(0).load(encoded) == values
