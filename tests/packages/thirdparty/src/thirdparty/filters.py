@@ -3,11 +3,11 @@
 import numpy as np
 
 from scheduler_service.filters.base import HostFilter
-from scheduler_service.filters.pools import built_in
+from scheduler_service.filters.pools import base
 from scheduler_service.weighers import Weigher
 
 
-class MyCustomFilter(built_in.Filter):
+class MyCustomFilter(base.Filter):
     """Leaves pools whose name starts as the zone's attribute says."""
 
     name = 'my_custom_filter'
@@ -17,7 +17,7 @@ class MyCustomFilter(built_in.Filter):
         return [pool for pool in pools if pool.name.startswith(start)]
 
 
-class OurCustomFilter(built_in.PoolFilter):
+class OurCustomFilter(base.PoolFilter):
     """Leaves the last pool by name."""
 
     name = 'our_custom_filter'
