@@ -199,6 +199,13 @@ def stored_host(store: Store, name: str = 'compute-1') -> Any:
         return {h.host: h for h in loading.hosts(conn).values()}.get(name)
 
 
+def is_waiting(store: Store) -> bool:
+    """Whether a transaction of a PostgreSQL waits for another one."""
+    text = sa.text('SELECT count(*) FROM pg_locks WHERE NOT granted')
+    with store.reading() as conn:
+        return bool(conn.execute(text).scalar_one())
+
+
 def claim_state(store: Store, consumer: str) -> str | None:
     """Return 'claimed' or 'confirmed'; None where there is no claim."""
     with store.reading() as conn:

@@ -280,8 +280,15 @@ def report(writer: Writer, reports: Sequence[HostReport]) -> dict[str, int]:
 def _ids(
     conn: Connection, keys: Mapping[tuple[str, str], Any]
 ) -> dict[tuple[str, str], int]:
-    """Return the store ids of the stored (host, node) pairs."""
-    query = sa.select(_HOSTS.c.id, _HOSTS.c.host, _HOSTS.c.node)
+    """Return the store ids of the stored (host, node) pairs; lock them.
+
+    Reports of different fields come at the same time, and each writes all.
+    """
+    query = (
+        sa.select(_HOSTS.c.id, _HOSTS.c.host, _HOSTS.c.node)
+        .order_by(_HOSTS.c.id)
+        .with_for_update(key_share=True)
+    )
     names = sorted({host for host, _ in keys})
     return {
         (row.host, row.node): row.id

@@ -30,6 +30,7 @@ from tests.support.stores import (
     claim_on,
     claim_state,
     import_inventory,
+    is_waiting,
     load_snapshot,
     new_claim,
     used_memory,
@@ -177,14 +178,6 @@ def test_claim_that_is_made_meanwhile_is_released_whole_or_stays(
     assert claim_state(store, late.consumer) == ('claimed' if stays else None)
     assert used_memory(store) == [1024 if stays else 0, 0]
     assert audit_findings(store) == []
-
-
-def is_waiting(store) -> bool:
-    with store.reading() as conn:
-        found = conn.execute(
-            sa.text('SELECT count(*) FROM pg_locks WHERE NOT granted')
-        )
-        return bool(found.scalar_one())
 
 
 def test_releases_and_claims_of_two_daemons_leave_clean_books(store):

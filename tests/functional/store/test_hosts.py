@@ -1,12 +1,13 @@
 """Reports of hosts, written to the store."""
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from scheduler_service.model import documents
 from scheduler_service.store.claims import claim_queries, lifecycle
-from scheduler_service.store.connection import Store
+from scheduler_service.store.connection import Store, Writer
 from scheduler_service.store.reading import change_feed
 from scheduler_service.store.writing import hosts as host_rows
 from tests.support.stores import (
@@ -14,11 +15,14 @@ from tests.support.stores import (
     assert_same_snapshot,
     audit_findings,
     import_inventory,
+    is_waiting,
     load_snapshot,
     new_claim,
+    stored_host,
     used_amounts,
     write_claims,
 )
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.db
 
@@ -110,3 +114,25 @@ def test_refresh_equals_a_fresh_load_when_hosts_report(store):
         assert_same_snapshot(
             change_feed.refresh(conn, before), load_snapshot(store)
         )
+
+
+def test_reports_of_other_fields_stay_when_they_come_at_the_same_time(
+    make_store,
+):
+    store = make_store('postgresql')
+    import_inventory(store, FULL_INVENTORY)
+    load = documents.host_report({'host': 'compute-1', 'num_io_ops': 7})
+    # With traits, all columns of the host are written.
+    other = {'memory_mb_used': 2048, 'traits': ['CUSTOM_A']}
+
+    def work(writer: Writer) -> Future[Any]:
+        host_rows.report(writer, [load])
+        future = thread.submit(report, store, **other)
+        wait_until(lambda: is_waiting(store))
+        return future
+
+    with ThreadPoolExecutor(1) as thread:
+        store.write(work).result(LIMIT_S)
+    stored = stored_host(store)
+    assert (stored.num_io_ops, stored.traits) == (7, ['CUSTOM_A'])
+    assert used_amounts(store)['MEMORY_MB'] == 2048
