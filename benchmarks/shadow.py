@@ -3,9 +3,10 @@
 ``python -m benchmarks.shadow --json`` starts a private RabbitMQ. Requests are
 published one after the other, each confirmed by the broker, to a queue of each
 kind that the compute service has: alone, with a shadow that reads copies, and
-with one that is stopped and reads none. The three take turns, so that whatever
-else the machine does falls on all alike. That every request is in the real
-queue is checked.
+with one that is stopped and reads none. All take turns, and each is compared
+with the turn alone of its round, so that whatever else the machine does falls
+on all alike. A second turn alone in each round says how much of a ratio is
+noise. That every request is in the real queue is checked.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import signal
 import statistics
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import kombu
@@ -33,7 +35,7 @@ KINDS: dict[str, dict[str, str]] = {
     'classic': {},
     'quorum': {'x-queue-type': 'quorum'},
 }
-SIDES = 'alone', 'read', 'stopped'
+SIDES = 'alone', 'alone again', 'read', 'stopped'
 BODY = b'x' * 6000
 
 
@@ -69,7 +71,7 @@ class Beside:
     def publish(self, side: str, number: int) -> list[float]:
         """Publish requests; return how long each took, in seconds."""
         process = None
-        if side != 'alone':
+        if not side.startswith('alone'):
             context = multiprocessing.get_context('spawn')
             count = context.Value('q', 0)
             process = context.Process(target=listen, args=(self._url, count))
@@ -105,31 +107,46 @@ class Beside:
 
 
 def measure(number: int, rounds: int) -> dict[str, dict[str, float]]:
-    """Return p50 and p99 in milliseconds, by kind and side."""
+    """Return medians of the turns, by kind and side.
+
+    ``p50_ms`` and ``p99_ms``, and the ratio of the latter to that of the turn
+    alone: its median, and its quartiles.
+    """
     found: dict[str, dict[str, float]] = {}
     with servers.rabbitmq() as (server, base):
         for kind in KINDS:
             beside = Beside(server, base, kind)
-            taken: dict[str, list[float]] = {side: [] for side in SIDES}
+            turns: dict[str, list[list[float]]] = {side: [] for side in SIDES}
             beside.publish('alone', number)
-            for _ in range(rounds):
-                for side in SIDES:
-                    taken[side] += beside.publish(side, number)
+            for turn in range(rounds):
+                first = turn % len(SIDES)
+                for side in SIDES[first:] + SIDES[:first]:
+                    times = beside.publish(side, number)
+                    turns[side].append(statistics.quantiles(times, n=100))
             beside.close()
-            for side, times in taken.items():
-                cuts = statistics.quantiles(times, n=100)
+            for side, cuts in turns.items():
+                pairs = zip(cuts, turns['alone'], strict=True)
+                ratios = [mine[98] / alone[98] for mine, alone in pairs]
+                low, middle, high = statistics.quantiles(ratios, n=4)
                 found[f'{kind}, {side}'] = {
-                    'p50_ms': round(1000 * cuts[49], 3),
-                    'p99_ms': round(1000 * cuts[98], 3),
+                    'p50_ms': _median_ms(each[49] for each in cuts),
+                    'p99_ms': _median_ms(each[98] for each in cuts),
+                    'p99_ratio': round(middle, 3),
+                    'from': round(low, 3),
+                    'to': round(high, 3),
                 }
     return found
+
+
+def _median_ms(seconds: Iterable[float]) -> float:
+    return round(1000 * statistics.median(seconds), 3)
 
 
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--number', type=int, default=2000)
-    parser.add_argument('--rounds', type=int, default=8)
+    parser.add_argument('--rounds', type=int, default=12)
     parser.add_argument('--json', action='store_true')
     args = parser.parse_args()
     common.show(measure(args.number, args.rounds), args.json)

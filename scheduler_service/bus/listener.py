@@ -29,6 +29,8 @@ _ARGUMENTS = {
 }
 # The longest wait before the thread sees that it is to stop.
 _TURN_MS = 500
+# How long the process may have hung before what came meanwhile is too old.
+HUNG_S = 5.0
 
 
 class Listener(Worker):
@@ -82,13 +84,17 @@ class Listener(Worker):
     def _read(self, connection: Connection) -> None:
         """Read until the thread is to stop.
 
-        :raises Exception: the connection is lost
+        :raises Exception: the connection is lost, or its messages are old
         """
         poll = select.poll()
         poll.register(connection, select.POLLIN)
         beat_at = time.monotonic() + connection.heartbeat_s
         while not self._stopping.is_set():
-            if connection.buffered() or poll.poll(_TURN_MS):
+            start = time.monotonic()
+            is_due = connection.buffered() or poll.poll(_TURN_MS)
+            if time.monotonic() - start > HUNG_S:
+                raise TimeoutError('this process hung')
+            if is_due:
                 connection.read()
             if time.monotonic() >= beat_at:
                 beat_at = time.monotonic() + connection.heartbeat_s

@@ -25,6 +25,8 @@ from scheduler_service.store.records import leases
 from scheduler_service.store.records.leases import Progress
 from scheduler_service.worker import Worker
 
+# How often a shadow reads changes at least, in seconds.
+_SHADOW_POLL_S = 0.2
 _CAUSE = 'mirror'
 
 
@@ -182,6 +184,11 @@ class Adapter(base.Adapter):
             for field in dataclasses.fields(MirrorOptions)
             if field.name in conf.compute
         }
+        if conf.compute.shadow:
+            # No casts of the computes wake it.
+            stated['poll_interval'] = min(
+                stated['poll_interval'], _SHADOW_POLL_S
+            )
         return MirrorOptions(
             **stated,
             with_capacity=self.providers is None,

@@ -139,9 +139,19 @@ class Shadow(Worker):
         self, message: dict[str, Any], context: Mapping[str, Any]
     ) -> None:
         """Have a request of a caller decided soon; any thread calls it."""
-        if message.get('method') == 'select_destinations':
-            self._inbox.append((time.monotonic(), message, context))
-            self.wake()
+        snapshot = self._scheduler.snapshot()
+        if message.get('method') != 'select_destinations' or snapshot is None:
+            return
+        args = message.get('args')
+        args = args if isinstance(args, dict) else {}
+        uuids = args.get('instance_uuids')
+        uuids = uuids if isinstance(uuids, list) else []
+        uuids = [uuid for uuid in uuids if isinstance(uuid, str)]
+        # Soon the instances are where that scheduler has placed them.
+        present = snapshot.hosts.instances.among(uuids)
+        now = time.monotonic()
+        self._inbox.append((now, message, context, args, uuids, present))
+        self.wake()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -160,14 +170,16 @@ class Shadow(Worker):
         self._store_counts()
 
     def _receive(
-        self, came_at: float, message: Any, context: Mapping[str, Any]
+        self,
+        came_at: float,
+        message: Any,
+        context: Mapping[str, Any],
+        args: Mapping[str, Any],
+        uuids: Sequence[str],
+        present: Mapping[str, PlacedInstance],
     ) -> None:
         """Read a request, unless it came before."""
-        request, fault, args = None, None, message.get('args')
-        args = args if isinstance(args, dict) else {}
-        uuids = args.get('instance_uuids')
-        uuids = uuids if isinstance(uuids, list) else []
-        uuids = [uuid for uuid in uuids if isinstance(uuid, str)]
+        request, fault = None, None
         try:
             translated = self._endpoint.translated(message, context)[1]
             self._rebuilds.verify(translated.request, context)
@@ -175,21 +187,13 @@ class Shadow(Worker):
             uuids = request.instance_uuids
         except Exception as error:
             fault = errors.as_scheduler_error(error)
-        retry = request and request.retry
-        key = context.get('request_id'), *uuids, retry and retry.num_attempts
-        is_new = str(key) not in self._seen
-        self._seen.update(dict.fromkeys((str(key), *uuids), came_at))
-        snapshot = self._scheduler.snapshot()
-        if not is_new or snapshot is None:
+        # A move may ask again, for other hosts than those before.
+        key = hash((context.get('request_id'), repr(args)))
+        is_new = key not in self._seen
+        self._seen.update(dict.fromkeys((key, *uuids), came_at))
+        if not is_new:
             return
-        copy = _RequestCopy(
-            request,
-            uuids,
-            context,
-            snapshot.hosts.instances.among(uuids),
-            came_at,
-            fault,
-        )
+        copy = _RequestCopy(request, uuids, context, present, came_at, fault)
         if request is not None and request.is_rebuild:
             return self._end(copy, Verdict.SKIPPED, 'a rebuild')
         if not uuids or len(self._open) >= _MOST_OPEN:

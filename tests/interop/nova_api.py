@@ -299,6 +299,30 @@ class Calls:
         )  # fmt: skip
         return [chosen(one[0]) for one in found]
 
+    def spec(self, servers, flavor, group=None, ignored=(), cell=None):
+        """Return the request of servers, as a conductor sends it.
+
+        *flavor* and *group* have the fields of one. *cell* is the uuid of the
+        only one that is allowed, as in a move.
+        """
+        made = request_spec(
+            servers[0],
+            flavor=objects.Flavor(
+                flavorid='f', name='f', ephemeral_gb=0, swap=0, **flavor
+            ),
+            image=objects.ImageMeta(properties=objects.ImageMetaProps()),
+            num_instances=len(servers),
+            ignore_hosts=list(ignored) or None,
+            instance_group=objects.InstanceGroup(**group) if group else None,
+            requested_destination=objects.Destination(
+                cell=objects.CellMapping(uuid=cell),
+                allow_cross_cell_move=False,
+            )
+            if cell
+            else None,
+        )
+        return made.obj_to_primitive()
+
     def rows(self, cells, pools):
         """Return the columns of a node with NUMA cells and device pools."""
         topology = nova_verdicts.topology(cells)

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import contextlib
-import copy
-import random
-import uuid
+import signal
+import statistics
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.support import nova_wire
+from scheduler_service.bus.listener import HUNG_S
+from scheduler_service.store.connection import Store
+from scheduler_service.store.records import shadow
+from tests.support import processes, servers, shipped
+from tests.support.databases import migrated_database
 from tests.support.nova_cloud import NovaCloud
-from tests.support.nova_databases import NovaDatabases, utc_now
+from tests.support.nova_databases import NovaDatabases
 from tests.support.placement_service import placement_service
-from tests.support.shadows import Both
+from tests.support.request_mix import Mix
+from tests.support.shadows import SINCE, Both
+from tests.support.tcp_proxy import Mode, through_proxy
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.broker, pytest.mark.db]
-REQUESTS = 100
+REQUESTS = 1000
+CLASSIC = 'amqp_durable_queues = false\nrabbit_quorum_queue = false\n'
+ALIKE = {('same', ''), ('equal', '')}
 
 
 @pytest.fixture
-def both(mariadb, rabbitmq, make_store, tmp_path):
-    """nova-scheduler, without anything that would build a server."""
+def nova(mariadb, rabbitmq, make_store, tmp_path):
+    """nova-scheduler and what sends it requests, without any computes."""
     with contextlib.ExitStack() as stack:
         service = stack.enter_context(placement_service(mariadb[1]))
         databases = NovaDatabases(mariadb[1])
@@ -32,45 +40,13 @@ def both(mariadb, rabbitmq, make_store, tmp_path):
         stack.callback(made.close)
         databases.reset()
         made.map_cell0()
-        # It counts builds of its own as I/O operations until a host reports.
-        options = '[filter_scheduler]\nio_ops_weight_multiplier = 0\n'
-        cloud = NovaCloud(
-            tmp_path, databases, made.url, service, 'http://-', options
-        )
+        cloud = NovaCloud(tmp_path, databases, made.url, service, 'http://-')
         stack.callback(cloud.stop)
         for number in range(12):
-            made.add_host(64, 131072 - number, 1000)
+            made.add_host(64, 131072 - 1024 * number, 1000, stats='{}')
+        cloud.start_api()
         stack.enter_context(cloud.scheduler())
-        yield made
-
-
-def report(both):
-    """Have all hosts report once more."""
-    both.cloud.update(
-        both.cloud.cells[0], 'services', {'deleted': 0},
-        last_seen_up=utc_now(),
-    )  # fmt: skip
-
-
-def request(rng):
-    """Return the uuids and the RequestSpec of a request of a mix."""
-    spec = copy.deepcopy(nova_wire.sent('simple')['args']['spec_obj'])
-    data = spec['nova_object.data']
-    uuids = [str(uuid.uuid4()) for _ in range(rng.choice([1, 1, 1, 1, 3]))]
-    flavor = data['flavor']['nova_object.data']
-    flavor |= {
-        'vcpus': rng.choice([1, 1, 2, 4]),
-        'memory_mb': rng.choice([512, 1024, 4096]),
-        'root_gb': rng.choice([1, 10]),
-        'extra_specs': {},
-    }
-    kind = rng.random()
-    if kind < 0.1:
-        flavor['vcpus'] = 1000
-    elif kind < 0.2:
-        flavor['extra_specs'] = {'capabilities:hypervisor_type': 'none'}
-    data |= {'instance_uuid': uuids[0], 'num_instances': len(uuids)}
-    return uuids, spec
+        yield made, cloud
 
 
 def counted(both):
@@ -79,32 +55,149 @@ def counted(both):
     return sum(counters.get('shadow_verdicts', {}).values())
 
 
-def test_both_agree_on_what_comes_one_after_the_other(both):
-    both.start_shadow(filter_scheduler__io_ops_weight_multiplier=0.0)
-    rng = random.Random(63)
-    for number in range(REQUESTS):
-        if number % 10 == 0:
-            report(both)
-        uuids, spec = request(rng)
-        flavor = spec['nova_object.data']['flavor']['nova_object.data']
-        hosts = both.ask(uuids, spec=spec)
-        wait_until(lambda: counted(both) > number)  # noqa: B023
-        # That scheduler knows of the last one by what its host reports.
-        for instance, host in zip(uuids, hosts, strict=False):
-            both.build(instance, host, flavor)
-    found = both.wait_for(REQUESTS)
-    print(both.report()['summary'])
-    same = found.get(('same', ''), 0) + found.get(('equal', ''), 0)
-    # One may differ by what a host had reported a moment before.
-    assert same >= 0.95 * REQUESTS, both.report()
-    assert found.keys() - {('same', ''), ('equal', '')} <= {
-        ('another', f'{name}Weigher') for name in ('CPU', 'Disk', 'RAM')
-    }
-    # Ten at a time: they are judged by refusals alone.
+def test_both_agree_on_what_comes_one_after_the_other(nova):
+    both, cloud = nova
+    both.start_shadow()
+    mix = Mix(
+        both, cloud, 63,
+        # nova-scheduler reads the rows of all hosts for each request.
+        ready=lambda mix: wait_until(mix.is_read),
+        settle=lambda mix: wait_until(lambda: counted(both) >= mix.asked),
+    )  # fmt: skip
+    while mix.asked < REQUESTS:
+        mix.next()
+    found = both.wait_for(mix.asked)
+    print(both.report()['summary'], mix.kinds)
+    alike = sum(found.get(key, 0) for key in ALIKE)
+    assert alike >= 0.99 * mix.asked, both.report()
+    # Each of the others has its cause.
+    assert all(cause for verdict, cause in found.keys() - ALIKE)
+
+
+def test_requests_that_are_in_flight_together_are_judged_by_refusals(nova):
+    both, cloud = nova
+    both.start_shadow()
+    mix, made = Mix(both, cloud, 63), []
+    for number in range(100):
+        kind = 'build' if number % 5 else 'refused by a filter'
+        uuids, *rest = mix.new(kind)
+        made.append((uuids, f'req-{number}', mix.spec(uuids, *rest)))
     with ThreadPoolExecutor(10) as threads:
-        made = [request(rng) for _ in range(20)]
-        [*threads.map(lambda each: both.ask(each[0], spec=each[1]), made)]
-    found = both.wait_for(REQUESTS + len(made))
+        asked = [threads.submit(both.ask, *each) for each in made]
+        refused = sum(each.result() == [] for each in asked)
+    found = both.wait_for(len(made))
     print(both.report()['summary'])
     assert found['in flight', ''] > 0
+    assert found.get(('same', ''), 0) >= refused > 0
     assert not {'refuses', 'places'} & {verdict for verdict, _ in found}
+
+
+class Beside:
+    """A shadow as a process, with proxies before its databases."""
+
+    def __init__(self, cloud, folder, url, own, api):
+        self.store = Store.connect(url)
+        self._own, self._api = own[0], api[0]
+        text = shipped.of_cloud(cloud, own[1], CLASSIC)
+        text = text.replace(cloud.databases.api, api[1])
+        self._config = folder / 'scheduler_service.conf'
+        self._config.write_text(
+            text.replace('\nenabled = false', '\nshadow = true')
+        )
+        self.process = None
+
+    def start(self):
+        self.process = processes.launch(self._config)
+        self.process.wait_for('Ready')
+
+    def signal(self, number):
+        self.process.popen.send_signal(number)
+
+    def become(self, mode):
+        """Have both databases answer in another way."""
+        self._own.become(mode)
+        self._api.become(mode)
+
+    def report(self):
+        with self.store.reading() as conn:
+            return shadow.report(conn, SINCE)
+
+    def catch_up(self):
+        """Wait until all instances that are there now are counted."""
+        now = time.time()
+
+        def is_done():
+            with self.store.reading() as conn:
+                return (shadow.read_until(conn) or 0) > now
+
+        wait_until(is_done, pause_s=0.2)
+
+    def close(self):
+        self.become(Mode.FORWARD)
+        self.store.dispose()
+        if self.process is not None:
+            self.process.remove()
+
+
+@pytest.fixture
+def beside(nova, mariadb, tmp_path):
+    url = migrated_database(mariadb[1])
+    api = nova[0].cloud.api
+    with through_proxy(url) as own, through_proxy(api) as proxied:
+        made = Beside(nova[1], tmp_path, url, own, proxied)
+        yield made
+        made.close()
+
+
+def test_nothing_of_the_scheduler_in_charge_is_lost_or_late(
+    nova, beside, rabbitmq
+):
+    both, cloud = nova
+    mix, spent, asked = Mix(both, cloud, 63), {}, 0
+    server = rabbitmq[0]
+
+    def ask(name, number=10):
+        times = []
+        for _ in range(number):
+            both.keep_alive()
+            uuids, flavor, _ = mix.new('build')
+            spec = mix.spec(uuids, flavor)
+            start = time.monotonic()
+            (host,) = both.ask(uuids, '', spec)
+            times.append(time.monotonic() - start)
+            if name != 'alone':
+                both.cloud.add_instance(host, uuid=uuids[0])
+                both.count(host, flavor)
+        spent[name] = statistics.median(times)
+        return 0 if name == 'alone' else number
+
+    ask('alone')
+    beside.start()
+    asked += ask('beside')
+    beside.signal(signal.SIGSTOP)
+    asked += ask('stopped')
+    stopped_at = time.monotonic()
+    wait_until(lambda: time.monotonic() - stopped_at > HUNG_S)
+    beside.signal(signal.SIGCONT)
+    for name, mode in ('slow', Mode.BLACK_HOLE), ('away', Mode.REFUSE):
+        beside.become(mode)
+        asked += ask(name)
+        beside.become(Mode.FORWARD)
+    for command in 'stop_app', 'start_app':
+        servers.rabbitmqctl(server, command)
+    wait_until(
+        lambda: 'scheduler' in servers.names_in(server, both.url, 'queues')
+    )
+    asked += ask('restarted')
+    # Requests of the last seconds would count as not received, too.
+    beside.catch_up()
+    beside.signal(signal.SIGKILL)
+    asked += ask('killed')
+    beside.start()
+    beside.catch_up()
+    report = beside.report()
+    print(report['summary'], spent)
+    assert sum(row['requests'] for row in report['shadow']) == asked
+    missed = {row['verdict']: row['requests'] for row in report['shadow']}
+    assert missed['not received'] >= 20
+    assert max(spent.values()) < 2 * spent['alone'] + 0.5

@@ -110,6 +110,19 @@ def test_a_request_that_is_sent_again_is_one(both):
     assert sum(both.wait_for(2).values()) == 2
 
 
+def test_a_move_that_asks_again_for_other_hosts_is_two_requests(both):
+    for number in range(3):
+        both.add_host(memory_mb=8192 - number)
+    both.start()
+    vm, sent = str(uuid.uuid4()), f'req-{uuid.uuid4()}'
+    (first,) = both.ask([vm], sent, flavor=size())
+    both.wait_for(1)
+    # As of a live migration, whose first host turned out to be unfit.
+    both.service.call('DELETE', f'/allocations/{vm}')
+    both.ask([vm], sent, flavor=size(), ignore_hosts=[first])
+    assert sum(both.wait_for(2).values()) == 2
+
+
 def test_an_instance_without_a_request_is_counted(both):
     both.add_host()
     both.start()

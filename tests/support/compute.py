@@ -117,10 +117,9 @@ class ComputeCaller:
         made.cast(CONTEXT, message['method'], **message['args'])
 
 
-def publish_request(url: str, topic: str, instance: str, replies: str) -> None:
-    """Send a request for one instance as it travels, and wait for nothing.
+def request_body(instance: str, replies: str) -> str:
+    """Return a request for one instance as it travels.
 
-    :param url: of RabbitMQ
     :param replies: the queue that the reply is to go to
     """
     message = {
@@ -138,12 +137,20 @@ def publish_request(url: str, topic: str, instance: str, replies: str) -> None:
         '_timeout': 60,
         **{f'_context_{name}': value for name, value in CONTEXT.items()},
     }
-    body = json.dumps(
+    return json.dumps(
         {'oslo.version': '2.0', 'oslo.message': json.dumps(message)}
     )
+
+
+def publish_request(url: str, topic: str, instance: str, replies: str) -> None:
+    """Send a request for one instance as it travels, and wait for nothing.
+
+    :param url: of RabbitMQ
+    :param replies: the queue that the reply is to go to
+    """
     with kombu.Connection(url.replace('rabbit://', 'amqp://')) as conn:
         conn.Producer().publish(
-            body,
+            request_body(instance, replies),
             exchange=EXCHANGE,
             routing_key=topic,
             content_type='application/json',

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import datetime
+import json
 import uuid
 from typing import Any
 
@@ -24,6 +25,8 @@ import oslo_messaging  # isort: skip
 
 SINCE = datetime.timedelta(days=1)
 REFUSED = 'No valid host was found. There are not enough hosts available.'
+# Of a flavor: as its amounts are named there.
+SIZES = 'vcpus', 'memory_mb', 'root_gb'
 FILTERS = 'filter_scheduler__enabled_filters'
 
 
@@ -53,9 +56,13 @@ class Both:
         self._caller = ComputeCaller(self.url, self.topic)
         self._running: list[Daemon] = []
         self.hosts: list[str] = []
+        # uuids of the providers, by host.
+        self.providers: dict[str, str] = {}
         # Rows of nodes without, and what is used of them, by host.
         self._rows: dict[str, dict[str, int]] = {}
-        self._used: dict[str, collections.Counter[str]] = {}
+        self.used = collections.defaultdict[str, collections.Counter[str]](
+            collections.Counter
+        )
 
     def map_cell0(self) -> None:
         """Have the second cell's database be that of cell0."""
@@ -82,7 +89,7 @@ class Both:
             'free_ram_mb': memory_mb, 'free_disk_gb': disk_gb,
         }  # fmt: skip
         made = self.cloud.add_host(name, **row, **node)
-        self._rows[name] = row
+        self._rows[name], self.providers[name] = row, made
         self.service.add_provider(
             made, name, VCPU=vcpus, MEMORY_MB=memory_mb, DISK_GB=disk_gb
         )
@@ -141,16 +148,22 @@ class Both:
         self._running.remove(self.shadow)
         self.shadow.stop()
 
-    def ask(
+    def ask(self, *args: Any, **fields: Any) -> list[str]:
+        """Ask for hosts; return these, none where that was refused."""
+        return [first for first, *_ in self.ask_all(*args, **fields)]
+
+    def ask_all(
         self,
         uuids: Any = (),
         request_id: str = '',
         spec: Any = None,
+        refused: Any = None,
         **fields: Any,
-    ) -> list[str]:
-        """Ask for hosts; return these, none where that was refused.
+    ) -> list[list[str]]:
+        """Ask for hosts; return those of each instance, alternates last.
 
         :param spec: RequestSpec; None: one with some fields
+        :param refused: called with each instance if so; None: :meth:`bury`
         """
         uuids = [*uuids] or [str(uuid.uuid4())]
         context = {
@@ -164,32 +177,50 @@ class Both:
                 spec_obj=spec or nova_wire.spec(**fields),
                 return_objects=True, return_alternates=True,
             )  # fmt: skip
-        except oslo_messaging.RemoteError:
+        except oslo_messaging.RemoteError as fault:
+            if fault.exc_type != 'NoValidHost':
+                raise
             for each in uuids:
-                self.bury(each)
+                (refused or self.bury)(each)
             return []
-        return [first for first, *_ in hosts_of(answer)]
+        return hosts_of(answer)
 
-    def build(self, instance: str, host: str, flavor: Any) -> None:
-        """Write what a compute service does of an instance on its host.
+    def count(
+        self, host: str, flavor: Any, sign: int = 1, **stats: int
+    ) -> None:
+        """Write that a host has an instance more, as its compute service does.
 
         :param flavor: with vcpus, memory_mb and root_gb
+        :param sign: -1: one less; 0: only other statistics
+        :param stats: what to add to its statistics
         """
-        used = self._used.setdefault(host, collections.Counter())
-        used.update(
-            {
-                'vcpus_used': flavor['vcpus'],
-                'memory_mb_used': flavor['memory_mb'],
-                'local_gb_used': flavor['root_gb'],
-                'free_ram_mb': -flavor['memory_mb'],
-                'free_disk_gb': -flavor['root_gb'],
-            }
-        )
-        row = self._rows[host]
-        values = {name: row[name] + used[name] for name in used}
+        vcpus, memory_mb, disk_gb = map(flavor.get, SIZES)
+        taken = {
+            'vcpus_used': vcpus, 'num_instances': 1,
+            'memory_mb_used': memory_mb, 'free_ram_mb': -memory_mb,
+            'local_gb_used': disk_gb, 'free_disk_gb': -disk_gb,
+        }  # fmt: skip
+        used = self.used[host]
+        for name, amount in taken.items():
+            used[name] += sign * amount
+        used.update(stats)
+        values = {
+            name: total + used[name]
+            for name, total in self._rows[host].items()
+        }
+        names = 'num_instances', 'io_workload', 'failed_builds'
+        text = json.dumps({name: str(used[name]) for name in names})
         cell = self.cloud.cells[0]
-        self.cloud.add_instance(host, uuid=instance)
-        self.cloud.update(cell, 'compute_nodes', {'host': host}, **values)
+        self.cloud.update(
+            cell, 'compute_nodes', {'host': host}, **values, stats=text
+        )
+
+    def keep_alive(self) -> None:
+        """Write that all compute services are alive."""
+        self.cloud.update(
+            self.cloud.cells[0], 'services', {'deleted': 0},
+            last_seen_up=utc_now(),
+        )  # fmt: skip
 
     def bury(self, instance: str, message: str = REFUSED) -> None:
         """Write what the conductor does of an instance that got no host."""
@@ -197,8 +228,12 @@ class Both:
             self.cell0, 'instances', uuid=instance, deleted=0,
             vm_state='error', updated_at=utc_now(),
         )  # fmt: skip
+        self.blame(self.cell0, instance, message)
+
+    def blame(self, cell: str, instance: str, message: str = REFUSED) -> None:
+        """Write the fault of an instance."""
         self.cloud.insert(
-            self.cell0, 'instance_faults', instance_uuid=instance, code=500,
+            cell, 'instance_faults', instance_uuid=instance, code=500,
             message=message, deleted=0,
         )  # fmt: skip
 
