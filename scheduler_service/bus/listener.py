@@ -102,6 +102,8 @@ class Listener(Worker):
 
     def _on_message(self, message: Any) -> None:
         # Who gets the request as well says what is wrong with it.
-        with contextlib.suppress(ValueError, RecursionError):
+        with contextlib.suppress(
+            LookupError, TypeError, ValueError, RecursionError
+        ):
             content = wire.read(message.body, message.properties)
             self._take(content, wire.context_of(content))

@@ -120,7 +120,6 @@ class Adapter(base.Adapter):
     def _follow_placement(self, conf: Any) -> ProviderFollower:
         """Complete claims in placement; return its providers' follower."""
         from scheduler_service.compute.placement import options as placement
-        from scheduler_service.compute.placement import records
         from scheduler_service.compute.placement.candidate_stage import (
             CandidateStage,
             RefusalChecks,
@@ -143,9 +142,6 @@ class Adapter(base.Adapter):
             conf.compute.placement_interval,
             lambda: self.mirror is not None and self.mirror.leading,
             shared,
-            records.taken_before
-            if conf.compute.shadow
-            else records.made_before,
         )
         self._scheduler.enter(
             lambda pipeline, health, queue, undoer: [

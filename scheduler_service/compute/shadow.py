@@ -18,7 +18,6 @@ from concurrent import futures
 from typing import Any
 
 import msgspec
-from oslo_db import exception as db_exception
 
 from scheduler_service import errors
 from scheduler_service.columns import HostTable
@@ -30,14 +29,13 @@ from scheduler_service.compute.follower.providers import ProviderFollower
 from scheduler_service.compute.placement.client import PlacementClient
 from scheduler_service.engine.jobs import ShadowJob
 from scheduler_service.engine.messages import DeliveredMessage
-from scheduler_service.model import HostsAnswer, Instance, Request
+from scheduler_service.model import HostsAnswer, Request
 from scheduler_service.pipeline.explain import decisive_filter
 from scheduler_service.planning import comparison
 from scheduler_service.scheduler import Scheduler
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records import shadow as records
 from scheduler_service.store.records.shadow import Count, Verdict
-from scheduler_service.store.writing import instances as instance_rows
 from scheduler_service.worker import Worker
 
 # How long after a request it is asked what was placed, and after which time
@@ -46,6 +44,8 @@ _LOOKS_S = (0.2, 0.5, 1.0, 2.0, 5.0, 15.0, 40.0)
 _GIVE_UP_S = 60.0
 # How long a request holds those after it, and may be in flight, in seconds.
 _HOLD_S, _FLIGHT_S = 2.0, 5.0
+# How long after a request it is found what came of the one before, in seconds.
+_SOON_S = 0.1
 # Requests that wait to be read, and of which it is not known what came.
 _MOST_WAITING, _MOST_OPEN = 1000, 2000
 _DECIDE_S = 30.0
@@ -73,7 +73,7 @@ class _RequestCopy(msgspec.Struct, eq=False):
     :ivar together: whether others were in flight with it
     :ivar table: that it was decided on; None: it is not kept
     :ivar looked_s: its age when it was last asked what was placed
-    :ivar places: instance -> its node, and amounts by resource class
+    :ivar places: instance -> its node
     :ivar ended: a verdict and its cause, where nothing is compared
     """
 
@@ -87,7 +87,7 @@ class _RequestCopy(msgspec.Struct, eq=False):
     together: bool = False
     table: HostTable | None = None
     looked_s: float = 0.0
-    places: dict[str, tuple[_Node, Mapping[str, int]]] = {}
+    places: dict[str, _Node] = {}
     refused: bool = False
     ended: tuple[Verdict, str] | None = None
     why: str = 'nothing within 60 s'
@@ -127,6 +127,8 @@ class Shadow(Worker):
         self._client, self._providers, self._mirror = client, providers, mirror
         self._rate = self._budget = rate
         self._paid_at = self._faults_at = self._stored_at = time.monotonic()
+        # When it was known what came of the last one.
+        self._known_at = 0.0
         self._inbox = collections.deque[Any](maxlen=_MOST_WAITING)
         # In the order in which they came.
         self._open: list[_RequestCopy] = []
@@ -142,15 +144,10 @@ class Shadow(Worker):
         snapshot = self._scheduler.snapshot()
         if message.get('method') != 'select_destinations' or snapshot is None:
             return
-        args = message.get('args')
-        args = args if isinstance(args, dict) else {}
-        uuids = args.get('instance_uuids')
-        uuids = uuids if isinstance(uuids, list) else []
-        uuids = [uuid for uuid in uuids if isinstance(uuid, str)]
+        uuids = message['args']['instance_uuids']
         # Soon the instances are where that scheduler has placed them.
         present = snapshot.hosts.instances.among(uuids)
-        now = time.monotonic()
-        self._inbox.append((now, message, context, args, uuids, present))
+        self._inbox.append((time.monotonic(), message, context, present))
         self.wake()
 
     def _run(self) -> None:
@@ -174,12 +171,11 @@ class Shadow(Worker):
         came_at: float,
         message: Any,
         context: Mapping[str, Any],
-        args: Mapping[str, Any],
-        uuids: Sequence[str],
         present: Mapping[str, PlacedInstance],
     ) -> None:
         """Read a request, unless it came before."""
-        request, fault = None, None
+        request, fault, args = None, None, message['args']
+        uuids = args['instance_uuids']
         try:
             translated = self._endpoint.translated(message, context)[1]
             self._rebuilds.verify(translated.request, context)
@@ -207,9 +203,11 @@ class Shadow(Worker):
         if len(self._in_flight()) == 1:
             self._look_at(*self._in_flight())
             self._read_faults(_FAULTS_S)
-        if others := self._in_flight():
-            for each in (*others, copy):
-                each.together, each.table = True, None
+        for each in self._in_flight():
+            each.together = copy.together = True
+            each.table = None
+        # What that scheduler took by now may count here already.
+        copy.together |= self._known_at > came_at + _SOON_S
         self._open.append(copy)
 
     def _in_flight(self) -> list[_RequestCopy]:
@@ -280,10 +278,7 @@ class Shadow(Worker):
             node = self._node_of(copy, uuid, found)
             if node is None:
                 return
-            amounts = collections.Counter[str]()
-            for each in found.values():
-                amounts.update(each['resources'])
-            copy.places[uuid] = node, amounts
+            copy.places[uuid] = node
         self._settle(copy)
 
     def _node_of(
@@ -354,37 +349,12 @@ class Shadow(Worker):
         count = Count(1, copy.spent_ms, copy.spent_ms, of)
         self._counts[key] = self._counts.get(key, Count()).plus(count)
         self._scheduler.health.count('shadow_verdicts', str(key[0]))
-        if copy.request is not None and copy.places and not copy.ended:
-            self._count_in(copy, copy.request)
-
-    def _count_in(self, copy: _RequestCopy, request: Request) -> None:
-        """Have what was taken count until the mirror has the instances.
-
-        What moves is seen where it is read what its hosts have left.
-        """
-        if copy.present:
-            hosts = {node[0] for node, _ in copy.places.values()}
-            return self._providers.touch(hosts - {''})
-        taken = [
-            (
-                Instance(
-                    uuid=uuid,
-                    host=node[0],
-                    hypervisor_hostname=node[1],
-                    project_id=request.project_id,
-                    image_id=request.image.id if request.image else None,
-                    flavor={'flavorid': request.flavor.flavorid},
-                ),
-                amounts,
-            )
-            for uuid, (node, amounts) in copy.places.items()
-            if node[0]
-        ]
-        try:
-            self._store.write(lambda w: instance_rows.expect(w, taken))
-        except (db_exception.DBDuplicateEntry, errors.StoreUnavailable):
-            # The mirror was faster, or the database is away.
-            self._providers.touch([each.host for each, _ in taken])
+        self._known_at = time.monotonic()
+        if copy.places and not copy.ended:
+            # What was taken counts for the next one.
+            hosts = {host for host, _ in copy.places.values()} - {''}
+            follow = self._providers
+            (follow.touch if self._open else follow.catch_up)(sorted(hosts))
 
     def _compare(self, copy: _RequestCopy) -> tuple[Verdict, str]:
         """Return how our decision compares, and the cause."""
@@ -394,7 +364,7 @@ class Shadow(Worker):
         if copy.refused:
             is_placed = isinstance(ours, HostsAnswer)
             return (Verdict.PLACES if is_placed else Verdict.SAME), ''
-        theirs = [copy.places[uuid][0] for uuid in copy.uuids]
+        theirs = [copy.places[uuid] for uuid in copy.uuids]
         if ('', '') in theirs:
             return Verdict.UNKNOWN, 'a host that is not mirrored yet'
         if isinstance(ours, errors.SchedulerError):

@@ -150,7 +150,6 @@ class ProviderFollower(Worker):
     :ivar interval: seconds after which all providers are read again
     :param leading: whether this daemon is the one that reads all
     :param shared: providers that several hosts share
-    :param made_before: returns whose claims a provider's use includes
     """
 
     def __init__(
@@ -161,12 +160,8 @@ class ProviderFollower(Worker):
         interval: float,
         leading: Callable[[], bool],
         shared: SharedProviders,
-        made_before: Callable[
-            [sa.Connection, Sequence[int], float], placement_records.Before
-        ] = placement_records.made_before,
     ) -> None:
         super().__init__('providers', health.thread_ended)
-        self._made_before = made_before
         self._store = store
         self._client = client
         self._health = health
@@ -574,7 +569,9 @@ class ProviderFollower(Worker):
         for part in in_chunks(providers.items(), _HOSTS_AT_ONCE):
             ids = [node.id for node, _ in part]
             with self._store.reading() as conn:
-                counted, others = self._made_before(conn, ids, since)
+                counted, others = placement_records.made_before(
+                    conn, ids, since
+                )
             reports = []
             for node, alone in part:
                 provider = self._shared.add_to(alone)

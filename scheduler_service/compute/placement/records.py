@@ -162,45 +162,24 @@ def has_unmarked(
     return conn.execute(query.limit(1)).first() is not None
 
 
-Before = tuple[dict[int, list[str]], set[int]]
-
-
 def made_before(
     conn: Connection, host_ids: Sequence[int], before: float
-) -> Before:
+) -> tuple[dict[int, list[str]], set[int]]:
     """Return the instances whose allocations were made before, by host id.
 
     :param before: time by the database's clock
     :return: beside them, the ids of hosts that have other records: of calls
         that may end just now, and of released claims
     """
-    counts = sa.and_(_TABLE.c.made_at <= before, IS_HELD)
-    query = sa.select(_TABLE.c.host_id, _TABLE.c.instance_uuid, counts)
-    return _by_host(conn, query.where(_MINE), _TABLE.c.host_id, host_ids)
-
-
-def taken_before(
-    conn: Connection, host_ids: Sequence[int], before: float
-) -> Before:
-    """Return the same of claims of what another scheduler took.
-
-    They have no records: allocations were there before them.
-    """
-    held, placed = schema.allocations, schema.instances
-    query = sa.select(
-        held.c.host_id, placed.c.uuid, placed.c.created_at <= before
-    ).join(placed, placed.c.uuid == held.c.consumer_uuid)
-    query = query.where(placed.c.state == 'claimed').distinct()
-    return _by_host(conn, query, held.c.host_id, host_ids)
-
-
-def _by_host(
-    conn: Connection, query: Any, column: Any, host_ids: Sequence[int]
-) -> Before:
     by_host: dict[int, list[str]] = {}
     others: set[int] = set()
-    for host_id, uuid, counts in rows.select_in(conn, query, column, host_ids):
-        if counts:
+    column = _TABLE.c.host_id
+    counts = sa.and_(_TABLE.c.made_at <= before, IS_HELD)
+    query = sa.select(column, _TABLE.c.instance_uuid, counts).where(_MINE)
+    for host_id, uuid, is_counted in rows.select_in(
+        conn, query, column, host_ids
+    ):
+        if is_counted:
             by_host.setdefault(host_id, []).append(uuid)
         else:
             others.add(host_id)

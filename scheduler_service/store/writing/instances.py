@@ -5,7 +5,6 @@ Claimed instances are written in ``claims``.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,6 @@ import sqlalchemy as sa
 from scheduler_service.model import Instance
 from scheduler_service.store import schema
 from scheduler_service.store.claims import (
-    claim_sql,
     lifecycle,
     outcomes,
     stage_records,
@@ -41,54 +39,13 @@ _IN_DOCUMENT = (
 )
 
 
-def add(
-    writer: Writer, instances: Sequence[Instance], state: str = 'reported'
-) -> None:
+def add(writer: Writer, instances: Sequence[Instance]) -> None:
     """Add instances that hosts report."""
-    more = {'state': state, 'request_id': None, 'placement': None}
+    more = {'state': 'reported', 'request_id': None, 'placement': None}
     rows = ({**_row(i), 'uuid': i.uuid, **more} for i in instances)
     insert(writer.conn, _INSTANCES, rows)
     writer.touched.instances += [instance.uuid for instance in instances]
     lifecycle.touch_hosts(writer, {instance.host for instance in instances})
-
-
-def expect(
-    writer: Writer, taken: Sequence[tuple[Instance, Mapping[str, int]]]
-) -> None:
-    """Add what others took of hosts that will report it, as claims.
-
-    Instances that are stored stay as they are.
-
-    :param taken: instances, each with its amounts by resource class
-    """
-    conn, offered = writer.conn, schema.inventories
-    locked = lifecycle.lock(conn, [each.uuid for each, _ in taken])
-    new = [each for each in taken if each[0].uuid not in locked]
-    add(writer, [instance for instance, _ in new], 'claimed')
-    keys = sa.select(offered.c.host_id, offered.c.resource_class).join(
-        schema.hosts, schema.hosts.c.id == offered.c.host_id
-    )
-    held, use = [], Counter[tuple[int, str]]()
-    for instance, amounts in new:
-        on_host = (
-            schema.hosts.c.host == instance.host,
-            schema.hosts.c.node == instance.hypervisor_hostname,
-            offered.c.resource_class.in_(amounts),
-        )
-        for host_id, name in conn.execute(keys.where(*on_host)):
-            use[host_id, name] += amounts[name]
-            held.append(
-                {
-                    'consumer_uuid': instance.uuid,
-                    'host_id': host_id,
-                    'resource_class': name,
-                    'amount': amounts[name],
-                }
-            )
-    if use:
-        claim_sql.add_use(conn, use)
-    insert(conn, schema.allocations, held)
-    writer.touched.load += sorted({host_id for host_id, _ in use})
 
 
 def change(writer: Writer, instances: Sequence[Instance]) -> None:
