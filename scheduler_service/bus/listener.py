@@ -93,6 +93,8 @@ class Listener(Worker):
             start = time.monotonic()
             is_due = connection.buffered() or poll.poll(_TURN_MS)
             if time.monotonic() - start > HUNG_S:
+                # Closed in order it would still give all that came.
+                connection.drop()
                 raise TimeoutError('this process hung')
             if is_due:
                 connection.read()

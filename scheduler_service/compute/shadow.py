@@ -44,8 +44,6 @@ _LOOKS_S = (0.2, 0.5, 1.0, 2.0, 5.0, 15.0, 40.0)
 _GIVE_UP_S = 60.0
 # How long a request holds those after it, and may be in flight, in seconds.
 _HOLD_S, _FLIGHT_S = 2.0, 5.0
-# How long after a request it is found what came of the one before, in seconds.
-_SOON_S = 0.1
 # Requests that wait to be read, and of which it is not known what came.
 _MOST_WAITING, _MOST_OPEN = 1000, 2000
 _DECIDE_S = 30.0
@@ -127,8 +125,8 @@ class Shadow(Worker):
         self._client, self._providers, self._mirror = client, providers, mirror
         self._rate = self._budget = rate
         self._paid_at = self._faults_at = self._stored_at = time.monotonic()
-        # When it was known what came of the last one.
-        self._known_at = 0.0
+        # Service hosts on which it is not read here yet what was taken.
+        self._taken: set[str] = set()
         self._inbox = collections.deque[Any](maxlen=_MOST_WAITING)
         # In the order in which they came.
         self._open: list[_RequestCopy] = []
@@ -152,16 +150,17 @@ class Shadow(Worker):
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            while self._inbox:
+            if self._inbox:
                 self._receive(*self._inbox.popleft())
-                self._decide()
+            self._catch_up()
             self._look()
             self._read_faults()
             self._decide()
             if time.monotonic() - self._stored_at > _STORE_S:
                 self._store_counts()
             if not self._inbox:
-                self._pause(_TURN_S if self._open else _IDLE_S)
+                is_idle = not (self._open or self._taken)
+                self._pause(_IDLE_S if is_idle else _TURN_S)
         for copy in [*self._open]:
             self._end(copy, Verdict.UNKNOWN, 'the shadow was stopped')
         self._store_counts()
@@ -203,12 +202,20 @@ class Shadow(Worker):
         if len(self._in_flight()) == 1:
             self._look_at(*self._in_flight())
             self._read_faults(_FAULTS_S)
+        self._catch_up()
         for each in self._in_flight():
             each.together = copy.together = True
             each.table = None
-        # What that scheduler took by now may count here already.
-        copy.together |= self._known_at > came_at + _SOON_S
+        # What was taken before does not count here yet, or what is taken for
+        # this one may count already.
+        copy.together |= bool(self._taken) or copy.age > _LOOKS_S[0]
         self._open.append(copy)
+
+    def _catch_up(self) -> None:
+        """Have what was taken count here, unless others wait for that."""
+        if self._taken and not (self._inbox or self._in_flight()):
+            hosts, self._taken = self._taken, set()
+            self._providers.catch_up(sorted(hosts))
 
     def _in_flight(self) -> list[_RequestCopy]:
         return [
@@ -349,12 +356,7 @@ class Shadow(Worker):
         count = Count(1, copy.spent_ms, copy.spent_ms, of)
         self._counts[key] = self._counts.get(key, Count()).plus(count)
         self._scheduler.health.count('shadow_verdicts', str(key[0]))
-        self._known_at = time.monotonic()
-        if copy.places and not copy.ended:
-            # What was taken counts for the next one.
-            hosts = {host for host, _ in copy.places.values()} - {''}
-            follow = self._providers
-            (follow.touch if self._open else follow.catch_up)(sorted(hosts))
+        self._taken |= {host for host, _ in copy.places.values()} - {''}
 
     def _compare(self, copy: _RequestCopy) -> tuple[Verdict, str]:
         """Return how our decision compares, and the cause."""

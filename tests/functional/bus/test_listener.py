@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import queue
+import signal
+import time
 import uuid
 
 import kombu
 import pytest
 
-from scheduler_service.bus.listener import Listener
+from scheduler_service.bus.listener import HUNG_S, Listener
 from scheduler_service.engine.health import Health
 from scheduler_service.rpc import transport
 from tests.support import servers
@@ -50,7 +54,7 @@ class Bus:
     def connection(self):
         return kombu.Connection(self.url.replace('rabbit://', 'amqp://'))
 
-    def listener(self):
+    def listener(self, take=None):
         """Return a listener as a user with no other rights."""
         user = f'shadow-{uuid.uuid4().hex[:8]}'
         add = f'{servers.USERS}:add_user'
@@ -63,7 +67,7 @@ class Bus:
             transport.rabbit(new_conf(), url),
             EXCHANGE,
             self.topic,
-            lambda message, context: self.taken.put((message, context)),
+            take or (lambda *request: self.taken.put(request)),
             self.health,
         )
 
@@ -186,3 +190,25 @@ def test_it_listens_again_once_the_exchange_is_back(listening):
     wait_until(lambda: not listening.health.is_degraded('listener'))
     sent = listening.send()
     assert listening.read() == sent
+
+
+def test_what_came_while_the_process_hung_is_dropped(bus):
+    context = multiprocessing.get_context('fork')
+    taken = context.SimpleQueue()
+
+    def listen():
+        bus.listener(lambda *request: taken.put(request[0])).start()
+        signal.pause()
+
+    process = context.Process(target=listen, daemon=True)
+    process.start()
+    (before,) = wait_until(bus.own_queues)
+    os.kill(process.pid, signal.SIGSTOP)
+    old, since = bus.send(), time.monotonic()
+    wait_until(lambda: time.monotonic() > since + HUNG_S)
+    os.kill(process.pid, signal.SIGCONT)
+    wait_until(lambda: bus.own_queues() - {before})
+    new = bus.send()
+    assert taken.get()['args']['instance_uuids'] == [new] != [old]
+    process.kill()
+    process.join()
