@@ -44,6 +44,8 @@ _LOOKS_S = (0.2, 0.5, 1.0, 2.0, 5.0, 15.0, 40.0)
 _GIVE_UP_S = 60.0
 # How long a request holds those after it, and may be in flight, in seconds.
 _HOLD_S, _FLIGHT_S = 2.0, 5.0
+# After which time that scheduler has decided, as a rule, in seconds.
+_LATE_S = 0.5
 # Requests that wait to be read, and of which it is not known what came.
 _MOST_WAITING, _MOST_OPEN = 1000, 2000
 _DECIDE_S = 30.0
@@ -152,10 +154,10 @@ class Shadow(Worker):
         while not self._stopping.is_set():
             if self._inbox:
                 self._receive(*self._inbox.popleft())
-            self._catch_up()
             self._look()
             self._read_faults()
             self._decide()
+            self._catch_up()
             if time.monotonic() - self._stored_at > _STORE_S:
                 self._store_counts()
             if not self._inbox:
@@ -208,7 +210,7 @@ class Shadow(Worker):
             each.table = None
         # What was taken before does not count here yet, or what is taken for
         # this one may count already.
-        copy.together |= bool(self._taken) or copy.age > _LOOKS_S[0]
+        copy.together |= bool(self._taken) or copy.age > _LATE_S
         self._open.append(copy)
 
     def _catch_up(self) -> None:
@@ -430,6 +432,8 @@ class Shadow(Worker):
                 lambda conn: databases.new_instances(conn, *span)
             )
             missed = sum(uuid not in self._seen for uuid in new)
+            # Requests of some may wait.
+            is_whole = is_whole and not self._inbox
             if missed and is_whole:
                 counts[Verdict.MISSED, ''] = Count(missed)
             reached = until if is_whole else None
