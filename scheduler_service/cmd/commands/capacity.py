@@ -18,7 +18,7 @@ from scheduler_service.model import Request, client_documents, documents
 from scheduler_service.planning import headroom, host_listing
 from scheduler_service.settings import Settings
 from scheduler_service.store.claims import claim_queries
-from scheduler_service.store.reading import loading
+from scheduler_service.store.reading import residents
 from scheduler_service.store.reading.snapshot import load_snapshot
 
 
@@ -134,7 +134,7 @@ def drain(args: Any, conf: Any) -> output.Listing:
         conf,
         lambda conn: (
             load_snapshot(conn),
-            loading.residents(conn, args.host),
+            residents.requests(conn, args.host),
             claim_queries.listing(conn, args.host),
         ),
     )

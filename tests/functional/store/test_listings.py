@@ -20,7 +20,7 @@ from scheduler_service.scheduler import Scheduler
 from scheduler_service.store import schema
 from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.connection import Store
-from scheduler_service.store.reading import loading
+from scheduler_service.store.reading import residents
 from scheduler_service.store.records import decision_list
 from scheduler_service.store.records import decisions as stored_decisions
 from scheduler_service.store.records.decision_list import DecisionFilter
@@ -65,7 +65,7 @@ def test_lists_are_read_from_each_database(store):
         decisions = decision_list.search(
             conn, DecisionFilter(since=HOUR, project='p')
         )
-        here = loading.residents(conn, 'compute-4')
+        here = residents.requests(conn, 'compute-4')
     assert [claim['state'] for claim in oldest] == ['claimed', 'moving']
     assert [claim['state'] for claim in claims] == ['moving', 'claimed']
     assert all(0 <= claim['age_s'] < 3600 for claim in claims)

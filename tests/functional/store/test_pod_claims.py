@@ -15,7 +15,7 @@ from scheduler_service.store.claims import (
     released_claims,
 )
 from scheduler_service.store.claims.pod_claims import PodClaim
-from scheduler_service.store.reading import loading
+from scheduler_service.store.reading import residents
 from scheduler_service.store.writing import hosts as host_rows
 from scheduler_service.store.writing import instances as instance_rows
 from tests.support.stores import (
@@ -81,7 +81,7 @@ def test_pods_count_by_what_they_use_alone(store):
     assert snapshot.hosts.number('num_instances').tolist() == [0, 0]
     assert stored_host(store).num_instances == 0
     with store.reading() as conn:
-        assert loading.residents(conn, 'compute-1') == []
+        assert residents.requests(conn, 'compute-1') == []
         listed = claim_queries.listing(conn)
     assert sorted((row['kind'], row['request_id']) for row in listed) == [
         ('pod', 'default/a'),
