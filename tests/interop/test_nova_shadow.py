@@ -75,8 +75,10 @@ def test_both_agree_on_what_comes_one_after_the_other(nova):
     print(both.report()['summary'], mix.kinds)
     alike = sum(found.get(key, 0) for key in ALIKE)
     assert alike >= 0.99 * mix.asked, both.report()
-    # Each of the others has its cause.
-    assert all(cause for verdict, cause in found.keys() - ALIKE)
+    # Each of the others has its cause. On a busy machine a request may come
+    # here when that scheduler has decided already: it counts as in flight.
+    others = found.keys() - ALIKE - {('in flight', '')}
+    assert all(cause for _, cause in others)
 
 
 def test_requests_that_are_in_flight_together_are_judged_by_refusals(nova):
@@ -199,6 +201,7 @@ def test_nothing_of_the_scheduler_in_charge_is_lost_or_late(
         beside.become(mode)
         asked += ask(name)
         beside.become(Mode.FORWARD)
+    both.reconnect()
     for command in 'stop_app', 'start_app':
         servers.rabbitmqctl(server, command)
     wait_until(

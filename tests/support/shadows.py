@@ -265,6 +265,15 @@ class Both:
         found: dict[tuple[str, str], int] = wait_until(counted)
         return found
 
+    def reconnect(self) -> None:
+        """Close the caller's connections; new ones are made when needed.
+
+        py-amqp never closes the socket of one that the broker has closed
+        while it was idle.
+        """
+        self._caller.transport.cleanup()
+        self._caller = ComputeCaller(self.url, self.topic)
+
     def close(self) -> None:
         """Stop both."""
         for daemon in self._running:
